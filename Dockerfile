@@ -1,0 +1,19 @@
+# The broker and what it needs, as uv.lock pins it: no Spark, no tests, no compiler.
+FROM python:3.12-slim AS build
+RUN pip install --no-cache-dir uv==0.13.8
+ENV UV_PROJECT_ENVIRONMENT=/opt/pybroker UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
+WORKDIR /src
+COPY pyproject.toml uv.lock README.md LICENSE ./
+COPY pybroker ./pybroker
+RUN uv sync --locked --no-editable
+
+FROM python:3.12-slim
+# A named volume mounted on /data takes over this directory's owner.
+RUN useradd --system --uid 10001 pybroker && install --directory --owner=pybroker /data
+COPY --from=build /opt/pybroker /opt/pybroker
+ENV PATH=/opt/pybroker/bin:$PATH
+USER pybroker
+VOLUME /data
+EXPOSE 61613
+ENTRYPOINT ["pybroker"]
+CMD ["start", "--store", "/data", "--bind", "0.0.0.0"]

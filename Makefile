@@ -1,0 +1,66 @@
+# Every target first sets up what it needs: `make demo` or `make test` is enough on a fresh clone.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+SYNC := UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --locked
+LOCKED := $(BIN)/uv pyproject.toml uv.lock
+FAST := tests/unit tests/property tests/conformance tests/architecture
+
+.DEFAULT_GOAL := help
+.PHONY: help demo start test check fast-tests format lock setup clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing
+	$(BIN)/python examples/demo.py
+
+start: .venv/.runtime ## Run one broker on ./data with its default listeners
+	$(BIN)/pybroker start --store ./data
+
+# The slow tests measure and kill processes, so they run alone, after the fast ones.
+test: .venv/.complete fast-tests ## Run the whole test suite
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(FAST))
+
+check: .venv/.complete ## Format, lint, types, import contracts, spelling and the fast tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(MAKE) --no-print-directory fast-tests
+
+fast-tests: .venv/.complete ## Run the tests without sockets and processes: unit, property, conformance, architecture
+	$(BIN)/python -m pytest --numprocesses=auto $(FAST)
+
+format: .venv/.complete ## Format the sources and mend what the linter can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lock: $(BIN)/uv ## Write uv.lock anew after a change of dependencies
+	$(BIN)/uv lock
+
+setup: .venv/.complete ## Set up .venv with every extra, as uv.lock pins it
+
+clean: ## Remove the environment and every cache; ./data stays
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+
+# What a broker needs and no more: the demo does not wait for Spark and the checkers. --inexact keeps what is there.
+.venv/.runtime: $(LOCKED)
+	$(SYNC) --quiet --inexact
+	@touch $@
+
+.venv/.complete: $(LOCKED)
+	@echo "Setting up .venv with every extra; the first time downloads about 500 MB, most of it Spark"
+	$(SYNC) --all-extras
+	@touch .venv/.runtime $@
+
+# uv comes from PyPI through pip, so nothing but PyPI need be reachable. Debian and Ubuntu keep pip apart from Python.
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo 'pybroker needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 ...'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || .ci/install python3-venv
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

@@ -1,0 +1,1 @@
+"""The broker itself: `domain` (values and ports), `core` (rules without I/O), `app` (wiring, CLI)."""

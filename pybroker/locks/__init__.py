@@ -1,0 +1,1 @@
+"""Who is master: providers of the lock on a shared store."""

@@ -1,0 +1,71 @@
+"""docker-compose.yml shows what the README promises: two brokers, one store, one of them master."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pybroker.broker.app import cli
+from pybroker.broker.app.config import Config, load
+
+
+@pytest.fixture(scope="module")
+def services(root: Path) -> dict[str, Any]:
+    """The services by name, as Docker Compose reads them."""
+    return yaml.safe_load((root / "docker-compose.yml").read_text())["services"]
+
+
+def port(mapping: str, side: int) -> int:
+    """Host (0) or container (1) port of a mapping such as `127.0.0.1:61613:61613`."""
+    return int(mapping.rsplit(":", 2)[-2:][side])
+
+
+def test_two_brokers_share_one_volume(root: Path, services: dict[str, Any]) -> None:
+    declared = yaml.safe_load((root / "docker-compose.yml").read_text())["volumes"]
+    mounts = [tuple(service["volumes"]) for service in services.values()]
+    assert len(mounts) == 2
+    assert len(set(mounts)) == 1
+    assert mounts[0][0].split(":")[0] in declared
+
+
+def settings(service: dict[str, Any]) -> Config:
+    """The settings a service's `pybroker start` would run with."""
+    name, *arguments = service["command"]
+    assert name == "start"
+    context = cli.commands.commands[name].make_context(name, arguments)
+    flags = {key: value for key, value in context.params.items() if key in Config.model_fields}
+    return load(None, flags, environment={})
+
+
+def test_each_keeps_its_store_on_the_shared_volume(services: dict[str, Any]) -> None:
+    stores = {settings(service).store for service in services.values()}
+    mounts = {service["volumes"][0].split(":")[1] for service in services.values()}
+    assert stores == mounts
+
+
+def test_members_tell_themselves_apart(services: dict[str, Any]) -> None:
+    assert {settings(service).name for service in services.values()} == set(services)
+
+
+def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]) -> None:
+    published = [mapping for service in services.values() for mapping in service["ports"]]
+    assert len({port(mapping, 0) for mapping in published}) == len(published)
+    for service in services.values():
+        listening = settings(service)
+        assert listening.bind == "0.0.0.0", "a container's loopback is nobody else's"
+        assert [port(mapping, 1) for mapping in service["ports"]] == [listening.stomp]
+
+
+def test_image_runs_the_command_as_an_ordinary_user(root: Path) -> None:
+    lines = (root / "Dockerfile").read_text().splitlines()
+    assert 'ENTRYPOINT ["pybroker"]' in lines
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users
+    assert users[-1] != "root"
+
+
+def test_image_is_built_with_the_uv_that_setup_uses(root: Path) -> None:
+    (wanted,) = re.findall(r"^UV_VERSION := (\S+)$", (root / "Makefile").read_text(), re.MULTILINE)
+    assert f" uv=={wanted}\n" in (root / "Dockerfile").read_text()

@@ -1,0 +1,43 @@
+"""What users install: the import package, its type marker, its command and its licence; nothing else."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """The wheel, built from the working tree by the backend itself, without a network."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = directory.glob("*.whl")
+    return zipfile.Path(built)
+
+
+def names(wheel: zipfile.Path) -> list[PurePosixPath]:
+    """Every file in the wheel."""
+    return [PurePosixPath(name) for name in wheel.root.namelist()]
+
+
+def test_wheel_holds_the_import_package_and_its_description_only(wheel: zipfile.Path) -> None:
+    tops = {name.parts[0] for name in names(wheel)}
+    (description,) = tops - {"pybroker"}
+    assert "pybroker" in tops
+    assert description.endswith(".dist-info")
+
+
+def test_wheel_holds_every_module_and_the_type_marker(root: Path, wheel: zipfile.Path) -> None:
+    modules = {PurePosixPath(path.relative_to(root)) for path in (root / "pybroker").rglob("*.py")}
+    assert modules | {PurePosixPath("pybroker/py.typed")} <= set(names(wheel))
+
+
+def test_wheel_carries_licence_and_command(wheel: zipfile.Path) -> None:
+    files = {name.name: name for name in names(wheel)}
+    assert "LICENSE" in files
+    with wheel.root.open(str(files["entry_points.txt"])) as entry_points:
+        assert b"pybroker = pybroker.broker.app.cli:main" in entry_points.read()

@@ -1,0 +1,143 @@
+"""What every test may rely on: Hypothesis profiles, components outside Python, Java programs beside ActiveMQ's jars.
+
+A test that needs such a component says so, and is skipped with one line of advice where the component is missing:
+
+    @pytest.mark.component("activemq")
+    def test_activemq_opens_our_journal(java, tmp_path):
+        output = java.run(HERE / "java" / "BrowseAll.java", str(tmp_path))
+
+With `PYBROKER_TEST_STRICT=1` (as in CI) a missing component fails the test instead: there nothing is skipped unseen.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
+
+JAR_DIRECTORY = Path("/usr/share/java")
+"""Where Debian's libactivemq-java and its dependencies put their jars."""
+
+ACTIVEMQ_JARS = (
+    "activemq-broker.jar",
+    "activemq-client.jar",
+    "activemq-kahadb-store.jar",
+    "activemq-openwire-legacy.jar",
+    "activemq-protobuf.jar",
+    "activemq-stomp.jar",
+    "geronimo-j2ee-management-1.1-spec.jar",
+    "geronimo-jms_1.1_spec.jar",
+    "hawtbuf.jar",
+    "slf4j-api.jar",
+    "slf4j-jdk14.jar",
+)
+"""What an embedded BrokerService with KahaDB, OpenWire and STOMP connectors loads; its log goes to stderr."""
+
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if STRICT or os.environ.get("CI") else "dev")
+
+
+# ---------------------------------------------------------------- components
+
+
+def _missing_java() -> str:
+    """Running a source file and compiling one both need the compiler, which a bare JRE lacks."""
+    if shutil.which("java") and shutil.which("javac"):
+        return ""
+    return "no java and javac on the PATH; install default-jdk-headless (Debian, Ubuntu)"
+
+
+def _missing_activemq() -> str:
+    absent = [jar for jar in ACTIVEMQ_JARS if not (JAR_DIRECTORY / jar).is_file()]
+    if not absent:
+        return _missing_java()
+    return f"no {absent[0]} in {JAR_DIRECTORY}; install activemq and libactivemq-java (Debian, Ubuntu)"
+
+
+PROBES: Mapping[str, Callable[[], str]] = {"java": cache(_missing_java), "activemq": cache(_missing_activemq)}
+"""Per component: what is missing and how to get it, or an empty string."""
+
+
+def require(component: str) -> None:
+    """Skip the running test if the component is missing; fail it where skipping is not allowed."""
+    reason = PROBES[component]()
+    if reason and STRICT:
+        pytest.fail(f"PYBROKER_TEST_STRICT=1 and {reason}", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a misspelt component at once, even where the test would not have been run."""
+    for item in items:
+        for marker in item.iter_markers("component"):
+            if len(marker.args) != 1 or marker.args[0] not in PROBES:
+                raise pytest.UsageError(f"{item.nodeid}: component must be one of {', '.join(PROBES)}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Apply `@pytest.mark.component(name)`."""
+    for marker in item.iter_markers("component"):
+        require(marker.args[0])
+
+
+# ---------------------------------------------------------------- Java
+
+
+@dataclass(frozen=True, kw_only=True)
+class Java:
+    """Runs single-file Java programs that have ActiveMQ's jars on their class path.
+
+    A source is compiled on its first use in a session; its public class has the name of the file, and no package.
+    """
+
+    class_path: str
+    build_directory: Path
+    _compiled: dict[Path, Path] = field(default_factory=dict[Path, Path])
+
+    def command(self, source: Path, *arguments: str) -> list[str]:
+        """Compile if need be and return the command line, for tests that start, kill or talk to the program."""
+        classes = self._compiled.get(source) or self._compile(source)
+        # A test's broker is short-lived: the first compiler tier and one collector thread start it fastest.
+        tuning = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        return ["java", *tuning, "-cp", f"{classes}:{self.class_path}", source.stem, *arguments]
+
+    def run(self, source: Path, *arguments: str, stdin: str = "", timeout_seconds: float = 60) -> str:
+        """Run to the end and return standard output; an exit status other than 0 fails the test with its stderr."""
+        return self._output(self.command(source, *arguments), stdin, timeout_seconds)
+
+    def _compile(self, source: Path) -> Path:
+        classes = self.build_directory / f"{len(self._compiled)}-{source.stem}"
+        self._output(["javac", "-nowarn", "-cp", self.class_path, "-d", str(classes), str(source)], "", 60)
+        self._compiled[source] = classes
+        return classes
+
+    @staticmethod
+    def _output(command: list[str], stdin: str, timeout_seconds: float) -> str:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=timeout_seconds, check=False
+        )
+        if done.returncode != 0:
+            pytest.fail(f"{command[0]} ended with {done.returncode}: {' '.join(command)}\n{done.stderr}", pytrace=False)
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def activemq_class_path() -> str:
+    """The jars a Java program needs to be an ActiveMQ client or broker, as `java -cp` takes them."""
+    require("activemq")
+    return os.pathsep.join(str(JAR_DIRECTORY / jar) for jar in ACTIVEMQ_JARS)
+
+
+@pytest.fixture(scope="session")
+def java(activemq_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Java:
+    """Runs Java programs: `java.run(source, *arguments)` or `subprocess.Popen(java.command(source, ...))`."""
+    return Java(class_path=activemq_class_path, build_directory=tmp_path_factory.mktemp("java"))
