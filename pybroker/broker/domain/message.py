@@ -1,0 +1,43 @@
+"""A message as the broker carries it: the few fields routing needs, and the marshalled bytes it never looks into."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.broker.domain.destination import Destination
+    from pybroker.broker.domain.openwire.message import OpenWireMessage
+
+PRIORITY_DEFAULT = 4
+SIZE_OVERHEAD = 1024
+"""Bytes ActiveMQ adds to content and properties when it accounts for a message's memory."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Message:
+    """One message. Shared by every subscription that gets it, so nobody changes it after it was sent.
+
+    Attributes:
+        message_id: `<connection id>:<session>:<producer>:<sequence>`, KahaDB's producer key. What acks name.
+        destination: where it lies (queue) or went (topic).
+        data: OpenWire v11, loose, uncached, from the data type byte on: no size prefix. What the journal stores.
+        persistent: survives a crash once acknowledged to its producer.
+        priority: 0 to 9, JMS's default is 4.
+        expiration: milliseconds since the epoch after which it is dead, 0 for never.
+        connection_id: its producer's connection, for `noLocal`.
+        size: bytes it counts for in memory limits: 1024 + content + properties (ActiveMQ's notion).
+        decoded: `data` decoded, kept for whoever asks next; see `openwire.message.view`.
+    """
+
+    message_id: str
+    destination: "Destination"
+    data: bytes
+    persistent: bool
+    priority: int = PRIORITY_DEFAULT
+    expiration: int = 0
+    connection_id: str = ""
+    size: int = SIZE_OVERHEAD
+    decoded: "OpenWireMessage | None" = None
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Tell whether the message is dead at that time (milliseconds since the epoch)."""
+        return 0 < self.expiration < now_ms

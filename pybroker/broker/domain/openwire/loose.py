@@ -1,0 +1,235 @@
+"""The primitives of OpenWire's loose encoding: a bounds-checked reader, and writers that return or append bytes.
+
+Knows kinds, not structures: which fields a message has is the business of `ids`, `message` and `objects`.
+
+Source: OpenWire, loose encoding; Java's modified UTF-8 (`DataOutput.writeUTF`). All integers are big-endian.
+
+```text
+boolean        | u8 0/1 |
+string         | u8 present | u16 n | n bytes modified UTF-8 |
+byte sequence  | u8 present | i32 n | n bytes               |
+object         | u8 present | u8 data type | the fields ... |
+object array   | u8 present | i16 n | n objects             |
+```
+"""
+
+import re
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final
+
+from pybroker.broker.domain.errors import BrokerError, ClientError
+
+STRING_BYTES_MAX: Final = 0xFFFF
+"""The length of a string is an unsigned short."""
+
+NULL: Final = b"\x00"
+PRESENT: Final = b"\x01"
+
+BYTE: Final = Struct(">b")
+SHORT: Final = Struct(">h")
+UNSIGNED_SHORT: Final = Struct(">H")
+INT: Final = Struct(">i")
+LONG: Final = Struct(">q")
+
+_PRESENT_UNSIGNED_SHORT = Struct(">BH")
+_PRESENT_INT = Struct(">Bi")
+_NULLS = tuple(bytes(count) for count in range(5))
+_SUPPLEMENTARY = re.compile("[\U00010000-\U0010ffff]")
+
+
+class MalformedOpenWire(BrokerError):
+    """Bytes that are not what they should be. The only error that decoding raises, whatever the bytes."""
+
+
+class UnencodableOpenWire(ClientError):
+    """A value that OpenWire has no room for: a name over 65535 bytes, a number over 64 bits."""
+
+
+class Reader:
+    """Takes one primitive after the other from bytes. Every method checks what is left and raises `MalformedOpenWire`.
+
+    Attributes:
+        data: the bytes, of which `Reader` makes no copy.
+        offset: where the next primitive starts.
+    """
+
+    __slots__ = ("data", "offset")
+
+    def __init__(self, data: bytes, offset: int = 0) -> None:
+        self.data = data
+        self.offset = offset
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return len(self.data) - self.offset
+
+    def boolean(self) -> bool:
+        """Take one byte; like Java, anything but 0 is true."""
+        offset = self.offset
+        try:
+            value = self.data[offset]
+        except IndexError:
+            raise _cut_short(1, offset, self.data) from None
+        self.offset = offset + 1
+        return value != 0
+
+    def unsigned_byte(self) -> int:
+        """Take one byte as 0 to 255, such as a data type."""
+        offset = self.offset
+        try:
+            value = self.data[offset]
+        except IndexError:
+            raise _cut_short(1, offset, self.data) from None
+        self.offset = offset + 1
+        return value
+
+    def nulls(self, count: int) -> bool:
+        """Take that many null flags (4 at most) if they all are null; tell whether they were."""
+        if self.data.startswith(_NULLS[count], self.offset):
+            self.offset += count
+            return True
+        return False
+
+    def byte(self) -> int:
+        """Take a signed byte."""
+        value = self.unsigned_byte()
+        return value - 256 if value > 127 else value
+
+    def short(self) -> int:
+        """Take two bytes, signed."""
+        value: int = self.unpack(SHORT)[0]
+        return value
+
+    def unsigned_short(self) -> int:
+        """Take two bytes, 0 to 65535."""
+        value: int = self.unpack(UNSIGNED_SHORT)[0]
+        return value
+
+    def integer(self) -> int:
+        """Take four bytes, signed."""
+        value: int = self.unpack(INT)[0]
+        return value
+
+    def long(self) -> int:
+        """Take eight bytes, signed."""
+        value: int = self.unpack(LONG)[0]
+        return value
+
+    def unpack(self, layout: Struct) -> tuple[Any, ...]:
+        """Take a run of fixed-width fields at once."""
+        offset = self.offset
+        try:
+            values = layout.unpack_from(self.data, offset)
+        except StructError:
+            raise _cut_short(layout.size, offset, self.data) from None
+        self.offset = offset + layout.size
+        return values
+
+    def take(self, size: int) -> bytes:
+        """Take that many bytes."""
+        start = self.offset
+        end = start + size
+        if size < 0 or end > len(self.data):
+            raise _cut_short(size, start, self.data)
+        self.offset = end
+        return self.data[start:end]
+
+    def string(self) -> str | None:
+        """Take a nullable string."""
+        return self.mutf8() if self.boolean() else None
+
+    def mutf8(self) -> str:
+        """Take a string that cannot be null: its length as an unsigned short, and modified UTF-8."""
+        return decode_mutf8(self.take(self.unsigned_short()))
+
+    def byte_sequence(self) -> bytes | None:
+        """Take a nullable byte sequence."""
+        return self.take(self.integer()) if self.boolean() else None
+
+    def end(self) -> None:
+        """Make sure that nothing is left."""
+        if self.offset != len(self.data):
+            raise MalformedOpenWire(f"{self.remaining} bytes too many at offset {self.offset}")
+
+
+def string(text: str | None) -> bytes:
+    """Encode a nullable string.
+
+    Raises:
+        UnencodableOpenWire: it takes more than 65535 bytes.
+    """
+    if text is None:
+        return NULL
+    encoded = encode_mutf8(text)
+    return _PRESENT_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
+
+
+def mutf8(text: str) -> bytes:
+    """Encode a string that cannot be null: its length as an unsigned short, and modified UTF-8.
+
+    Raises:
+        UnencodableOpenWire: it takes more than 65535 bytes.
+    """
+    encoded = encode_mutf8(text)
+    return UNSIGNED_SHORT.pack(checked_length(encoded)) + encoded
+
+
+def byte_sequence(data: bytes | None) -> bytes:
+    """Encode a nullable byte sequence."""
+    return NULL if data is None else _PRESENT_INT.pack(1, len(data)) + data
+
+
+def checked_length(encoded: bytes) -> int:
+    """Return the length of a string's bytes.
+
+    Raises:
+        UnencodableOpenWire: it does not fit an unsigned short.
+    """
+    length = len(encoded)
+    if length > STRING_BYTES_MAX:
+        raise UnencodableOpenWire(
+            f"a string of {length} bytes: names and header values have at most {STRING_BYTES_MAX}"
+        )
+    return length
+
+
+def encode_mutf8(text: str) -> bytes:
+    """Encode as Java's modified UTF-8: U+0000 in two bytes, a supplementary character as its two surrogates."""
+    if text.isascii():
+        encoded = text.encode()
+    else:
+        encoded = _SUPPLEMENTARY.sub(_surrogate_pair, text).encode("utf-8", "surrogatepass")
+    return encoded.replace(b"\x00", b"\xc0\x80") if b"\x00" in encoded else encoded
+
+
+def decode_mutf8(data: bytes) -> str:
+    """Decode modified UTF-8 and, leniently, standard UTF-8. Surrogates without a partner stay as they are.
+
+    Raises:
+        MalformedOpenWire: it is neither.
+    """
+    try:
+        # Where there is no U+0000 and no supplementary character the two encodings are one.
+        return data.decode()
+    except UnicodeDecodeError:
+        return _decode_modified(data)
+
+
+def _decode_modified(data: bytes) -> str:
+    # No other character's bytes contain 0xc0, and decoding and encoding as UTF-16 joins surrogates into pairs.
+    try:
+        halves = data.replace(b"\xc0\x80", b"\x00").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise MalformedOpenWire(f"a string that is not UTF-8: {error.reason}") from error
+    return halves.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+
+
+def _surrogate_pair(match: re.Match[str]) -> str:
+    code = ord(match[0]) - 0x10000
+    return chr(0xD800 + (code >> 10)) + chr(0xDC00 + (code & 0x3FF))
+
+
+def _cut_short(wanted: int, offset: int, data: bytes) -> MalformedOpenWire:
+    return MalformedOpenWire(f"{wanted} bytes wanted at offset {offset}, {len(data) - offset} left")

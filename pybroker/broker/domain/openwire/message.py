@@ -1,0 +1,351 @@
+"""OpenWire messages: every field, and the codec.
+
+Bodies are in `body`, properties in `values`, the shortcut that reads only what routing needs in `routing`, and the one
+that builds a message from a few parts in `template`.
+
+Source: OpenWire v11 (the same layout in v10 to v12), `Message` and its seven types; loose, uncached,
+without size prefix:
+
+```text
+u8 data type | i32 command id | u8 response required
+| producer id | destination | transaction id | original destination | message id | original transaction id    objects
+| str group id | i32 group sequence | str correlation id | u8 persistent | i64 expiration | i8 priority
+| obj reply to | i64 timestamp | str type | bytes content | bytes marshalled properties
+| obj data structure | obj target consumer id | u8 compressed | i32 redelivery counter | broker path | i64 arrival
+| str user id | u8 received by bridge | u8 droppable | cluster | i64 broker in | i64 broker out | u8 first for consumer
+| blob only: str remote URL | str MIME type | u8 deleted by broker
+```
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import PRIORITY_DEFAULT, SIZE_OVERHEAD, Message
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.body import (
+    BODY_BYTES_MAX,
+    decode_text,
+    decode_text_utf8,
+    encode_text,
+    inflate,
+    inflate_bytes_message,
+)
+from pybroker.broker.domain.openwire.ids import ConsumerId as ConsumerId
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId as OpenWireMessageId
+from pybroker.broker.domain.openwire.ids import ProducerId as ProducerId
+from pybroker.broker.domain.openwire.loose import (
+    INT,
+    LONG,
+    NULL,
+    PRESENT,
+    MalformedOpenWire,
+    Reader,
+    UnencodableOpenWire,
+    byte_sequence,
+    string,
+)
+from pybroker.broker.domain.openwire.routing import clamped_priority
+from pybroker.broker.domain.openwire.routing import routing as routing
+from pybroker.broker.domain.openwire.shapes import read_structure
+from pybroker.broker.domain.openwire.values import Value, decode_map, decode_stream
+from pybroker.broker.domain.transaction import TransactionId
+
+
+class MessageType(IntEnum):
+    """What kind of message it is; the values are OpenWire's data types."""
+
+    MESSAGE = 23
+    BYTES = 24
+    MAP = 25
+    OBJECT = 26
+    STREAM = 27
+    TEXT = 28
+    BLOB = 29
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenWireMessage:
+    """Every field of a message. Change a copy (`dataclasses.replace`): those that `view` returns are shared.
+
+    Attributes:
+        content: the body as it is on the wire, compressed if `compressed`; see `text`, `body_bytes`, `map`, `stream`.
+        marshalled_properties: a primitive map, None when no property was ever set; see `properties`.
+        data_structure: subject of an advisory, as bytes from its data type on.
+        expiration: milliseconds since the epoch, 0 for never; so are `timestamp`, `arrival` and the broker times.
+        redelivery_counter: how often it was delivered before. The stored bytes keep what the producer said: 0.
+        broker_path: brokers it has passed, for networks of brokers.
+        transaction_id: the transaction it was sent in; without meaning once that is committed.
+        user_id: the authenticated user who sent it, if the broker was told to say so.
+    """
+
+    type: MessageType
+    command_id: int = 0
+    response_required: bool = False
+    producer_id: ProducerId | None = None
+    destination: Destination | None = None
+    transaction_id: TransactionId | None = None
+    original_destination: Destination | None = None
+    message_id: OpenWireMessageId | None = None
+    original_transaction_id: TransactionId | None = None
+    group_id: str | None = None
+    group_sequence: int = 0
+    correlation_id: str | None = None
+    persistent: bool = False
+    expiration: int = 0
+    priority: int = PRIORITY_DEFAULT
+    reply_to: Destination | None = None
+    timestamp: int = 0
+    jms_type: str | None = None
+    content: bytes | None = None
+    marshalled_properties: bytes | None = None
+    data_structure: bytes | None = None
+    target_consumer_id: ConsumerId | None = None
+    compressed: bool = False
+    redelivery_counter: int = 0
+    broker_path: tuple[str, ...] | None = None
+    arrival: int = 0
+    user_id: str | None = None
+    received_by_bridge: bool = False
+    droppable: bool = False
+    cluster: tuple[str, ...] | None = None
+    broker_in_time: int = 0
+    broker_out_time: int = 0
+    group_first_for_consumer: bool = False
+    remote_blob_url: str | None = None
+    mime_type: str | None = None
+    deleted_by_broker: bool = False
+    _properties: dict[str, Value] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def properties(self) -> Mapping[str, Value]:
+        """The properties, decoded when first asked for. Raises `MalformedOpenWire` if they do not decode."""
+        if self._properties is None:
+            self._properties = decode_map(self.marshalled_properties or b"")
+        return self._properties
+
+    @property
+    def size(self) -> int:
+        """Bytes it counts for in memory limits: 1024 + content + properties."""
+        return SIZE_OVERHEAD + len(self.content or b"") + len(self.marshalled_properties or b"")
+
+    def body_bytes(self, limit: int = BODY_BYTES_MAX) -> bytes:
+        """Return the content uncompressed; empty if there is none.
+
+        Raises:
+            MalformedOpenWire: it does not decompress, or to more than `limit` bytes.
+        """
+        if not self.content:
+            return b""
+        if not self.compressed:
+            return self.content
+        return (inflate_bytes_message if self.type is MessageType.BYTES else inflate)(self.content, limit)
+
+    def text(self) -> str | None:
+        """Return a text message's text, which may be null. Raises `MalformedOpenWire` if it does not decode."""
+        return None if self.content is None else decode_text(self.body_bytes())
+
+    def text_utf8(self) -> bytes | None:
+        """Return a text message's text in standard UTF-8, which for plain ASCII is its very bytes."""
+        return None if self.content is None else decode_text_utf8(self.body_bytes())
+
+    def map(self) -> dict[str, Value]:
+        """Return a map message's body. Raises `MalformedOpenWire` if the content does not decode."""
+        return decode_map(self.body_bytes())
+
+    def stream(self) -> list[Value]:
+        """Return a stream message's values. Raises `MalformedOpenWire` if the content does not decode."""
+        return decode_stream(self.body_bytes())
+
+    def set_text(self, text: str | None) -> None:
+        """Make a text the content, uncompressed."""
+        self.content = None if text is None else encode_text(text)
+        self.compressed = False
+
+
+# ---------------------------------------------------------------- the codec
+
+_HEAD = Struct(">Bi?")
+_DELIVERY = Struct(">?qb")
+_COMPRESSED_REDELIVERY = Struct(">?i")
+_TWO_FLAGS = Struct(">??")
+_TIMES_FLAG = Struct(">qq?")
+
+
+def encode(fields: OpenWireMessage) -> bytes:
+    """Encode a message from its data type on, without size prefix.
+
+    Raises:
+        UnencodableOpenWire: a header value is too long, or a number out of its range.
+    """
+    try:
+        return b"".join((*_header(fields), *_payload(fields), *_broker_fields(fields)))
+    except StructError as error:
+        raise UnencodableOpenWire(f"a number out of its range: {error}") from error
+
+
+def decode(data: bytes) -> OpenWireMessage:
+    """Decode a message from its data type on; nothing may be left over.
+
+    Raises:
+        MalformedOpenWire: it is no message.
+    """
+    reader = Reader(data)
+    data_type, command_id, response_required = reader.unpack(_HEAD)
+    kind = _MESSAGE_TYPES.get(data_type)
+    if kind is None:
+        raise MalformedOpenWire(f"data type {data_type} where a message belongs")
+    message = OpenWireMessage(
+        type=kind,
+        command_id=command_id,
+        response_required=response_required,
+        producer_id=ids.read_producer_id(reader),
+        destination=ids.read_destination(reader),
+    )
+    if not reader.nulls(2):
+        message.transaction_id = ids.read_transaction_id(reader)
+        message.original_destination = ids.read_destination(reader)
+    message.message_id = ids.read_message_id(reader)
+    _read_headers(reader, message)
+    message.content = reader.byte_sequence()
+    message.marshalled_properties = reader.byte_sequence()
+    _read_broker_fields(reader, message)
+    reader.end()
+    return message
+
+
+_MESSAGE_TYPES = {int(kind): kind for kind in MessageType}
+
+# Most messages lack most of the nullable fields: a run of fields is first read as if all of them were null.
+_PLAIN_HEADERS = Struct(">BBiB?qbBqB")
+_PLAIN_BROKER_FIELDS = Struct(">BB?iBqB??Bqq?")
+
+
+def _read_headers(reader: Reader, message: OpenWireMessage) -> None:
+    start = reader.offset
+    (
+        original_transaction, group, message.group_sequence, correlation, message.persistent, message.expiration,
+        message.priority, reply_to, message.timestamp, jms_type,
+    ) = reader.unpack(_PLAIN_HEADERS)  # fmt: skip
+    if not (original_transaction or group or correlation or reply_to or jms_type):
+        return
+    reader.offset = start
+    message.original_transaction_id = ids.read_transaction_id(reader)
+    message.group_id = reader.string()
+    message.group_sequence = reader.integer()
+    message.correlation_id = reader.string()
+    message.persistent, message.expiration, message.priority = reader.unpack(_DELIVERY)
+    message.reply_to = ids.read_destination(reader)
+    message.timestamp = reader.long()
+    message.jms_type = reader.string()
+
+
+def _read_broker_fields(reader: Reader, message: OpenWireMessage) -> None:
+    start = reader.offset
+    (
+        structure, consumer, message.compressed, message.redelivery_counter, path, message.arrival, user,
+        message.received_by_bridge, message.droppable, cluster, message.broker_in_time, message.broker_out_time,
+        message.group_first_for_consumer,
+    ) = reader.unpack(_PLAIN_BROKER_FIELDS)  # fmt: skip
+    if structure or consumer or path or user or cluster:
+        reader.offset = start
+        _read_full_broker_fields(reader, message)
+    if message.type is MessageType.BLOB:
+        message.remote_blob_url = reader.string()
+        message.mime_type = reader.string()
+        message.deleted_by_broker = reader.boolean()
+
+
+def _read_full_broker_fields(reader: Reader, message: OpenWireMessage) -> None:
+    message.data_structure = read_structure(reader)
+    message.target_consumer_id = ids.read_consumer_id(reader)
+    message.compressed, message.redelivery_counter = reader.unpack(_COMPRESSED_REDELIVERY)
+    message.broker_path = ids.read_broker_ids(reader)
+    message.arrival = reader.long()
+    message.user_id = reader.string()
+    message.received_by_bridge, message.droppable = reader.unpack(_TWO_FLAGS)
+    message.cluster = ids.read_broker_ids(reader)
+    message.broker_in_time, message.broker_out_time, message.group_first_for_consumer = reader.unpack(_TIMES_FLAG)
+
+
+def _header(fields: OpenWireMessage) -> tuple[bytes, ...]:
+    return (
+        _HEAD.pack(fields.type, fields.command_id, fields.response_required),
+        ids.producer_id(fields.producer_id),
+        ids.destination(fields.destination),
+        ids.transaction_id(fields.transaction_id),
+        ids.destination(fields.original_destination),
+        ids.message_id(fields.message_id),
+        ids.transaction_id(fields.original_transaction_id),
+        string(fields.group_id),
+        INT.pack(fields.group_sequence),
+        string(fields.correlation_id),
+        _DELIVERY.pack(fields.persistent, fields.expiration, fields.priority),
+        ids.destination(fields.reply_to),
+        LONG.pack(fields.timestamp),
+        string(fields.jms_type),
+    )
+
+
+def _payload(fields: OpenWireMessage) -> tuple[bytes, ...]:
+    structure = fields.data_structure
+    return (
+        byte_sequence(fields.content),
+        byte_sequence(fields.marshalled_properties),
+        NULL if structure is None else PRESENT + structure,
+    )
+
+
+def _broker_fields(fields: OpenWireMessage) -> tuple[bytes, ...]:
+    blob = fields.type is MessageType.BLOB
+    return (
+        ids.consumer_id(fields.target_consumer_id),
+        _COMPRESSED_REDELIVERY.pack(fields.compressed, fields.redelivery_counter),
+        ids.broker_ids(fields.broker_path),
+        LONG.pack(fields.arrival),
+        string(fields.user_id),
+        _TWO_FLAGS.pack(fields.received_by_bridge, fields.droppable),
+        ids.broker_ids(fields.cluster),
+        _TIMES_FLAG.pack(fields.broker_in_time, fields.broker_out_time, fields.group_first_for_consumer),
+        string(fields.remote_blob_url) + string(fields.mime_type) + bytes((fields.deleted_by_broker,)) if blob else b"",
+    )
+
+
+# ---------------------------------------------------------------- messages as the broker carries them
+
+
+def to_message(fields: OpenWireMessage) -> Message:
+    """Encode a message for the broker. `fields` become the message's view: do not change them afterwards.
+
+    Raises:
+        UnencodableOpenWire: as `encode`; also if the message id or the destination is missing.
+    """
+    if fields.message_id is None or fields.destination is None:
+        raise UnencodableOpenWire("a message without message id or destination")
+    producer = fields.producer_id
+    return Message(
+        message_id=str(fields.message_id),
+        destination=fields.destination,
+        data=encode(fields),
+        persistent=fields.persistent,
+        priority=clamped_priority(fields.priority),
+        expiration=fields.expiration,
+        connection_id=(producer.connection_id or "") if producer else "",
+        size=fields.size,
+        decoded=fields,
+    )
+
+
+def view(message: Message) -> OpenWireMessage:
+    """Return a message's fields, decoded once and shared: the caller changes a copy only.
+
+    Raises:
+        MalformedOpenWire: the message's data do not decode.
+    """
+    fields = message.decoded
+    if fields is None:
+        fields = message.decoded = decode(message.data)
+    return fields

@@ -1,0 +1,159 @@
+"""The shortcut from stored bytes to a routable message: reads the fields routing needs, steps over the others.
+
+It runs once per message at recovery and on a standby, so it works on offsets and knows which fields are usually null.
+`message.decode` is the full and strict reader; this one checks what it touches.
+
+Source: OpenWire v11, `Message` (drawn in `message`).
+"""
+
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.loose import INT, UNSIGNED_SHORT, MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.shapes import BLOB_FIELDS, BROKER_FIELDS, skip_fields
+
+PRIORITY_MAX: Final = 9
+
+_FIRST_TYPE, _LAST_TYPE = 23, 29
+_BLOB = 29
+_DELIVERY = Struct(">?qb?")
+_SEQUENCES = Struct(">qq")
+_TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
+"""What follows the properties when every nullable field there is null: their flags, and what else there is."""
+_ALL_NULL = (0, 0, 0, 0, 0)
+
+_REMEMBERED = 1024
+"""Producers whose id is kept as text; one that sends a single message each only costs the look-up."""
+_REMEMBERED_BYTES_MAX = 512
+
+_short_at = UNSIGNED_SHORT.unpack_from
+_int_at = INT.unpack_from
+
+
+def routing(data: bytes) -> Message:
+    """Return the message in stored bytes (from the data type on), having looked only at what routing needs.
+
+    Of the other fields only their lengths are checked: together they must come to the message's end.
+
+    Raises:
+        MalformedOpenWire: it is no message, or one without destination or message id.
+    """
+    try:
+        return _route(data)
+    except (IndexError, KeyError, StructError) as error:
+        raise MalformedOpenWire(f"a message that cannot be routed: {error!r}") from error
+
+
+def clamped_priority(priority: int) -> int:
+    """Return the nearest of JMS's priorities, 0 to 9."""
+    return min(max(priority, 0), PRIORITY_MAX)
+
+
+def _route(data: bytes) -> Message:
+    # One straight walk: cut into smaller functions it reads no better and takes half as long again.
+    if not _FIRST_TYPE <= data[0] <= _LAST_TYPE:
+        raise MalformedOpenWire(f"data type {data[0]} where a message belongs")
+    connection_id = ""
+    if not data[6]:
+        offset = 7
+    elif data[7] != ids.PRODUCER_ID:
+        raise MalformedOpenWire(f"data type {data[7]} where a producer id belongs")
+    elif not data[8]:
+        offset = 25
+    else:
+        end = 11 + _short_at(data, 9)[0]
+        connection_id = ids.connection_id_of(data[11:end])
+        offset = end + 16
+    if not (data[offset] and data[offset + 2]):
+        raise MalformedOpenWire("a message without destination")
+    start = offset + 5
+    end = start + _short_at(data, offset + 3)[0]
+    destination = ids.destination_of(data[offset + 1], data[start:end])
+    # Neither in a transaction nor rerouted is the usual case.
+    offset = _after_origin(data, end) if data[end] or data[end + 1] else end + 2
+    message_id, offset = _message_id(data, offset)
+    offset = _after_transaction(data, offset) if data[offset] else offset + 1
+    # Group id and sequence, correlation id.
+    offset += 7 + _short_at(data, offset + 1)[0] if data[offset] else 5
+    offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
+    persistent, expiration, priority, has_reply_to = _DELIVERY.unpack_from(data, offset)
+    offset = _after_reply_to(data, offset + 11) if has_reply_to else offset + 11
+    # Timestamp and type.
+    offset += 8
+    offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
+    content_bytes, offset = _byte_sequence(data, offset)
+    property_bytes, offset = _byte_sequence(data, offset)
+    if offset + _TAIL_FLAGS.size != len(data) or data[0] == _BLOB or _TAIL_FLAGS.unpack_from(data, offset) != _ALL_NULL:
+        _check_tail(data, offset)
+    return Message(
+        message_id=message_id,
+        destination=destination,
+        data=data,
+        persistent=persistent,
+        priority=priority if 0 <= priority <= PRIORITY_MAX else clamped_priority(priority),
+        expiration=expiration,
+        connection_id=connection_id,
+        size=SIZE_OVERHEAD + content_bytes + property_bytes,
+    )
+
+
+def _message_id(data: bytes, offset: int) -> tuple[str, int]:
+    # A JMS client's own id: no text view, a producer id with a connection. Anything else takes the long way.
+    if data[offset : offset + 6] != b"\x01\x6e\x00\x01\x7b\x01":
+        return _foreign_message_id(data, offset)
+    start = offset + 6
+    end = start + 18 + _short_at(data, start)[0]
+    raw = data[start:end]
+    producer = _producer_text(raw) if len(raw) <= _REMEMBERED_BYTES_MAX else f"{ids.producer_id_of(raw)}:"
+    sequence, _ = _SEQUENCES.unpack_from(data, end)
+    return producer + str(sequence), end + 16
+
+
+def _foreign_message_id(data: bytes, offset: int) -> tuple[str, int]:
+    reader = Reader(data, offset)
+    message_id = ids.read_message_id(reader)
+    if message_id is None:
+        raise MalformedOpenWire("a message without id")
+    return str(message_id), reader.offset
+
+
+@lru_cache(_REMEMBERED)
+def _producer_text(raw: bytes) -> str:
+    return f"{ids.producer_id_of(raw)}:"
+
+
+def _after_origin(data: bytes, offset: int) -> int:
+    reader = Reader(data, offset)
+    ids.read_transaction_id(reader)
+    ids.read_destination(reader)
+    return reader.offset
+
+
+def _after_transaction(data: bytes, offset: int) -> int:
+    reader = Reader(data, offset)
+    ids.read_transaction_id(reader)
+    return reader.offset
+
+
+def _after_reply_to(data: bytes, offset: int) -> int:
+    # Behind the flag that says it is there: data type, flag, length, name.
+    return offset + 4 + _short_at(data, offset + 2)[0] if data[offset + 1] else offset + 2
+
+
+def _check_tail(data: bytes, offset: int) -> None:
+    reader = Reader(data, offset)
+    skip_fields(reader, BROKER_FIELDS + BLOB_FIELDS if data[0] == _BLOB else BROKER_FIELDS)
+    reader.end()
+
+
+def _byte_sequence(data: bytes, offset: int) -> tuple[int, int]:
+    if not data[offset]:
+        return 0, offset + 1
+    length: int = _int_at(data, offset + 1)[0]
+    if length < 0:
+        raise MalformedOpenWire(f"a byte sequence of {length} bytes")
+    return length, offset + 5 + length

@@ -1,0 +1,303 @@
+"""Primitive values, maps and streams: message properties, MapMessage and StreamMessage bodies.
+
+Source: OpenWire, primitive map. A value is a tag and its bytes, big-endian:
+
+```text
+ 0 null    –          5 int    i32        10 byte array  i32 n, bytes
+ 1 boolean u8         6 long   i64        11 map         i32 count, count x (u16 n, name, value)
+ 2 byte    i8         7 double IEEE 754   12 list        i32 count, values
+ 3 char    UTF-16     8 float  IEEE 754   13 big string  i32 n, bytes
+ 4 short   i16        9 string u16 n, bytes
+```
+
+Java has more kinds of numbers than Python: `Byte`, `Short`, `Long`, `Char` and `Float` keep what Java wrote. A plain
+int is Java's Integer where it fits 32 bits and its Long beyond, a plain float is its Double.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final, TypeAlias, cast
+
+from pybroker.broker.domain.openwire.loose import (
+    INT,
+    UNSIGNED_SHORT,
+    MalformedOpenWire,
+    Reader,
+    UnencodableOpenWire,
+    decode_mutf8,
+    encode_mutf8,
+    mutf8,
+)
+
+
+class Byte(int):
+    """Java's Byte, -128 to 127."""
+
+    __slots__ = ()
+
+
+class Short(int):
+    """Java's Short, 16 bits."""
+
+    __slots__ = ()
+
+
+class Long(int):
+    """Java's Long, 64 bits."""
+
+    __slots__ = ()
+
+
+class Float(float):
+    """Java's Float, single precision."""
+
+    __slots__ = ()
+
+
+class Char(str):
+    """Java's Character: one UTF-16 unit."""
+
+    __slots__ = ()
+
+
+Value: TypeAlias = bool | int | float | str | bytes | Mapping[str, "Value"] | Sequence["Value"] | None
+
+NESTING_MAX: Final = 32
+"""Maps and lists inside one another; deeper ones only serve to exhaust the stack."""
+
+BIG_STRING_UNITS: Final = 8191
+"""From this many UTF-16 units on Java tags a string as big."""
+
+_NULL, _BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT, _STRING, _BYTES, _MAP, _LIST, _BIG_STRING = range(
+    14
+)
+
+_DOUBLE_LAYOUT = Struct(">d")
+_FLOAT_LAYOUT = Struct(">f")
+_TAGGED_INT = Struct(">Bi")
+_TAGGED_UNSIGNED_SHORT = Struct(">BH")
+_MAP_ENTRY_BYTES_MIN = 3
+"""An empty name and a null value."""
+
+_REMEMBERED = 1024
+"""Encoded names that are kept, because the same ones come with message after message."""
+_REMEMBERED_CHARS_MAX = 64
+
+
+# ---------------------------------------------------------------- maps and streams
+
+
+def encode_map(entries: Mapping[str, Value]) -> bytes:
+    """Encode properties or a map body.
+
+    Raises:
+        UnencodableOpenWire: a name is over 65535 bytes, a number over 64 bits, a type is not one of `Value`,
+            or the nesting is too deep.
+    """
+    out = bytearray(INT.pack(len(entries)))
+    for name, value in entries.items():
+        out += _short_name(name) if len(name) <= _REMEMBERED_CHARS_MAX else mutf8(name)
+        # Java reads the strings of a message's own map as standard UTF-8 though it writes the modified form: what it
+        # wrote itself it shows garbled, if there is a U+0000 or a supplementary character. We write what it reads.
+        if type(value) is str:
+            encoded = value.encode("utf-8", "surrogatepass")
+            if len(encoded) < BIG_STRING_UNITS:  # then it has no more units either
+                out += _TAGGED_UNSIGNED_SHORT.pack(_STRING, len(encoded))
+                out += encoded
+            else:
+                out += _encode_string(value, encoded)
+        else:
+            _append(out, value, NESTING_MAX)
+    return bytes(out)
+
+
+def decode_map(data: bytes) -> dict[str, Value]:
+    """Decode properties or a map body; no bytes at all, and Java's null map, are an empty map.
+
+    Raises:
+        MalformedOpenWire: it is no primitive map, or bytes are left over.
+    """
+    if not data:
+        return {}
+    reader = Reader(data)
+    entries = _read_map(reader, NESTING_MAX)
+    reader.end()
+    return entries
+
+
+def encode_stream(values: Iterable[Value]) -> bytes:
+    """Encode a stream body. Raises `UnencodableOpenWire` as `encode_map` does."""
+    out = bytearray()
+    for value in values:
+        _append(out, value, NESTING_MAX)
+    return bytes(out)
+
+
+def decode_stream(data: bytes) -> list[Value]:
+    """Decode a stream body: values back to back until the bytes end.
+
+    Raises:
+        MalformedOpenWire: the bytes are no values.
+    """
+    reader = Reader(data)
+    values: list[Value] = []
+    while reader.remaining:
+        values.append(_read_value(reader, NESTING_MAX))
+    return values
+
+
+# ---------------------------------------------------------------- writing
+
+_short_name = lru_cache(_REMEMBERED)(mutf8)
+
+
+def _append(out: bytearray, value: Value, levels: int) -> None:
+    encode = _ENCODERS.get(type(value))
+    if encode is not None:
+        try:
+            out += encode(value)
+        except (StructError, OverflowError) as error:
+            raise UnencodableOpenWire(f"{value!r} does not fit {type(value).__name__}") from error
+    elif isinstance(value, Mapping):
+        _append_map(out, value, levels)
+    elif isinstance(value, (list, tuple)):
+        _append_list(out, value, levels)
+    else:
+        raise UnencodableOpenWire(f"{type(value).__name__} is no type of a property or a body's value")
+
+
+def _append_map(out: bytearray, entries: Mapping[str, Value], levels: int) -> None:
+    _check_depth(levels, UnencodableOpenWire)
+    out += _TAGGED_INT.pack(_MAP, len(entries))
+    for name, value in entries.items():
+        out += mutf8(name)
+        _append(out, value, levels - 1)
+
+
+def _append_list(out: bytearray, values: Sequence[Value], levels: int) -> None:
+    _check_depth(levels, UnencodableOpenWire)
+    out += _TAGGED_INT.pack(_LIST, len(values))
+    for value in values:
+        _append(out, value, levels - 1)
+
+
+def _encode_string(text: str, encoded: bytes) -> bytes:
+    # A string has at most as many UTF-16 units as bytes; counting them is only needed when it might be big.
+    if len(encoded) < BIG_STRING_UNITS or len(text.encode("utf-16-be", "surrogatepass")) // 2 < BIG_STRING_UNITS:
+        return _TAGGED_UNSIGNED_SHORT.pack(_STRING, len(encoded)) + encoded
+    return _TAGGED_INT.pack(_BIG_STRING, len(encoded)) + encoded
+
+
+def _encode_char(char: str) -> bytes:
+    unit = char.encode("utf-16-be", "surrogatepass")
+    if len(unit) != 2:
+        raise UnencodableOpenWire(f"{char!r} is not one UTF-16 unit")
+    return b"\x03" + unit
+
+
+def _encode_int(number: int) -> bytes:
+    if -0x80000000 <= number <= 0x7FFFFFFF:
+        return _TAGGED_INT.pack(_INT, number)
+    return _ENCODERS[Long](number)
+
+
+def _encode_null(_: None) -> bytes:
+    return b"\x00"
+
+
+def _encode_text(text: str) -> bytes:
+    return _encode_string(text, encode_mutf8(text))
+
+
+def _encode_bytes(data: bytes) -> bytes:
+    return _TAGGED_INT.pack(_BYTES, len(data)) + data
+
+
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    type(None): _encode_null,
+    bool: partial(Struct(">B?").pack, _BOOLEAN),
+    Byte: partial(Struct(">Bb").pack, _BYTE),
+    Char: _encode_char,
+    Short: partial(Struct(">Bh").pack, _SHORT),
+    int: _encode_int,
+    Long: partial(Struct(">Bq").pack, _LONG),
+    float: partial(Struct(">Bd").pack, _DOUBLE),
+    Float: partial(Struct(">Bf").pack, _FLOAT),
+    str: _encode_text,
+    bytes: _encode_bytes,
+}
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read_map(reader: Reader, levels: int) -> dict[str, Value]:
+    count = reader.integer()
+    if count == -1:
+        return {}
+    _check_count(count, reader.remaining // _MAP_ENTRY_BYTES_MIN)
+    entries: dict[str, Value] = {}
+    for _ in range(count):
+        name = reader.mutf8()
+        entries[name] = _read_value(reader, levels)
+    return entries
+
+
+def _read_value(reader: Reader, levels: int) -> Value:
+    tag = reader.unsigned_byte()
+    if tag == _STRING:
+        return decode_mutf8(reader.take(reader.unsigned_short()))
+    if tag >= len(_DECODERS):
+        raise MalformedOpenWire(f"unknown tag {tag} of a value at offset {reader.offset - 1}")
+    return _DECODERS[tag](reader, levels)
+
+
+def _read_nested_map(reader: Reader, levels: int) -> Value:
+    _check_depth(levels, MalformedOpenWire)
+    return _read_map(reader, levels - 1)
+
+
+def _read_list(reader: Reader, levels: int) -> Value:
+    _check_depth(levels, MalformedOpenWire)
+    count = reader.integer()
+    _check_count(count, reader.remaining)
+    return [_read_value(reader, levels - 1) for _ in range(count)]
+
+
+def _read_big_string(reader: Reader, _: int) -> Value:
+    length = reader.integer()
+    return None if length == -1 else decode_mutf8(reader.take(length))
+
+
+def _read_char(reader: Reader, _: int) -> Value:
+    return Char(chr(reader.unpack(UNSIGNED_SHORT)[0]))
+
+
+_DECODERS: tuple[Callable[[Reader, int], Value], ...] = (
+    lambda _reader, _: None,
+    lambda reader, _: reader.boolean(),
+    lambda reader, _: Byte(reader.byte()),
+    _read_char,
+    lambda reader, _: Short(reader.short()),
+    lambda reader, _: reader.integer(),
+    lambda reader, _: Long(reader.long()),
+    lambda reader, _: cast("float", reader.unpack(_DOUBLE_LAYOUT)[0]),
+    lambda reader, _: Float(reader.unpack(_FLOAT_LAYOUT)[0]),
+    lambda reader, _: reader.mutf8(),
+    lambda reader, _: reader.take(reader.integer()),
+    _read_nested_map,
+    _read_list,
+    _read_big_string,
+)
+
+
+def _check_count(count: int, room: int) -> None:
+    if not 0 <= count <= room:
+        raise MalformedOpenWire(f"a map or list of {count} where {room} at most have room")
+
+
+def _check_depth(levels: int, error: type[MalformedOpenWire] | type[UnencodableOpenWire]) -> None:
+    if levels == 0:
+        raise error(f"maps and lists nested more than {NESTING_MAX} deep")
