@@ -1,0 +1,1 @@
+"""What the broker decides: routing, dispatch, acknowledgement, redelivery, transactions, mastership."""

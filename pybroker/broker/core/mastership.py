@@ -1,0 +1,96 @@
+"""Who serves: a broker's role, and what each event makes it do. Pure; `app.node` performs the actions.
+
+```text
+        lock acquired                     recovered, listening
+STANDBY ---------------> PROMOTING ----------------------------> MASTER
+   |                        |                                      |
+   | stop                   | failed, lock lost, stop              | lock lost, store failed, stop
+   v                        v                                      v
+STOPPED <--------------------------- RELINQUISHING <---------------+
+               lock released            (listeners closed first)
+```
+
+Whatever goes wrong, listeners close before anything else happens, so that no client is served by two masters. After an
+orderly stop the store is closed, which writes what is left; a master that lost its lock, or whose disk failed,
+abandons the store instead: it must not write another byte.
+"""
+
+import enum
+from typing import NamedTuple
+
+
+class Role(enum.Enum):
+    """What a broker is to its pair."""
+
+    STANDBY = "standby"
+    PROMOTING = "promoting"
+    MASTER = "master"
+    RELINQUISHING = "relinquishing"
+    STOPPED = "stopped"
+
+
+class Event(enum.Enum):
+    """What can happen to a broker."""
+
+    LOCK_ACQUIRED = "the lock is ours"
+    SERVING = "the store is recovered and the listeners are open"
+    PROMOTION_FAILED = "the store or a listener could not be opened"
+    LOCK_LOST = "the lock is no longer ours"
+    STORE_FAILED = "the store failed"
+    STOP = "asked to stop"
+    RELEASED = "the lock is released"
+
+
+class Action(enum.Enum):
+    """What the shell is to do, in the order given."""
+
+    CANCEL_WAIT = "stop waiting for the lock"
+    PROMOTE = "recover the store and open the listeners"
+    ABORT_CLIENTS = "close listeners and cut connections at once"
+    DRAIN_CLIENTS = "close listeners, send what is owed, close connections"
+    CLOSE_STORE = "write what is left and close the store"
+    ABANDON_STORE = "leave the store without writing"
+    RELEASE_LOCK = "release the lock"
+
+
+class Decision(NamedTuple):
+    """The new role, what to do, and the sentence for the log."""
+
+    role: Role
+    actions: tuple[Action, ...]
+    sentence: str
+
+
+_ORDERLY = (Action.DRAIN_CLIENTS, Action.CLOSE_STORE, Action.RELEASE_LOCK)
+_AT_ONCE = (Action.ABORT_CLIENTS, Action.ABANDON_STORE, Action.RELEASE_LOCK)
+
+_TABLE: dict[tuple[Role, Event], Decision] = {
+    (Role.STANDBY, Event.LOCK_ACQUIRED): Decision(Role.PROMOTING, (Action.PROMOTE,), "lock acquired: becoming master"),
+    (Role.STANDBY, Event.STOP): Decision(Role.STOPPED, (Action.CANCEL_WAIT,), "asked to stop: no longer waiting"),
+    (Role.PROMOTING, Event.SERVING): Decision(Role.MASTER, (), "master: clients are served"),
+    (Role.PROMOTING, Event.PROMOTION_FAILED): Decision(
+        Role.RELINQUISHING, _AT_ONCE, "cannot become master: giving the lock back"
+    ),
+    (Role.PROMOTING, Event.LOCK_LOST): Decision(
+        Role.RELINQUISHING, _AT_ONCE, "lost the lock while becoming master: stepping back"
+    ),
+    (Role.PROMOTING, Event.STORE_FAILED): Decision(
+        Role.RELINQUISHING, _AT_ONCE, "the store failed while becoming master: giving the lock back"
+    ),
+    (Role.PROMOTING, Event.STOP): Decision(Role.RELINQUISHING, _ORDERLY, "asked to stop while becoming master"),
+    (Role.MASTER, Event.LOCK_LOST): Decision(
+        Role.RELINQUISHING, _AT_ONCE, "lost the lock: clients are cut off, nothing more is acknowledged"
+    ),
+    (Role.MASTER, Event.STORE_FAILED): Decision(
+        Role.RELINQUISHING, _AT_ONCE, "the store failed: clients are cut off, nothing more is acknowledged"
+    ),
+    (Role.MASTER, Event.STOP): Decision(
+        Role.RELINQUISHING, _ORDERLY, "asked to stop: sending what is owed, then handing over"
+    ),
+    (Role.RELINQUISHING, Event.RELEASED): Decision(Role.STOPPED, (), "stopped: a standby can take over"),
+}
+
+
+def decide(role: Role, event: Event) -> Decision:
+    """Return what an event means in a role. Events that come too late to matter change nothing and say nothing."""
+    return _TABLE.get((role, event), Decision(role, (), ""))

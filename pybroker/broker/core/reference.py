@@ -1,0 +1,71 @@
+"""One message's place in one backlog, and what a backlog is to a consumer.
+
+A queue makes one reference per message and hands it to one consumer at a time; a topic makes one per subscription.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.transaction import LocalTransactionId
+
+if TYPE_CHECKING:
+    from pybroker.broker.core.consumer import Consumer
+
+
+class State(enum.Enum):
+    """Where a reference stands in its backlog."""
+
+    PENDING = "waits for a consumer"
+    DISPATCHED = "sent to a consumer, not settled"
+    SETTLED = "acknowledged, dead-lettered, expired or purged"
+
+
+class Reference:
+    """A message in a backlog; satisfies the port `Delivery`, its identity is the handle for acknowledgements.
+
+    Attributes:
+        message: what is delivered.
+        source: the backlog it belongs to.
+        sequence: its place there; a returned reference goes back to its place.
+        redelivery_count: how often it may have been seen before; more than 0 marks it redelivered.
+        state: see `State`.
+    """
+
+    __slots__ = ("message", "redelivery_count", "sequence", "source", "state")
+
+    def __init__(self, message: Message, source: "Source", sequence: int, redelivery_count: int = 0) -> None:
+        self.message = message
+        self.source = source
+        self.sequence = sequence
+        self.redelivery_count = redelivery_count
+        self.state = State.PENDING
+
+
+class Source(Protocol):
+    """A backlog that consumers take from: a queue, a topic subscription, a browser's snapshot."""
+
+    def dispatch(self) -> None:
+        """Deliver what consumers have room for."""
+        ...
+
+    def detach(self, consumer: "Consumer") -> None:
+        """Let a consumer go; what it holds comes back by `restore`."""
+        ...
+
+    def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
+        """Have the store forget a message, in a transaction or at once. The reference is not touched."""
+        ...
+
+    def settle(self, reference: Reference) -> None:
+        """Drop a reference whose acknowledgement counts."""
+        ...
+
+    def restore(self, references: Sequence[Reference]) -> None:
+        """Take back references a consumer leaves unsettled, in dispatch order; each counts as redelivered."""
+        ...
+
+    def reject(self, reference: Reference, cause: str) -> None:
+        """Dead-letter a reference a consumer gave up on."""
+        ...

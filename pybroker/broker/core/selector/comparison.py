@@ -1,0 +1,133 @@
+"""What `=`, `<>`, `<`, `<=`, `>` and `>=` make of two values (JMS 1.1, 3.8.1.1 and 3.8.1.2).
+
+- NULL with anything is UNKNOWN (None).
+- Values of different types compare as FALSE, by `<>` too; exact and approximate numbers are one type, and meet as
+  approximate numbers.
+- Only numbers have an order: other types compare as FALSE there.
+
+Where strings are converted (`convert_string_expressions:`, ActiveMQ's for STOMP, whose properties are all strings) a
+string takes the type of what it is compared with. A string that does not read as that type differs from it: `<>` is
+TRUE, everything else FALSE.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pybroker.broker.core.selector.fields import Condition, Value
+from pybroker.broker.domain.openwire.message import OpenWireMessage
+
+Test = Callable[[Any, Any], bool]
+Decision = Callable[[object, object], bool | None]
+
+_TESTS: Mapping[str, Test] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MIRRORED: Mapping[str, str] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ORDERED_TYPES: frozenset[type] = frozenset((int, float))
+_TYPES: frozenset[type] = _ORDERED_TYPES | {bool, str}
+
+# Java's Long.valueOf and Double.valueOf, without hexadecimal and names such as NaN.
+_EXACT = re.compile(r"([+-]?)0*([0-9]{1,19})")
+_APPROXIMATE = re.compile(r"[\x00-\x20]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?[\x00-\x20]*")
+_LONG = range(-(2**63), 2**63)
+
+
+def compare(symbol: str, left: Value, right: Value, *, convert: bool) -> Condition:
+    """Return the condition `left symbol right`; with `convert`, a string is read as what the other side is."""
+    decide = _converting_decision(symbol) if convert else _decision(symbol)
+    return lambda message: decide(left(message), right(message))
+
+
+def compare_with_constant(symbol: str, value: Value, constant: float | str) -> Condition:
+    """Return the condition `value symbol constant`: what nearly every selector consists of, so in few steps."""
+    test = _TESTS[symbol]
+    kind = type(constant)
+    if kind not in _comparable_types(symbol):
+        return lambda message: None if value(message) is None else False
+    if isinstance(constant, int | float) and not isinstance(constant, bool):
+        return _compare_with_number(test, value, constant)
+
+    def condition(message: OpenWireMessage) -> bool | None:
+        found = value(message)
+        if type(found) is kind:
+            return test(found, constant)
+        return None if found is None else False
+
+    return condition
+
+
+def mirrored(symbol: str) -> str:
+    """Return the operator for exchanged sides: `5 < a` is `a > 5`."""
+    return _MIRRORED[symbol]
+
+
+def _compare_with_number(test: Test, value: Value, constant: float) -> Condition:
+    exact = constant if type(constant) is int else None
+    approximate = float(constant)
+
+    def condition(message: OpenWireMessage) -> bool | None:
+        found = value(message)
+        if type(found) is int:
+            return test(float(found), approximate) if exact is None else test(found, exact)
+        if type(found) is float:
+            return test(found, approximate)
+        return None if found is None else False
+
+    return condition
+
+
+def _comparable_types(symbol: str) -> frozenset[type]:
+    return _TYPES if symbol in ("=", "<>") else _ORDERED_TYPES
+
+
+def _decision(symbol: str) -> Decision:
+    """Return the comparison of two values."""
+    test = _TESTS[symbol]
+    comparable = _comparable_types(symbol)
+
+    def decide(a: object, b: object) -> bool | None:
+        if type(a) is type(b) and type(a) in comparable:
+            return test(a, b)
+        if type(a) is int and type(b) is float:
+            return test(float(a), b)
+        if type(a) is float and type(b) is int:
+            return test(a, float(b))
+        return None if a is None or b is None else False
+
+    return decide
+
+
+def _converting_decision(symbol: str) -> Decision:
+    """Return the comparison of two values after a string has been read as what the other is."""
+    decide = _decision(symbol)
+    differ = symbol == "<>"
+
+    def decide_converted(a: object, b: object) -> bool | None:
+        if type(a) is type(b) or a is None or b is None:
+            return decide(a, b)
+        if isinstance(a, str):
+            a = _read(a, type(b))
+        elif isinstance(b, str):
+            b = _read(b, type(a))
+        return differ if a is None or b is None else decide(a, b)
+
+    return decide_converted
+
+
+def _read(text: str, kind: type) -> bool | int | float | None:
+    """Return the text as a value of that kind, None when it is none."""
+    if kind is bool:
+        return text.lower() == "true"
+    if kind is int and (match := _EXACT.fullmatch(text)):
+        number = int(match[1] + match[2])
+        return number if number in _LONG else None
+    if kind is float and (match := _APPROXIMATE.fullmatch(text)):
+        return float(match[1])
+    return None

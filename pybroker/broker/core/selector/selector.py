@@ -1,0 +1,107 @@
+"""The door to message selectors: text in, a `Selector` out that says which messages a consumer wants.
+
+The language is that of JMS 1.1 (3.8.1) with three-valued logic. Where JMS says nothing, ActiveMQ 5.17 is followed:
+a name alone is a condition, a condition is an operand of `=` and `<>`, `%` is the remainder, comments are skipped, all
+header fields can be selected by, and `7 / 2` is 3.5.
+
+Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:
+
+| selector | ActiveMQ | here |
+| --- | --- | --- |
+| `NOT a = 5` | `(NOT a) = 5`: never matches | `NOT (a = 5)`; also with IS NULL, LIKE, IN, BETWEEN |
+| `s <> 5`, s a string | TRUE | FALSE: values of different types compare as FALSE |
+| `s >= t`, strings or booleans | compared in order | FALSE: only numbers have an order |
+| `s + 'x' = 'ax'` | strings are joined | refused; with properties: NULL |
+| `m = m`, m not set | TRUE | UNKNOWN |
+| `i = h`, h a short or byte, i wider | FALSE | by value; so is a double with a float, which fails in ActiveMQ |
+| `n NOT IN ('a')`, n not a string | UNKNOWN | TRUE, as of `NOT (n = 'a')` |
+| `2147483647 + 1 < 0` | TRUE, ints wrap around | FALSE: longs do (a message's ints and longs are one type here) |
+| `n = n`, n not a number (NaN) | TRUE, and greater than all others | FALSE, as in Java |
+| `n / 0 > 5` | TRUE, infinite | UNKNOWN; `%` likewise |
+| `99999999999999999999`, `1e999` | accepted, not comparable or infinite | refused: outside of Java's long or double |
+| `1.5f`, `0x1FL`, `Größe = 1` | refused | accepted: Java's literals and identifiers |
+| `'x' LIKE '_'`, `NULL IS NULL` | accepted | refused: LIKE and IN want a name, NULL is no value |
+| `convert_string_expressions:t = 'true'`, t a boolean | fails | TRUE, as `'true' = t` is on both |
+| `XPATH '…'`, `XQUERY '…'`, `REGEX(…)` and other functions | evaluated | refused |
+
+`JMSActiveMQBrokerPath` is no header field here: NULL, unless a property has that name.
+"""
+
+import logging
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from pybroker.broker.core.selector.compiler import compile_condition
+from pybroker.broker.core.selector.fields import Condition
+from pybroker.broker.core.selector.parser import parse
+from pybroker.broker.domain.errors import InvalidSelector
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.message import view
+
+_log = logging.getLogger(__name__)
+
+TEXT_MAX: Final = 8192
+"""Characters in a selector. Parsing one of this length holds up the event loop for some 50 ms."""
+
+CACHED: Final = 1024
+"""Compiled selectors kept: consumers come and go with the same few texts."""
+
+CONVERT_PREFIX: Final = "convert_string_expressions:"
+"""What ActiveMQ's STOMP transport puts before a selector, because STOMP knows only strings."""
+
+
+class Selector:
+    """A compiled condition on messages.
+
+    Attributes:
+        text: as it was written.
+    """
+
+    __slots__ = ("_condition", "text")
+
+    def __init__(self, text: str, condition: Condition) -> None:
+        self.text = text
+        self._condition = condition
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+    def matches(self, message: Message, redelivery_count: int = 0) -> bool:
+        """Tell whether the condition is TRUE of the message; FALSE and UNKNOWN are both no.
+
+        A message whose bytes do not decode matches nothing, as in ActiveMQ. It stays for a consumer without selector,
+        who is told.
+
+        Args:
+            message: as the broker carries it.
+            redelivery_count: how often this broker delivered it before, for JMSRedelivered and JMSXDeliveryCount; its
+                bytes say only what the producer said.
+        """
+        try:
+            fields = view(message)
+            if redelivery_count:
+                fields = replace(fields, redelivery_counter=redelivery_count)
+            return self._condition(fields) is True
+        except MalformedOpenWire as error:
+            # Not a warning: every consumer with a selector comes by, over and over, as long as the message waits.
+            _log.debug("message %s does not match any selector: %s", message.message_id, error)
+            return False
+
+
+@lru_cache(maxsize=CACHED)
+def compile_selector(text: str) -> Selector:
+    """Return the selector that is written in `text`; asked again for the same text, the same selector.
+
+    Args:
+        text: a condition. After the prefix `convert_string_expressions:` strings are compared with numbers and
+            booleans by conversion: `n > 5` matches the string "7".
+
+    Raises:
+        InvalidSelector: the text is not a condition, or too long; the message shows where and what was expected.
+    """
+    if len(text) > TEXT_MAX:
+        raise InvalidSelector(f"the selector has {len(text)} characters, at most {TEXT_MAX} are allowed")
+    condition = text.removeprefix(CONVERT_PREFIX)
+    return Selector(text, compile_condition(parse(condition), convert=condition != text))

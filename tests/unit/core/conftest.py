@@ -1,0 +1,146 @@
+"""A broker's core on a store in memory, with clients that write down what they get."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from pybroker.broker.core.broker import Broker, Policy
+from pybroker.broker.core.connection import Connection
+from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
+from pybroker.broker.domain.openwire.values import encode_map
+from pybroker.broker.domain.ports import Delivery
+from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.memory import MemoryStore
+
+_sequence = count(1)
+
+
+class Throttle:
+    """Counts how often its producer is held."""
+
+    def __init__(self) -> None:
+        self.holds = 0
+
+    def pause_reading(self) -> None:
+        self.holds += 1
+
+    def resume_reading(self) -> None:
+        self.holds -= 1
+
+
+@dataclass
+class Inbox:
+    """A consumer and its deliveries, oldest first."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    ended: bool = False
+    consumer: Consumer = None  # type: ignore[assignment]  # set once subscribed
+
+    @property
+    def ids(self) -> list[str]:
+        return [view(delivery.message).content.decode() for delivery in self.deliveries]
+
+    @property
+    def counts(self) -> list[int]:
+        return [delivery.redelivery_count for delivery in self.deliveries]
+
+    def take(self) -> list[str]:
+        ids = self.ids
+        self.deliveries.clear()
+        return ids
+
+    def end(self) -> None:
+        self.ended = True
+
+    def ack(self, index: int = 0, transaction: LocalTransactionId | None = None) -> None:
+        self.consumer.acknowledge(self.deliveries[index], transaction)
+
+
+class Client:
+    """A connection that sends and subscribes with few words."""
+
+    def __init__(self, connection: Connection, throttle: Throttle) -> None:
+        self.connection = connection
+        self.throttle = throttle
+
+    def send(
+        self, destination: str, *names: str, transaction: LocalTransactionId | None = None, **fields: object
+    ) -> None:
+        for name in names:
+            self.connection.send(make_message(name, destination, self.connection.connection_id, **fields), transaction)
+
+    def subscribe(self, destination: str, **request: object) -> Inbox:
+        inbox = Inbox()
+        wanted = ConsumerRequest(destination=parse(destination), **request)  # type: ignore[arg-type]
+        consumer = self.connection.subscribe(wanted, inbox.deliveries.append, inbox.end)
+        inbox.consumer = consumer
+        consumer.start()
+        return inbox
+
+
+def make_message(
+    name: str,
+    destination: str,
+    connection_id: str = "c",
+    *,
+    persistent: bool = True,
+    expiration: int = 0,
+    priority: int = 4,
+    properties: dict[str, object] | None = None,
+) -> Message:
+    """Return a message whose content is its name."""
+    return to_message(
+        OpenWireMessage(
+            type=MessageType.TEXT,
+            message_id=OpenWireMessageId(None, ProducerId(connection_id, -1, 1), next(_sequence)),
+            producer_id=ProducerId(connection_id, -1, 1),
+            destination=parse(destination),
+            persistent=persistent,
+            expiration=expiration,
+            priority=priority,
+            content=name.encode(),
+            marshalled_properties=encode_map(properties) if properties else None,  # type: ignore[arg-type]
+        )
+    )
+
+
+@dataclass
+class World:
+    """A broker and a clock that only moves when told."""
+
+    store: MemoryStore
+    policy: Policy
+    now_ms: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        self.broker = self.start()
+        self._count = 0
+
+    def start(self) -> Broker:
+        """Start a broker on what the store holds, as a new master does."""
+        self.broker = Broker("b", store=self.store, clock=lambda: self.now_ms, policy=self.policy)
+        self.broker.recover()
+        return self.broker
+
+    def client(self, client_id: str | None = None) -> Client:
+        self._count += 1
+        throttle = Throttle()
+        connection = self.broker.connect(f"c{self._count}", client_id or f"c{self._count}", throttle)
+        return Client(connection, throttle)
+
+
+@pytest.fixture
+def make_world() -> Callable[..., World]:
+    return lambda **policy: World(MemoryStore(), Policy(**policy))
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()

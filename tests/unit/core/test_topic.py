@@ -1,0 +1,214 @@
+"""Topics and durable subscriptions: everybody gets a copy, and some keep it for later."""
+
+import pytest
+
+from pybroker.broker.domain.destination import DestinationType, parse
+from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
+
+
+def test_every_subscription_gets_every_message_sent_after_it(world):
+    client = world.client()
+    first = client.subscribe("topic://T")
+    client.send("topic://T", "a")
+    second = client.subscribe("topic://T")
+    client.send("topic://T", "b")
+    assert (first.ids, second.ids) == (["a", "b"], ["b"])
+
+
+def test_patterns_cover_topics_to_come_and_the_bare_name(world):
+    client = world.client()
+    inbox = client.subscribe("topic://w.>")
+    for name in ("w", "w.a", "w.a.b", "x"):
+        client.send(f"topic://{name}", name)
+    assert inbox.ids == ["w", "w.a", "w.a.b"]
+
+
+def test_a_closed_subscription_gets_nothing_and_holds_nothing(world):
+    client = world.client()
+    inbox = client.subscribe("topic://T")
+    inbox.consumer.close()
+    client.send("topic://T", "a")
+    assert inbox.ids == []
+    assert world.broker.topics[parse("topic://T")].subscriptions == []
+
+
+def test_a_closed_pattern_does_not_join_new_topics(world):
+    client = world.client()
+    inbox = client.subscribe("topic://w.*")
+    inbox.consumer.close()
+    client.send("topic://w.new", "a")
+    assert inbox.ids == []
+
+
+def test_selector_and_no_local_apply(world):
+    client, other = world.client(), world.client()
+    odd = client.subscribe("topic://T", selector="n = 1")
+    foreign = client.subscribe("topic://T", no_local=True)
+    client.send("topic://T", "mine", properties={"n": 1})
+    other.send("topic://T", "theirs", properties={"n": 2})
+    assert (odd.ids, foreign.ids) == (["mine"], ["theirs"])
+
+
+def test_a_slow_consumer_keeps_its_window_and_the_newest_of_the_rest(make_world):
+    world = make_world(topic_pending_limit=5)
+    client = world.client()
+    inbox = client.subscribe("topic://T", prefetch=2)
+    client.send("topic://T", *(str(n) for n in range(20)), persistent=False)
+    for index in range(6):
+        inbox.ack(index)
+    assert inbox.ids == ["0", "1", "15", "16", "17", "18", "19"]
+
+
+def test_a_paused_consumer_may_have_its_whole_window_waiting(make_world):
+    world = make_world(topic_pending_limit=1)
+    client = world.client()
+    inbox = client.subscribe("topic://T", prefetch=3)
+    client.connection.pause()
+    client.send("topic://T", *"abcdef", persistent=False)
+    client.connection.resume()
+    assert inbox.ids == ["c", "d", "e"]
+
+
+def test_a_persistent_message_dropped_for_a_slow_consumer_is_dead_lettered(make_world):
+    world = make_world(topic_pending_limit=0)
+    client = world.client()
+    client.subscribe("topic://T", prefetch=1)
+    client.send("topic://T", "a", "b", persistent=True)
+    assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == ["b"]
+
+
+def test_without_durable_subscription_nothing_is_stored(world):
+    world.client().send("topic://T", "a", persistent=True)
+    assert not world.store.recover().queues
+
+
+class TestDurable:
+    def test_it_gets_what_was_sent_while_it_was_away_even_after_a_restart(self, world):
+        client = world.client("me")
+        client.subscribe("topic://T", subscription_name="s").consumer.close()
+        client.send("topic://T", "a", "b")
+        client.connection.close()
+        world.start()
+        inbox = world.client("me").subscribe("topic://T", subscription_name="s")
+        assert inbox.ids == ["a", "b"]
+
+    def test_acknowledged_messages_do_not_come_again(self, world):
+        client = world.client("me")
+        inbox = client.subscribe("topic://T", subscription_name="s")
+        client.send("topic://T", "a", "b", "c")
+        inbox.ack(1)
+        world.start()
+        assert world.client("me").subscribe("topic://T", subscription_name="s").ids == ["a", "c"]
+
+    def test_non_persistent_messages_wait_in_memory(self, world):
+        client = world.client("me")
+        client.subscribe("topic://T", subscription_name="s").consumer.close()
+        client.send("topic://T", "a", persistent=False)
+        assert client.subscribe("topic://T", subscription_name="s").ids == ["a"]
+
+    def test_it_can_be_active_only_once(self, world):
+        client = world.client("me")
+        client.subscribe("topic://T", subscription_name="s")
+        with pytest.raises(SubscriptionInUse, match="client: me and subscriptionName: s"):
+            client.subscribe("topic://T", subscription_name="s")
+
+    def test_unsubscribe_ends_it_and_its_backlog(self, world):
+        client = world.client("me")
+        inbox = client.subscribe("topic://T", subscription_name="s")
+        with pytest.raises(SubscriptionInUse):
+            client.connection.unsubscribe("me", "s")
+        inbox.consumer.close()
+        client.send("topic://T", "a")
+        client.connection.unsubscribe("me", "s")
+        with pytest.raises(InvalidDestination, match="No durable subscription"):
+            client.connection.unsubscribe("me", "s")
+        world.start()
+        assert world.client("me").subscribe("topic://T", subscription_name="s").ids == []
+
+    def test_a_changed_selector_makes_a_new_subscription(self, world):
+        client = world.client("me")
+        client.subscribe("topic://T", subscription_name="s").consumer.close()
+        client.send("topic://T", "old", properties={"n": 1})
+        inbox = client.subscribe("topic://T", subscription_name="s", selector="n = 1")
+        client.send("topic://T", "new", properties={"n": 1})
+        assert inbox.ids == ["new"]
+
+    def test_what_does_not_match_is_settled_in_the_store_too(self, world):
+        client = world.client("me")
+        inbox = client.subscribe("topic://T", subscription_name="s", selector="n = 1")
+        client.send("topic://T", "no")
+        client.send("topic://T", "yes", properties={"n": 1})
+        assert inbox.ids == ["yes"]
+        world.start()
+        assert world.client("me").subscribe("topic://T", subscription_name="s", selector="n = 1").ids == ["yes"]
+
+    def test_a_wildcard_covers_topics_created_later_and_survives_a_restart(self, world):
+        client = world.client("me")
+        client.subscribe("topic://w.>", subscription_name="s").consumer.close()
+        client.send("topic://w.a", "a")
+        client.connection.close()
+        world.start()
+        world.client().send("topic://w.b", "b")
+        world.start()
+        inbox = world.client("me").subscribe("topic://w.>", subscription_name="s")
+        assert sorted(inbox.ids) == ["a", "b"]
+
+    def test_returned_messages_come_again_marked_and_in_order(self, world):
+        client = world.client("me")
+        inbox = client.subscribe("topic://T", subscription_name="s", prefetch=2)
+        client.send("topic://T", *"abc")
+        inbox.consumer.close()
+        again = client.subscribe("topic://T", subscription_name="s")
+        assert (again.ids, again.counts) == (["a", "b", "c"], [1, 1, 0])
+
+    def test_a_queue_cannot_be_subscribed_to_durably(self, world):
+        with pytest.raises(InvalidDestination, match="Queue"):
+            world.client("me").subscribe("queue://Q", subscription_name="s")
+
+    def test_expired_messages_are_dead_lettered_while_it_is_away(self, world):
+        client = world.client("me")
+        client.subscribe("topic://T", subscription_name="s").consumer.close()
+        client.send("topic://T", "a", expiration=world.now_ms + 1)
+        world.now_ms += 2
+        world.broker.expire()
+        assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["a"]
+        assert client.subscribe("topic://T", subscription_name="s").ids == []
+
+
+class TestTemporary:
+    def test_its_owner_consumes_and_everybody_may_send(self, world):
+        owner, other = world.client(), world.client()
+        destination = owner.connection.create_temporary(DestinationType.TEMP_QUEUE)
+        inbox = owner.subscribe(str(destination))
+        other.send(str(destination), "reply")
+        assert inbox.ids == ["reply"]
+
+    def test_nobody_else_consumes(self, world):
+        destination = world.client().connection.create_temporary(DestinationType.TEMP_TOPIC)
+        with pytest.raises(InvalidDestination, match="another connection"):
+            world.client().subscribe(str(destination))
+
+    def test_it_goes_with_its_connection(self, world):
+        owner, other = world.client(), world.client()
+        destination = owner.connection.create_temporary(DestinationType.TEMP_QUEUE)
+        owner.connection.close()
+        with pytest.raises(InvalidDestination, match="does not exist"):
+            other.send(str(destination), "late")
+
+
+def test_a_client_id_is_used_once_at_a_time(world):
+    first = world.client("me")
+    with pytest.raises(InvalidClientId, match="me already connected"):
+        world.client("me")
+    first.connection.close()
+    world.client("me")
+
+
+def test_destinations_are_limited(make_world):
+    from pybroker.broker.domain.errors import ClientError
+
+    client = make_world(destinations_max=2).client()
+    client.send("queue://1", "a")
+    client.send("topic://2", "a")
+    with pytest.raises(ClientError, match="2 destinations already"):
+        client.send("queue://3", "a")

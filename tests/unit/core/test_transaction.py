@@ -1,0 +1,180 @@
+"""Local transactions: what is sent and acknowledged in one counts at its commit, or never."""
+
+import pytest
+
+from pybroker.broker.domain.errors import TransactionError
+from pybroker.store.memory import MemoryStore
+
+
+def test_sends_are_invisible_until_the_commit_and_then_in_order(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    transaction = client.connection.begin()
+    client.send("queue://Q", "a", "b", transaction=transaction)
+    client.send("queue://Q", "outside")
+    assert inbox.ids == ["outside"]
+    client.connection.commit(transaction)
+    assert inbox.ids == ["outside", "a", "b"]
+
+
+def test_a_rollback_drops_sends(world):
+    client = world.client()
+    transaction = client.connection.begin()
+    client.send("queue://Q", "a", transaction=transaction)
+    client.connection.rollback(transaction)
+    world.start()
+    assert world.client().subscribe("queue://Q").ids == []
+
+
+def test_an_acknowledgement_opens_the_window_at_once_and_counts_at_the_commit(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q", prefetch=1)
+    client.send("queue://Q", "a", "b")
+    transaction = client.connection.begin()
+    inbox.ack(0, transaction)
+    assert inbox.ids == ["a", "b"]
+    assert not inbox.consumer.is_outstanding(inbox.deliveries[0])
+    client.connection.commit(transaction)
+    client.connection.close()
+    world.start()
+    assert world.client().subscribe("queue://Q").ids == ["b"]
+
+
+def test_after_a_rollback_deliveries_are_outstanding_again_and_not_resent(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q", prefetch=2)
+    client.send("queue://Q", "a", "b", "c")
+    transaction = client.connection.begin()
+    inbox.consumer.acknowledge_through(inbox.deliveries[1], transaction)
+    assert inbox.ids == ["a", "b", "c"]
+    client.connection.rollback(transaction)
+    assert inbox.ids == ["a", "b", "c"]
+    inbox.consumer.acknowledge_through(inbox.deliveries[1])
+    assert inbox.consumer.is_outstanding(inbox.deliveries[2])
+    assert not inbox.consumer.is_outstanding(inbox.deliveries[0])
+
+
+def test_a_lost_connection_rolls_back_and_returns_everything(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    client.send("queue://Q", "a", "b")
+    transaction = client.connection.begin()
+    inbox.ack(0, transaction)
+    client.send("queue://Q", "never", transaction=transaction)
+    client.connection.close()
+    again = world.client().subscribe("queue://Q")
+    assert (again.ids, again.counts) == (["a", "b"], [1, 1])
+
+
+def test_an_acknowledgement_follows_its_transaction_when_the_consumer_is_gone(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    client.send("queue://Q", "kept", "undone")
+    kept, undone = client.connection.begin(), client.connection.begin()
+    inbox.ack(0, kept)
+    inbox.ack(1, undone)
+    inbox.consumer.close()
+    client.connection.commit(kept)
+    client.connection.rollback(undone)
+    again = world.client().subscribe("queue://Q")
+    assert (again.ids, again.counts) == (["undone"], [1])
+
+
+def test_an_open_transaction_does_not_survive_a_crash(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    client.send("queue://Q", "a")
+    transaction = client.connection.begin()
+    inbox.ack(0, transaction)
+    client.send("queue://Q", "b", transaction=transaction)
+    world.start()
+    assert world.client().subscribe("queue://Q").ids == ["a"]
+
+
+def test_a_committed_transaction_survives_a_crash(world):
+    client = world.client()
+    transaction = client.connection.begin()
+    client.send("queue://Q", "a", transaction=transaction)
+    client.connection.commit(transaction)
+    world.start()
+    assert world.client().subscribe("queue://Q").ids == ["a"]
+
+
+def test_a_durable_subscription_takes_part(world):
+    client = world.client("me")
+    inbox = client.subscribe("topic://T", subscription_name="s")
+    transaction = client.connection.begin()
+    client.send("topic://T", "a", transaction=transaction)
+    assert inbox.ids == []
+    client.connection.commit(transaction)
+    acknowledging = client.connection.begin()
+    inbox.ack(0, acknowledging)
+    client.connection.commit(acknowledging)
+    world.start()
+    assert world.client("me").subscribe("topic://T", subscription_name="s").ids == []
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_transaction_ends_once(world, end):
+    connection = world.client().connection
+    transaction = connection.begin()
+    getattr(connection, end)(transaction)
+    with pytest.raises(TransactionError, match="Invalid transaction id"):
+        getattr(connection, end)(transaction)
+
+
+def test_another_connections_transaction_is_unknown(world):
+    transaction = world.client().connection.begin()
+    with pytest.raises(TransactionError):
+        world.client().send("queue://Q", "a", transaction=transaction)
+
+
+class SlowStore(MemoryStore):
+    """A disk that takes its time: `sync` is when it is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = []
+
+    def when_durable(self, callback) -> None:
+        self.waiting.append(callback)
+
+    def sync(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+
+@pytest.fixture
+def slow(make_world):
+    world = make_world()
+    world.store = SlowStore()
+    world.start()
+    return world
+
+
+@pytest.mark.parametrize("destination", ["queue://Q", "topic://T"])
+def test_nobody_sees_a_transaction_before_its_commit_is_on_disk(slow, destination):
+    client = slow.client()
+    inbox = client.subscribe(destination)
+    transaction = client.connection.begin()
+    client.send(destination, "a", "b", transaction=transaction)
+    client.connection.commit(transaction)
+    assert inbox.ids == []
+    slow.store.sync()
+    assert inbox.ids == ["a", "b"]
+
+
+@pytest.mark.parametrize("destination", ["queue://Q", "topic://T"])
+def test_nothing_sent_later_overtakes_a_commit(slow, destination):
+    client = slow.client()
+    inbox = client.subscribe(destination)
+    client.send(destination, "before")
+    for names in ("ab", "cd"):
+        transaction = client.connection.begin()
+        client.send(destination, *names, transaction=transaction)
+        client.connection.commit(transaction)
+        client.send(destination, f"after {names}")
+    assert inbox.ids == ["before"]
+    slow.store.sync()
+    assert inbox.ids == ["before", "a", "b", "after ab", "c", "d", "after cd"]
