@@ -1,0 +1,383 @@
+"""The lock file of an ActiveMQ Classic store, so that pybroker and ActiveMQ exclude one another.
+
+Whoever holds a write lock on `<store>/lock` is the master. The file and the protocol are those of ActiveMQ's
+`SharedFileLocker` (5.17), seen from both sides:
+
+```text
+offset 0                8
++-----------------------+
+| time of winning, in   |   written and synced by the winner, once, right after it got the lock;
+| ms since 1970, i64 BE |   never written, touched, truncated, replaced or deleted by one that waits
++-----------------------+
+locked range: the whole file, whatever its size (ActiveMQ locks byte 0, later bytes 0..7)
+```
+
+A master of either make that watches its file stops when the eight bytes, the modification time or the inode are no
+longer its own. That is what makes a former master give up, and why a waiter must leave no trace.
+
+The lock is an *open file description* lock (Linux, `F_OFD_SETLK`), not a classic POSIX one. Both exclude each
+other, but a POSIX lock belongs to the process: it does not exclude two brokers in one process, and closing any
+other descriptor of the file drops it. An OFD lock lives exactly as long as the descriptor it was taken on. The price:
+a child forked without exec shares that descriptor, and the lock would survive the parent in it; `_close_in_child`
+therefore closes every lock descriptor in such children.
+
+Waiting is a blocking wait in the kernel, which wakes within milliseconds of a holder's death. A thread in such a wait
+cannot be interrupted; see `FileLock.acquire` for how it is cancelled all the same.
+
+This module decides nothing about mastership and does not exclude users of `flock(2)` on local file systems.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import struct
+import threading
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import NamedTuple
+
+from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.ports import Clock
+
+_log = logging.getLogger(__name__)
+
+UNKNOWN_PID = -1
+"""What `holder` says of a holder that is no process of this machine, or that locks by open file description."""
+
+# Linux, asm-generic/fcntl.h; the same on every architecture. Python's `fcntl` lacks the names on other systems,
+# where the numbers end in EINVAL and thereby in an error that says what to do.
+_F_OFD_GETLK, _F_OFD_SETLK, _F_OFD_SETLKW = 36, 37, 38
+# struct flock: type, whence, start, len (0: to the end, however far that moves), pid (must be 0 for OFD locks).
+_FLOCK = struct.Struct("@hhqqi0q")
+_WHOLE_FILE_WRITE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_WHOLE_FILE_UNLOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+_STAMP = struct.Struct(">q")
+
+_CONTENTION = frozenset({errno.EAGAIN, errno.EACCES})
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
+_HINTS = {
+    errno.EACCES: "give the broker's user read and write permission on the directory and on the file",
+    errno.EPERM: "give the broker's user read and write permission on the directory and on the file",
+    errno.EROFS: "mount the file system read-write",
+    errno.EISDIR: "move that directory away: the lock must be a regular file",
+    errno.ENOENT: "create the store's directory, or mount it",
+    errno.ENOTDIR: "a part of the path is no directory: check the store's setting",
+    errno.ENOSPC: "make room on the file system",
+    errno.EDQUOT: "make room in the quota",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ESTALE: "the network file system lost the file: mount it again",
+    errno.EIO: "the file system or its server fails: see the kernel's log",
+}
+
+
+class _Held(NamedTuple):
+    """A lock that was won: the descriptor it lives on, and the state of the file as the winner left it."""
+
+    fd: int
+    device: int
+    inode: int
+    modified_ns: int
+    stamp: bytes
+
+
+class FileLock:
+    """ActiveMQ's own lock on a store (a `LockProvider`).
+
+    One thread at a time may acquire; `cancel`, `check` and `release` may be called from any other.
+    """
+
+    _unsupported_hint = (
+        "mount NFS without nolock and with its lock service running, or start every member with --lock flock"
+    )
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Clock, poll_seconds: float | None = None) -> None:
+        """Prepare, touching nothing.
+
+        Args:
+            path: the lock file, `<store>/lock` for a KahaDB store; its directory must exist.
+            clock: what the winner writes into the file.
+            poll_seconds: how often to try, on file systems where blocking waits misbehave. None: wait in the kernel.
+        """
+        self._path = os.fspath(path)
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._held: _Held | None = None
+        self._cancelled = threading.Event()
+        self._mutex = threading.Lock()  # over `_waiting` and the order of a cancel and a win
+        self._waiting: Future[int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The path of the lock file."""
+        return self._path
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free. True: it is ours, and the file says so on disk.
+
+        Raises:
+            StoreUnavailable: the file cannot be opened or written; the hint says what to do.
+            LockError: the file system does not offer this kind of lock.
+        """
+        while self._held is None:
+            fd = self._open()
+            try:
+                locked = self._lock(fd)
+            except OSError as error:
+                _close(fd)
+                raise self._locking_failed(error) from error
+            if not locked:
+                _close(fd)
+                return False
+            self._claim(fd)
+        return True
+
+    def acquire(self) -> bool:
+        """Wait until the lock is ours. False when `cancel` ended the wait.
+
+        The kernel's wait happens in a daemon thread of its own, because nothing portable ends it. When it is cancelled
+        this call returns at once; the thread stays until the present holder is gone, gives the lock it
+        then wins straight back, and ends.
+
+        Raises:
+            StoreUnavailable: as `try_acquire`.
+            LockError: as `try_acquire`.
+        """
+        while not (self.try_acquire() or self._cancelled.is_set()):
+            if self._poll_seconds is None:
+                self._wait_in_kernel()
+            else:
+                self._cancelled.wait(self._poll_seconds)
+        with self._mutex:
+            if not self._cancelled.is_set():
+                return True
+            self._cancelled.clear()
+        self.release()
+        return False
+
+    def cancel(self) -> None:
+        """End the wait in another thread, or the next one if none is going on, so that no cancel is lost to a race."""
+        with self._mutex:
+            self._cancelled.set()
+            if self._waiting is not None:
+                self._waiting.cancel()
+
+    def check(self) -> None:
+        """Make sure that the lock is still ours: same file at the path, same eight bytes, untouched since.
+
+        Two system calls, a few microseconds on a local file system. On NFS the attributes may be as old as the mount's
+        `actimeo` allows.
+
+        Raises:
+            LockNotHeld: it is not, or the file system cannot tell (the cause is kept).
+        """
+        held = self._held
+        if held is None:
+            raise LockNotHeld(f"{self._path}: the lock is not held by this broker")
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - per batch: a Path would double the cost
+            stamp = os.pread(held.fd, _STAMP.size, 0)
+        except FileNotFoundError as error:
+            raise self._lost("was removed") from error
+        except OSError as error:
+            raise self._lost(f"cannot be examined ({error.strerror})") from error
+        if found.st_ino != held.inode or found.st_dev != held.device:
+            raise self._lost("was replaced by another file")
+        if stamp != held.stamp:
+            raise self._lost("was overwritten, as a new master does")
+        if found.st_mtime_ns != held.modified_ns:
+            raise self._lost("was touched")
+
+    def release(self) -> None:
+        """Give the lock back; the file stays as it is. Nothing happens when it is not held."""
+        with self._mutex:
+            held, self._held = self._held, None
+        if held is not None:
+            self._unlock_and_close(held.fd)
+
+    # ------------------------------------------------------------ the kind of lock
+
+    def _lock(self, fd: int) -> bool:
+        """Lock the open file if it is free."""
+        try:
+            fcntl.fcntl(fd, _F_OFD_SETLK, _WHOLE_FILE_WRITE)
+        except OSError as error:
+            if error.errno in _CONTENTION:
+                return False
+            raise
+        return True
+
+    def _unlock(self, fd: int) -> None:
+        """Unlock the open file, also where a forked child still shares it."""
+        fcntl.fcntl(fd, _F_OFD_SETLK, _WHOLE_FILE_UNLOCK)
+
+    # ------------------------------------------------------------ waiting
+
+    def _wait_in_kernel(self) -> None:
+        """Wait for the holder's end and claim the lock. Returns without it when cancelled, or the file was replaced."""
+        waiting: Future[int] = Future()
+        with self._mutex:
+            if self._cancelled.is_set():
+                return
+            self._waiting = waiting
+        try:
+            threading.Thread(target=self._win, args=(waiting,), name=f"wait {self._path}", daemon=True).start()
+            fd = waiting.result()
+        except CancelledError:
+            return
+        except BaseException:  # an interrupt, or no thread to be had: nobody is left who wants the lock
+            waiting.cancel()
+            waiting.add_done_callback(_close_won)
+            raise
+        finally:
+            self._waiting = None
+        self._claim(fd)
+
+    def _win(self, waiting: Future[int]) -> None:
+        """Wait for the lock in a thread of its own, and hand the descriptor over if it is still wanted."""
+        try:
+            fd = self._open()
+            try:
+                fcntl.fcntl(fd, _F_OFD_SETLKW, _WHOLE_FILE_WRITE)
+            except OSError as error:
+                _close(fd)
+                raise self._locking_failed(error) from error
+        except BrokerError as error:
+            if waiting.set_running_or_notify_cancel():
+                waiting.set_exception(error)
+            return
+        if waiting.set_running_or_notify_cancel():
+            waiting.set_result(fd)
+        else:
+            _close(fd)
+
+    # ------------------------------------------------------------ winning
+
+    def _open(self) -> int:
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise self._unavailable("cannot open the lock file", error) from error
+        _descriptors.add(fd)
+        return fd
+
+    def _claim(self, fd: int) -> None:
+        """Stamp a file just locked as ours; when another file has taken its place at the path, let go of it instead."""
+        try:
+            self._held = self._stamp(fd) if self._is_at_path(fd) else None
+        except OSError as error:
+            raise self._unavailable("cannot write the lock file", error) from error
+        finally:
+            if self._held is None:
+                _close(fd)
+
+    def _is_at_path(self, fd: int) -> bool:
+        ours = os.fstat(fd)
+        try:
+            found = Path(self._path).stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(ours, found)
+
+    def _stamp(self, fd: int) -> _Held:
+        stamp = _STAMP.pack(self._clock())
+        if stamp == os.pread(fd, _STAMP.size, 0):
+            # Won within the millisecond of the previous master: it must still see that the file is not its own.
+            stamp = _STAMP.pack(_STAMP.unpack(stamp)[0] + 1)
+        written = os.pwrite(fd, stamp, 0)
+        if written != len(stamp):
+            raise OSError(errno.EIO, f"wrote {written} of {len(stamp)} bytes")
+        os.fsync(fd)
+        status = os.fstat(fd)
+        return _Held(fd, status.st_dev, status.st_ino, status.st_mtime_ns, stamp)
+
+    def _unlock_and_close(self, fd: int) -> None:
+        if fd not in _descriptors:
+            return  # a forked child releases what is its parent's
+        for step in (self._unlock, _close):  # on Linux either is enough, and a close that fails closes nevertheless
+            try:
+                step(fd)
+            except OSError as error:
+                # Whoever steps back must be able to go on with that when the file system is gone.
+                _log.warning("%s: %s while giving the lock back", self._path, error.strerror)
+
+    # ------------------------------------------------------------ errors
+
+    def _locking_failed(self, error: OSError) -> LockError | StoreUnavailable:
+        if error.errno in _UNSUPPORTED:
+            return LockError(
+                f"{self._path}: the file system cannot lock this way ({error.strerror}); {self._unsupported_hint}"
+            )
+        return self._unavailable("cannot lock the lock file", error)
+
+    def _unavailable(self, what: str, error: OSError) -> StoreUnavailable:
+        hint = _HINTS.get(error.errno or 0, "")
+        return StoreUnavailable(f"{self._path}: {what}: {error.strerror}", path=self._path, hint=hint)
+
+    def _lost(self, what: str) -> LockNotHeld:
+        return LockNotHeld(
+            f"{self._path}: the lock file {what}; this broker must stop serving the store: "
+            "see what touched the file, and leave it alone while a broker runs"
+        )
+
+
+def holder(path: str | os.PathLike[str]) -> int | None:
+    """Tell who holds the lock, without creating or changing anything.
+
+    Returns:
+        None when nobody does (or there is no file); the process id of a holder with a POSIX lock on this machine, such
+        as ActiveMQ; `UNKNOWN_PID` for one that locks by open file description, as pybroker does, or lives elsewhere.
+
+    Raises:
+        StoreUnavailable: the file cannot be examined.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _cannot_tell(path, error) from error
+    try:
+        answer = fcntl.fcntl(fd, _F_OFD_GETLK, _WHOLE_FILE_WRITE)
+    except OSError as error:
+        raise _cannot_tell(path, error) from error
+    finally:
+        os.close(fd)
+    kind, _, _, _, pid = _FLOCK.unpack(answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return pid if pid > 0 else UNKNOWN_PID
+
+
+def is_locked(path: str | os.PathLike[str]) -> bool:
+    """Tell whether somebody holds the lock, without creating or changing anything; errors as `holder`."""
+    return holder(path) is not None
+
+
+def _cannot_tell(path: str | os.PathLike[str], error: OSError) -> StoreUnavailable:
+    name = os.fspath(path)
+    hint = _HINTS.get(error.errno or 0, "")
+    return StoreUnavailable(f"{name}: cannot tell whether it is locked: {error.strerror}", path=name, hint=hint)
+
+
+def _close_won(waiting: Future[int]) -> None:
+    if not waiting.cancelled() and waiting.exception() is None:
+        _close(waiting.result())
+
+
+_descriptors: set[int] = set()
+
+
+def _close(fd: int) -> None:
+    _descriptors.discard(fd)  # before the close: afterwards the number may be another thread's
+    os.close(fd)
+
+
+def _close_in_child() -> None:
+    """Drop a forked child's share of all locks, or they would outlive the parent in it."""
+    for fd in _descriptors:
+        os.close(fd)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

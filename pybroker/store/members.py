@@ -1,0 +1,404 @@
+r"""Who takes part in an installation: one small file per member, beside the shared store.
+
+A member writes its state into `<store>/members/<name>.json` and holds an open-file-description lock on that file for
+the life of its process. A reader therefore tells the living from the dead by asking for the lock, without heartbeats
+and without comparing clocks of several machines: a killed member is dead the moment the kernel closes its files (over
+NFS, once its lease has run out).
+
+```text
++------------------------------------------------------+-----------+----+
+| JSON object, ASCII, the fields of `Member` and last  | spaces    | \n |
+| "crc32": CRC-32 of the same object without that key  | up to …   |    |
++------------------------------------------------------+-----------+----+
+<---------------------- a multiple of 4096 bytes, never shrinking ------>
+```
+
+A file is rewritten in place, in one write, because the lock is on the inode and a rename would lose it. A reader that
+meets a write half way sees a wrong checksum and reads again. Nothing here says who is master: only the lock on the
+store does. ActiveMQ ignores the directory.
+"""
+
+import fcntl
+import json
+import os
+import re
+import socket
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self, cast
+
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+
+NAME_LENGTH_MAX = 100
+FILE_BYTES_MAX = 65_536  # some thousand listeners; a limit because readers take a file whole
+MEMBER_COUNT_MAX = 1_000  # files looked at in one directory, and attempts to find a free name
+
+_BLOCK_BYTES = 4096
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_SUFFIX = ".json"
+
+# As in `pybroker.locks.file`: rooms do not import one another, and three numbers are no reason to make them.
+_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
+_FLOCK = struct.Struct("@hhqqi0q")
+_WHOLE_FILE_WRITE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+class MemberRole(StrEnum):
+    """What a member does at the moment."""
+
+    STANDBY = "STANDBY"
+    PROMOTING = "PROMOTING"
+    MASTER = "MASTER"
+    RELINQUISHING = "RELINQUISHING"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What a member says of itself. Times are milliseconds since the epoch by its own clock.
+
+    Attributes:
+        name: unique in the installation; the name of its file.
+        role: what it does.
+        pid: its process on its host.
+        host: where it runs.
+        version: of pybroker.
+        since_ms: when it took the role.
+        started_ms: when the process started.
+        updated_ms: when this was written.
+        epoch: of its last promotion, 0 before the first.
+        promotions: how often it became master since it started.
+        listeners: the addresses it serves; none unless it is master.
+        lock: what it locks to be master.
+    """
+
+    name: str
+    role: MemberRole
+    pid: int
+    host: str
+    version: str
+    since_ms: int
+    started_ms: int
+    updated_ms: int
+    epoch: int = 0
+    promotions: int = 0
+    listeners: tuple[str, ...] = ()
+    lock: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    """What a reader finds.
+
+    Attributes:
+        name: of the member.
+        alive: its process runs.
+        member: what it last said of itself; None when it said nothing yet or the file is damaged.
+        problem: why there is no `member`, in words; empty when there is one.
+    """
+
+    name: str
+    alive: bool
+    member: Member | None
+    problem: str = ""
+
+
+class MemberFile:
+    """A member's own file, claimed for the life of the process."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        """Take over a descriptor that holds the lock; use `claim`."""
+        self._path = path
+        self._fd = fd
+        self._size_bytes = _BLOCK_BYTES
+
+    @classmethod
+    def claim(cls, directory: Path, name: str | None = None) -> Self:
+        """Create or take over a member's file and hold it. The directory is created if its parent exists.
+
+        Args:
+            directory: where the members meet, `<store>/members`.
+            name: of the member. None: the host's name or, where a living member has that, `<host>-2`, `<host>-3`, …
+
+        Raises:
+            ConfigError: a living member has the name, or it is no name.
+            StoreUnavailable: the directory or the file cannot be written.
+        """
+        try:
+            directory.mkdir(exist_ok=True)
+            for candidate in [_valid(name)] if name is not None else _host_names():
+                path = directory / (candidate + _SUFFIX)
+                fd = _open_and_lock(path)
+                if fd is not None:
+                    os.ftruncate(fd, 0)  # or a dead predecessor's state would pass for ours until we publish
+                    return cls(path, fd)
+        except OSError as error:
+            raise _unavailable(directory, "cannot claim a member file", error) from error
+        raise ConfigError(
+            f"a living member has the name {name or _host_name()}",
+            setting="name",
+            hint="give each member of the installation a name of its own, or stop the other one first",
+        )
+
+    @property
+    def name(self) -> str:
+        """The member's name."""
+        return self._path.name.removesuffix(_SUFFIX)
+
+    def publish(self, member: Member) -> None:
+        """Write the member's state and sync it, so that other machines see it too. Blocks for one disk sync.
+
+        Raises:
+            ConfigError: it has so many listeners that it does not fit into `FILE_BYTES_MAX`.
+            StoreUnavailable: it could not be written.
+        """
+        assert member.name == self.name, "a member publishes itself only"
+        block = _encode(member, self._size_bytes)
+        try:
+            written = os.pwrite(self._fd, block, 0)
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise _unavailable(self._path, "cannot write the member file", error) from error
+        if written != len(block):
+            raise StoreUnavailable(f"{self._path}: wrote {written} of {len(block)} bytes", path=str(self._path))
+        self._size_bytes = len(block)
+
+    def close(self) -> None:
+        """Let go: to readers the member is dead from here on. The file stays until it is pruned."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            _close(fd)
+
+
+def read_members(directory: Path) -> list[MemberStatus]:
+    """List the members by name, the dead ones included. Creates and changes nothing; damage is reported, not raised.
+
+    Raises:
+        StoreUnavailable: the directory cannot be read. That it does not exist only means that there are no members.
+    """
+    return [status for path in _member_paths(directory) if (status := _read(path)) is not None]
+
+
+def prune(directory: Path, *, older_than_ms: int, now_ms: int) -> list[str]:
+    """Delete files of dead members that were last written more than `older_than_ms` ago by the file system's clock.
+
+    Returns:
+        The names that are gone.
+
+    Raises:
+        StoreUnavailable: a file cannot be deleted.
+    """
+    return [
+        path.name.removesuffix(_SUFFIX)
+        for path in _member_paths(directory)
+        if _prune(path, before_ms=now_ms - older_than_ms)
+    ]
+
+
+# ---------------------------------------------------------------- names and paths
+
+
+def _valid(name: str) -> str:
+    if len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name[: NAME_LENGTH_MAX + 1]!r} cannot be a member's name",
+            setting="name",
+            hint=f"use 1 to {NAME_LENGTH_MAX} letters, digits, dots, underscores and hyphens, "
+            "the first a letter or digit",
+        )
+    return name
+
+
+def _host_name() -> str:
+    """Return the host's name as a member's name, with room for a number after it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[: NAME_LENGTH_MAX - 5] or "member"
+
+
+def _host_names() -> Iterator[str]:
+    host = _host_name()
+    yield host
+    for number in range(2, MEMBER_COUNT_MAX + 1):
+        yield f"{host}-{number}"
+
+
+def _member_paths(directory: Path) -> Iterable[Path]:
+    try:
+        paths = [path for path in directory.iterdir() if path.suffix == _SUFFIX and _NAME.fullmatch(path.stem)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unavailable(directory, "cannot list the members", error) from error
+    return sorted(paths)[:MEMBER_COUNT_MAX]
+
+
+# ---------------------------------------------------------------- files
+
+
+def _open_and_lock(path: Path) -> int | None:
+    """Open a member's file and lock it; None when a living member has it."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        locked = False
+        try:
+            locked = _try_lock(fd)
+            if not locked:
+                return None
+            if _is_at_path(fd, path):  # else pruned between the two calls: what we locked has no name any more
+                _claimed.add(fd)
+                return fd
+            locked = False
+        finally:
+            if not locked:
+                os.close(fd)
+
+
+def _read(path: Path) -> MemberStatus | None:
+    """Read one member's file; None when it was pruned meanwhile."""
+    name = path.name.removesuffix(_SUFFIX)
+    alive = False
+    try:
+        # Without O_NONBLOCK a pipe somebody put there would hold the reader up for ever.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            alive = _is_locked(fd)
+            member = _decode_torn(fd, name)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return MemberStatus(name=name, alive=alive, member=None, problem=f"cannot be read: {error.strerror}")
+    except ValueError as error:
+        return MemberStatus(name=name, alive=alive, member=None, problem=str(error))
+    return MemberStatus(name=name, alive=alive, member=member)
+
+
+def _prune(path: Path, *, before_ms: int) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            # Old is asked first: to lock a file for a moment could cost a member that starts just now its name.
+            old = os.fstat(fd).st_mtime_ns < before_ms * 1_000_000
+            if not (old and _try_lock(fd) and _is_at_path(fd, path)):
+                return False
+            path.unlink()
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unavailable(path, "cannot prune the member file", error) from error
+    return True
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.fcntl(fd, _F_OFD_SETLK, _WHOLE_FILE_WRITE)
+    except (BlockingIOError, PermissionError):  # EAGAIN or, on some systems, EACCES
+        return False
+    return True
+
+
+def _is_locked(fd: int) -> bool:
+    answer = fcntl.fcntl(fd, _F_OFD_GETLK, _WHOLE_FILE_WRITE)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def _is_at_path(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _unavailable(path: Path, what: str, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{path}: {what}: {error.strerror}",
+        path=str(path),
+        hint="check that the store is mounted and that the broker's user may write there",
+    )
+
+
+# ---------------------------------------------------------------- format
+
+
+def _encode(member: Member, size_bytes_min: int) -> bytes:
+    values = asdict(member)
+    line = json.dumps(values | {"crc32": _crc32(values)}).encode()
+    size_bytes = max(size_bytes_min, -(-(len(line) + 1) // _BLOCK_BYTES) * _BLOCK_BYTES)
+    if size_bytes > FILE_BYTES_MAX:
+        raise ConfigError(
+            f"the member's state takes {len(line)} bytes of at most {FILE_BYTES_MAX}",
+            setting="listeners",
+            hint="configure fewer listeners",
+        )
+    return line.ljust(size_bytes - 1) + b"\n"
+
+
+def _decode_torn(fd: int, name: str) -> Member:
+    """Decode a file that its member may be rewriting: what fails once is read again."""
+    try:
+        return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
+    except ValueError:
+        return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
+
+
+def _decode(block: bytes, name: str) -> Member:
+    """Decode a member's file. Fields that a newer version added are left out.
+
+    Raises:
+        ValueError: it is not one; the message says why.
+    """
+    if not block:
+        raise ValueError("nothing was written yet")
+    try:
+        values: object = json.loads(block)
+        if not isinstance(values, dict):
+            raise ValueError("damaged: no JSON object")
+        record = cast("dict[str, Any]", values)
+        checksum = record.pop("crc32", None)
+        if checksum != _crc32(record):
+            raise ValueError("damaged: wrong checksum")
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("damaged: no JSON") from None
+    if record.get("name") != name:
+        raise ValueError("damaged: it is about another member")
+    return _member(record)
+
+
+def _member(record: Mapping[str, Any]) -> Member:
+    try:
+        known: dict[str, Any] = {field.name: record[field.name] for field in fields(Member)}
+        known["role"] = MemberRole(known["role"])
+        known["listeners"] = tuple(known["listeners"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"damaged: {type(error).__name__} {error}") from error
+    return Member(**known)
+
+
+def _crc32(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values).encode())
+
+
+# ---------------------------------------------------------------- forks
+
+_claimed: set[int] = set()
+
+
+def _close(fd: int) -> None:
+    _claimed.discard(fd)  # before the close: afterwards the number may be another thread's
+    os.close(fd)
+
+
+def _close_in_child() -> None:
+    """Drop a forked child's share of the lock, or the member would seem to live on in it."""
+    for fd in _claimed:
+        os.close(fd)
+    _claimed.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,444 @@
+"""What the lock on a file promises beyond the port: the eight bytes, no traces, no leaks, errors with remedies."""
+
+import errno
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.domain.errors import ConfigError, LockError, LockNotHeld, StoreUnavailable
+from pybroker.locks import file, flock
+from pybroker.locks.file import UNKNOWN_PID, FileLock, holder, is_locked
+from pybroker.locks.flock import FlockLock
+
+NOW_MS = 1_700_000_000_000
+LIMIT_SECONDS = 20  # far beyond anything that works
+
+
+def clock() -> int:
+    return NOW_MS
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+@pytest.fixture(params=[FileLock, FlockLock])
+def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FileLock]:
+    """A lock that is held, of either kind."""
+    lock: FileLock = request.param(tmp_path / "some.lock", clock=clock)
+    assert lock.try_acquire()
+    yield lock
+    lock.release()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Give other threads and processes the processor until the condition holds."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        os.sched_yield()
+
+
+def waiters(path: Path) -> int:
+    """Count those the kernel has queued for a lock on the file."""
+    inode = f":{path.stat().st_ino} "
+    return sum("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def helper_threads(path: Path) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == f"wait {path}"]
+
+
+def descriptors_of(path: Path) -> int:
+    def target(entry: Path) -> str:
+        try:
+            return str(entry.readlink())
+        except FileNotFoundError:  # the descriptor that lists the directory
+            return ""
+
+    return sum(target(entry).removesuffix(" (deleted)") == str(path) for entry in Path("/proc/self/fd").iterdir())
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_the_winner_writes_the_time_as_eight_bytes_big_endian(held: FileLock) -> None:
+    assert Path(held.name).read_bytes() == struct.pack(">q", NOW_MS)
+
+
+def test_a_win_within_the_same_millisecond_still_changes_the_bytes(path: Path) -> None:
+    first, second = FileLock(path, clock=clock), FileLock(path, clock=clock)
+    assert first.try_acquire()
+    first.release()
+    assert second.try_acquire()
+    assert path.read_bytes() == struct.pack(">q", NOW_MS + 1)
+
+
+def test_the_stamp_survives_a_file_full_of_ones(path: Path) -> None:
+    path.write_bytes(b"\xff" * 20)
+    lock = FileLock(path, clock=clock)
+    assert lock.try_acquire()
+    lock.check()
+    assert path.read_bytes() == struct.pack(">q", NOW_MS) + b"\xff" * 12
+
+
+def test_waiting_trying_and_asking_leave_no_trace(path: Path, pool: ThreadPoolExecutor) -> None:
+    master, waiter = FileLock(path, clock=clock), FileLock(path, clock=lambda: NOW_MS + 5)
+    assert master.try_acquire()
+
+    def trace() -> tuple[object, ...]:
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, path.read_bytes()
+
+    before = trace()
+    assert not waiter.try_acquire()
+    waiting = pool.submit(waiter.acquire)
+    until(lambda: waiters(path) == 1)
+    assert is_locked(path)
+    waiter.cancel()
+    assert not waiting.result(LIMIT_SECONDS)
+    assert trace() == before
+    master.check()
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_release_leaves_the_file_as_the_master_wrote_it(held: FileLock) -> None:
+    held.release()
+    assert Path(held.name).read_bytes() == struct.pack(">q", NOW_MS)
+
+
+# ---------------------------------------------------------------- check
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    copy.replace(path)
+
+
+def touch(path: Path) -> None:
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+
+def overwrite(path: Path) -> None:
+    modified_ns = path.stat().st_mtime_ns
+    with path.open("r+b") as lock_file:
+        lock_file.write(struct.pack(">q", NOW_MS + 1))
+    os.utime(path, ns=(modified_ns, modified_ns))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove, "was removed"),
+        (replace, "was replaced"),
+        (touch, "was touched"),
+        (overwrite, "was overwritten"),
+        (truncate, "was overwritten"),
+    ],
+)
+def test_check_tells_what_happened_to_the_file(held: FileLock, damage: Callable[[Path], None], message: str) -> None:
+    held.check()
+    damage(Path(held.name))
+    with pytest.raises(LockNotHeld, match=f"{held.name}: the lock file {message}.*must stop serving"):
+        held.check()
+
+
+def test_check_keeps_the_file_systems_error_as_the_cause(held: FileLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(path: str) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", stale)
+        with pytest.raises(LockNotHeld, match="cannot be examined \\(Stale file handle\\)") as caught:
+            held.check()
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_lock_whose_file_was_replaced_excludes_no_longer_and_says_so(path: Path) -> None:
+    first, second = FileLock(path, clock=clock), FileLock(path, clock=clock)
+    assert first.try_acquire()
+    path.unlink()
+    assert second.try_acquire()
+    second.check()
+    with pytest.raises(LockNotHeld):
+        first.check()
+
+
+# ---------------------------------------------------------------- waiting in the kernel
+
+
+def test_a_blocked_wait_is_cancelled_at_once_and_leaves_nothing_behind(path: Path, pool: ThreadPoolExecutor) -> None:
+    master, waiter, next_one = (FileLock(path, clock=clock) for _ in range(3))
+    assert master.try_acquire()
+    waiting = pool.submit(waiter.acquire)
+    until(lambda: waiters(path) == 1)
+    waiter.cancel()
+    assert waiting.result(LIMIT_SECONDS) is False
+    (helper,) = helper_threads(path)
+
+    master.release()
+    helper.join(LIMIT_SECONDS)
+    assert not helper_threads(path)
+    assert descriptors_of(path) == 0
+    assert next_one.try_acquire()
+    assert path.read_bytes() == struct.pack(">q", NOW_MS + 1), "only the two masters wrote"
+
+
+def test_a_provider_can_wait_again_while_its_cancelled_wait_lingers(path: Path, pool: ThreadPoolExecutor) -> None:
+    master, waiter = FileLock(path, clock=clock), FileLock(path, clock=clock)
+    assert master.try_acquire()
+    first = pool.submit(waiter.acquire)
+    until(lambda: waiters(path) == 1)
+    waiter.cancel()
+    assert first.result(LIMIT_SECONDS) is False
+    second = pool.submit(waiter.acquire)
+    until(lambda: waiters(path) == 2)
+    master.release()
+    assert second.result(LIMIT_SECONDS)
+    waiter.check()
+    until(lambda: not helper_threads(path))
+    assert descriptors_of(path) == 1
+
+
+def test_a_waiter_on_a_file_that_was_replaced_waits_for_the_new_one(path: Path, pool: ThreadPoolExecutor) -> None:
+    old_master, new_master, waiter = (FileLock(path, clock=clock) for _ in range(3))
+    assert old_master.try_acquire()
+    waiting = pool.submit(waiter.acquire)
+    until(lambda: waiters(path) == 1)
+    path.unlink()
+    assert new_master.try_acquire()
+
+    old_master.release()  # wakes the waiter, for a file that has no name any more
+    until(lambda: waiters(path) == 1)
+    new_master.check()
+    assert not waiting.done()
+
+    new_master.release()
+    assert waiting.result(LIMIT_SECONDS)
+    waiter.check()
+    assert descriptors_of(path) == 1
+
+
+def test_an_interrupted_wait_gives_back_what_it_wins_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    master, waiter = FileLock(path, clock=clock), FileLock(path, clock=clock)
+    assert master.try_acquire()
+
+    class Interrupted(file.Future[int]):
+        def result(self, timeout: float | None = None) -> int:
+            until(lambda: waiters(path) == 1)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file, "Future", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            waiter.acquire()
+    (helper,) = helper_threads(path)
+    master.release()
+    helper.join(LIMIT_SECONDS)
+    assert descriptors_of(path) == 0
+    assert waiter.try_acquire()
+
+
+# ---------------------------------------------------------------- asking who holds it
+
+
+def test_asking_creates_nothing(path: Path) -> None:
+    assert holder(path) is None
+    assert not is_locked(path)
+    assert not path.exists()
+
+
+def test_a_holder_by_open_file_description_has_no_process_id(path: Path) -> None:
+    lock = FileLock(path, clock=clock)
+    assert lock.try_acquire()
+    assert holder(path) == UNKNOWN_PID
+    assert is_locked(path)
+    lock.release()
+    assert holder(path) is None
+    assert not is_locked(path)
+
+
+def test_a_posix_holder_is_named_and_excludes_us(path: Path) -> None:
+    """A classic POSIX lock on the first eight bytes is what a JVM takes."""
+    program = (
+        "import fcntl, sys; lock_file = open(sys.argv[1], 'wb'); fcntl.lockf(lock_file, fcntl.LOCK_EX, 8); "
+        "print('held', flush=True); input()"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert holder(path) == process.pid
+        assert not FileLock(path, clock=clock).try_acquire()
+        process.kill()
+
+
+def test_asking_an_unreadable_path_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="cannot tell whether it is locked"):
+        is_locked(tmp_path / "file" / "lock")
+
+
+# ---------------------------------------------------------------- errors and remedies
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EACCES, "read and write permission"),
+        (errno.EROFS, "read-write"),
+        (errno.ENOSPC, "make room"),
+        (errno.EMFILE, "ulimit"),
+    ],
+)
+def test_a_file_that_cannot_be_opened_comes_with_a_remedy(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def fail(path: str, *_: object) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(StoreUnavailable, match=f"{os.strerror(number)}.*{remedy}") as caught:
+        FileLock(path, clock=clock).try_acquire()
+    assert caught.value.path == str(path)
+    assert remedy in caught.value.hint
+
+
+def test_a_directory_in_the_place_of_the_lock_file_is_reported(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StoreUnavailable, match="must be a regular file"):
+        FileLock(path, clock=clock).acquire()
+
+
+def test_a_missing_store_directory_is_reported_and_not_created(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="create the store's directory, or mount it"):
+        FileLock(path / "missing" / "lock", clock=clock).acquire()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_such_locks_is_named_with_the_way_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "fcntl", fail)
+    with pytest.raises(LockError, match="--lock flock"):
+        FileLock(path, clock=clock).acquire()
+    assert descriptors_of(path) == 0
+
+
+def test_a_failure_of_the_blocking_wait_reaches_the_one_who_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fcntl.fcntl
+
+    def fail_to_wait(fd: int, command: int, argument: bytes) -> bytes:
+        if command == file._F_OFD_SETLKW:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, command, argument)
+
+    master = FileLock(path, clock=clock)
+    assert master.try_acquire()
+    monkeypatch.setattr(fcntl, "fcntl", fail_to_wait)
+    with pytest.raises(StoreUnavailable, match="Input/output error"):
+        FileLock(path, clock=clock).acquire()
+    until(lambda: not helper_threads(path))
+    assert descriptors_of(path) == 1
+
+
+def test_a_lock_that_cannot_be_stamped_is_given_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", full)
+        with pytest.raises(StoreUnavailable, match=r"No space left.*make room"):
+            FileLock(path, clock=clock).try_acquire()
+    assert not is_locked(path)
+    assert descriptors_of(path) == 0
+
+
+def test_a_stamp_that_is_not_on_disk_is_no_win(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fail)
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
+            FileLock(path, clock=clock).try_acquire()
+    assert not is_locked(path)
+
+
+def test_a_failing_file_system_does_not_keep_a_holder_from_stepping_back(
+    held: FileLock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(held, "_unlock", fail)
+    held.release()
+    assert "Input/output error while giving the lock back" in caplog.text
+    assert descriptors_of(Path(held.name)) == 0
+    assert type(held)(held.name, clock=clock).try_acquire(), "the close gave it up"
+
+
+# ---------------------------------------------------------------- flock
+
+
+def test_flock_keeps_its_hands_off_activemqs_lock_file(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lock\.flock"):
+        FlockLock(path, clock=clock)
+    assert not path.exists()
+
+
+def test_asking_for_a_flock_creates_nothing_and_lets_a_later_taker_in(tmp_path: Path) -> None:
+    path = tmp_path / "lock.flock"
+    assert not flock.is_locked(path)
+    assert not path.exists()
+    lock = FlockLock(path, clock=clock)
+    assert lock.try_acquire()
+    assert flock.is_locked(path)
+    lock.check()
+    lock.release()
+    assert not flock.is_locked(path)
+    assert lock.try_acquire()
+    lock.release()
+
+
+def test_asking_for_a_flock_on_an_unreadable_path_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="cannot tell whether it is locked"):
+        flock.is_locked(tmp_path / "file" / "lock.flock")
+
+
+def test_flock_and_activemqs_kind_of_lock_do_not_exclude_each_other_on_a_local_disk(tmp_path: Path) -> None:
+    """The caveat in the documentation; on NFS it is otherwise."""
+    by_flock = FlockLock(tmp_path / "some.lock", clock=clock)
+    assert by_flock.try_acquire()
+    assert not is_locked(tmp_path / "some.lock")

@@ -1,0 +1,26 @@
+"""What locks in memory promise beyond the port: a simulation can take them away."""
+
+import pytest
+
+from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.locks.memory import LockRegistry, MemoryLock
+
+
+def test_a_revoked_lock_is_lost_to_its_holder_and_free_for_the_next() -> None:
+    registry = LockRegistry()
+    first, second = MemoryLock(registry), MemoryLock(registry)
+    assert first.try_acquire()
+    registry.revoke(first.name)
+    with pytest.raises(LockNotHeld, match="memory:lock: the lock is not held"):
+        first.check()
+    assert second.try_acquire()
+    first.release()
+    second.check()
+
+
+def test_locks_of_different_names_or_registries_have_nothing_to_do_with_each_other() -> None:
+    registry = LockRegistry()
+    assert MemoryLock(registry, "a").try_acquire()
+    assert MemoryLock(registry, "b").try_acquire()
+    assert MemoryLock(LockRegistry(), "a").try_acquire()
+    assert not MemoryLock(registry, "a").try_acquire()
