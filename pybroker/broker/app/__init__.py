@@ -1,0 +1,1 @@
+"""The one place that chooses adapters and wires them: settings, HA controller, command line."""

@@ -1,0 +1,251 @@
+"""The command line: `pybroker start | status | produce | consume | browse`."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pybroker import __version__
+from pybroker.broker.app import config as settings
+from pybroker.broker.app import logs
+from pybroker.broker.app.units import format_duration, format_size, parse_duration
+from pybroker.broker.domain.errors import BrokerError, ConfigError
+
+_EXIT_FAILED = 1
+_EXIT_USAGE = 2
+
+_START_EXAMPLES = """
+\b
+Examples:
+  pybroker start --store /mnt/shared                run the same on two machines: one serves, one waits
+  pybroker start --store memory: --stomp 0          a broker for tests, on any free port
+  pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
+
+Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
+"""
+
+
+def main() -> None:
+    """Run the command line; every expected failure is one line and an exit code that is not 0."""
+    try:
+        commands(standalone_mode=False)
+    except ConfigError as error:
+        _fail(str(error), _EXIT_USAGE)
+    except BrokerError as error:
+        _fail(str(error), _EXIT_FAILED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has enough
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"pybroker: {message}", err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="pybroker")
+def commands() -> None:
+    """A message broker in pure Python: a drop-in member of an ActiveMQ Classic master/slave installation."""
+
+
+# ---------------------------------------------------------------- start
+
+
+def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one flag per setting, in the order they are declared."""
+    for name, field in reversed(settings.Config.model_fields.items()):
+        default = shown(name, field.default)
+        if isinstance(field.default, bool):
+            flags = f"{settings.flag(name)}/--no-{name.replace('_', '-')}"
+            option = click.option(flags, name, default=None, help=f"{field.description}  [default: {default}]")
+        else:
+            option = click.option(settings.flag(name), name, help=f"{field.description}  [default: {default}]")
+        command = option(command)
+    return command
+
+
+def shown(name: str, value: object) -> str:
+    """Return a default as one would write it."""
+    if value is None:
+        return "off" if name in ("openwire", "stomp") else "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return format_duration(value)
+    if isinstance(value, int) and settings.is_size(name):
+        return format_size(value)
+    return str(value)
+
+
+@commands.command(epilog=_START_EXAMPLES)
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
+@_settings_options
+def start(config_file: Path | None, **flags: Any) -> None:
+    """Run a broker in the foreground: master if nobody else is, else standby until the master is gone."""
+    config = settings.load(config_file, flags)
+    logs.configure(config.log_level)
+    from pybroker.broker.app.serve import serve
+
+    serve(config)
+
+
+# ---------------------------------------------------------------- status
+
+
+@commands.command()
+@click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory of the pair.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(store: str, as_json: bool) -> None:
+    """Show who is master, who waits, and since when.
+
+    Exit code 0: a master serves; 3: the lock is held but nobody serves yet; 4: there is no master.
+    """
+    from pybroker.broker.app import status as store_status
+
+    found = store_status.read(store)
+    lines = [json.dumps(found.as_json())] if as_json else store_status.describe(found)
+    click.echo("\n".join(lines))
+    sys.exit(found.exit)
+
+
+# ---------------------------------------------------------------- clients
+
+_url = click.option(
+    "--url",
+    default="stomp://127.0.0.1:61613",
+    envvar="PYBROKER_URL",
+    show_default=True,
+    help="Where the broker is; `failover:(stomp://a:61613,stomp://b:61613)` tries several.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+_selector = click.option("--selector", help="Only messages that match this SQL-92 condition.")
+
+
+@commands.command()
+@_url
+@click.argument("destination")
+@click.argument("texts", nargs=-1)
+@click.option("--count", default=1, show_default=True, help="Send each text so many times.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header; may be repeated.")
+@click.option("--persistent/--non-persistent", default=True, show_default=True, help="Let messages outlive a crash.")
+@_json
+def produce(
+    url: str,
+    destination: str,
+    texts: tuple[str, ...],
+    count: int,
+    headers: tuple[str, ...],
+    persistent: bool,
+    as_json: bool,
+) -> None:
+    r"""Send texts to a destination, or the lines of standard input when there are none.
+
+    \b
+    Examples:
+      pybroker produce /queue/ORDERS 'order 1' 'order 2' --header region=eu
+      pybroker produce queue://ORDERS --count 1000 hello
+      pybroker produce ORDERS < orders.txt
+    """
+    from pybroker.broker.app.client import Client
+
+    lines: Iterable[str] = texts or (line.rstrip("\n") for line in sys.stdin)
+    extra = dict(_header(text) for text in headers) | ({"persistent": "true"} if persistent else {})
+    sent = 0
+    with Client(url) as client:
+        for line in lines:
+            for _ in range(count):
+                client.send(_stomp_name(destination), line, extra)
+                sent += 1
+        client.settle()
+    click.echo(json.dumps({"sent": sent}) if as_json else f"sent {sent}, each confirmed by the broker")
+
+
+@commands.command()
+@_url
+@click.argument("destination")
+@click.option("--count", type=int, help="Stop after so many messages.")
+@click.option("--timeout", default="2s", show_default=True, help="Stop when none came for so long.")
+@click.option("--follow", is_flag=True, help="Wait for ever.")
+@_selector
+@_json
+def consume(
+    url: str, destination: str, count: int | None, timeout: str, follow: bool, selector: str | None, as_json: bool
+) -> None:
+    r"""Receive messages and acknowledge each once it is printed.
+
+    \b
+    Examples:
+      pybroker consume ORDERS --count 10
+      pybroker consume '/topic/PRICES.>' --follow --json
+    """
+    from pybroker.broker.app.client import Client
+
+    patience = None if follow else _patience(timeout)
+    received = 0
+    with Client(url) as client:
+        client.subscribe(_stomp_name(destination), _subscribe_headers(selector))
+        while received != count and (message := client.receive(patience)) is not None:
+            click.echo(json.dumps(message.as_json()) if as_json else message.body)
+            client.acknowledge(message)
+            received += 1
+        client.settle()
+
+
+@commands.command()
+@_url
+@click.argument("destination")
+@_selector
+@_json
+def browse(url: str, destination: str, selector: str | None, as_json: bool) -> None:
+    r"""Show what waits on a queue; nothing is consumed.
+
+    \b
+    Examples:
+      pybroker browse ActiveMQ.DLQ --json
+    """
+    from pybroker.broker.app.client import Client
+
+    with Client(url) as client:
+        for message in client.browse(_stomp_name(destination), _subscribe_headers(selector)):
+            click.echo(json.dumps(message.as_json()) if as_json else f"{message.headers['message-id']}  {message.body}")
+
+
+def _stomp_name(destination: str) -> str:
+    """Return a destination as STOMP writes it; `queue://A` and plain `A` mean `/queue/A`."""
+    if destination.startswith("/"):
+        return destination
+    kind, separator, name = destination.partition("://")
+    return f"/{kind}/{name}" if separator else f"/queue/{destination}"
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ConfigError(f"{text!r} is not NAME=VALUE", setting="--header")
+    return name, value
+
+
+def _subscribe_headers(selector: str | None) -> dict[str, str]:
+    return {"selector": selector} if selector else {}
+
+
+def _patience(timeout: str) -> float:
+    try:
+        return parse_duration(timeout)
+    except ValueError as error:
+        raise ConfigError(str(error), setting="--timeout") from error
+
+
+if __name__ == "__main__":
+    logging.captureWarnings(True)
+    main()

@@ -1,0 +1,85 @@
+"""How a member shows itself to `pybroker status`: its entry in the store, renewed so that its silence shows."""
+
+import asyncio
+import logging
+import os
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from pybroker import __version__
+from pybroker.broker.app.wiring import clock
+from pybroker.broker.core.mastership import Role
+from pybroker.store.members import Member, MemberFile, MemberRole, prune
+
+_log = logging.getLogger(__name__)
+
+_RENEW_SECONDS = 2.0
+_FORGET_DEAD_MS = 24 * 3600 * 1000
+"""How long a member that is gone is still listed: long enough to see next morning what happened at night."""
+
+
+class Membership:
+    """An entry in the store's `members` directory, written by a thread of its own because disks take their time."""
+
+    def __init__(self, directory: Path, name: str | None, lock: str) -> None:
+        """Claim an entry.
+
+        Raises:
+            ConfigError: a living member has that name.
+            StoreUnavailable: the directory cannot be written.
+        """
+        self._file = MemberFile.claim(directory, name)
+        self.name = self._file.name
+        now = clock()
+        self._member = Member(
+            name=self.name,
+            role=MemberRole.STANDBY,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            version=__version__,
+            since_ms=now,
+            started_ms=now,
+            updated_ms=now,
+            lock=lock,
+        )
+        self._writer = ThreadPoolExecutor(1, "members")
+        prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
+
+    def close(self) -> None:
+        """Write what is left; from here on this member counts as gone."""
+        self._writer.shutdown()
+        self._file.close()
+
+    async def renew(self) -> None:
+        """Renew the entry for ever."""
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            self._write(replace(self._member, updated_ms=clock()))
+
+    def publish(self, role: Role, listeners: list[str]) -> None:
+        """Write the entry, soon; never blocks."""
+        now, member = clock(), self._member
+        said = MemberRole[role.name]
+        begins = said is not member.role
+        self._write(
+            replace(
+                member,
+                role=said,
+                since_ms=now if begins else member.since_ms,
+                updated_ms=now,
+                promotions=member.promotions + (begins and role is Role.MASTER),
+                listeners=tuple(listeners),
+            )
+        )
+
+    def _write(self, member: Member) -> None:
+        self._member = member
+        self._writer.submit(self._file.publish, member).add_done_callback(_tell)
+
+
+def _tell(written: Future[None]) -> None:
+    """Log what kept an entry from being written; `status` shows its age, and clients are not concerned."""
+    if (error := written.exception()) is not None:
+        _log.error("cannot tell other members this one's role: %s", error)

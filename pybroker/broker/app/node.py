@@ -1,0 +1,251 @@
+"""One member of a pair, alive: waits for the lock, serves while it holds it, steps back when it must.
+
+The shell around `core.mastership`: events come from the lock, the store, the listeners and from signals; each is
+decided there and performed here. What one term of mastership needs (store, core, server) is made when the term begins
+and thrown away when it ends, so that a broker that stepped back begins afresh.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from pybroker.broker.app import wiring
+from pybroker.broker.app.config import Config
+from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.mastership import Action, Event, Role, decide
+from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.ports import LockProvider, MessageStore
+from pybroker.transports.server import Server, bind
+
+_log = logging.getLogger(__name__)
+
+_BIND_SECONDS = 5.0
+"""How long a new master tries for its ports: those of a killed one are free within milliseconds of its lock."""
+
+_BIND_RETRY_SECONDS = 0.005
+
+Publish = Callable[[Role, list[str]], None]
+"""Tells the other members this one's role and, as master, where it listens."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Term:
+    """What a term of mastership runs on."""
+
+    store: MessageStore
+    broker: Broker
+    server: Server
+    chores: list[asyncio.Task[None]]
+
+
+class Node:
+    """One life of a member, from standby to stopped."""
+
+    def __init__(self, config: Config, name: str, publish: Publish) -> None:
+        self.role = Role.STANDBY
+        self._config = config
+        self._name = name
+        self._publish = publish
+        self._lock: LockProvider = wiring.make_lock(config)
+        self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
+        self._term: _Term | None = None
+        self._error: BrokerError | None = None
+        self._lock_won_at = 0.0
+
+    async def run(self) -> None:
+        """Wait, serve, end.
+
+        Raises:
+            LockNotHeld: the lock was lost; a new life may begin as standby.
+            BrokerError: it could not become master, or its store failed.
+        """
+        self._publish(self.role, [])
+        waiting = asyncio.create_task(self._wait_for_lock())
+        try:
+            while self.role is not Role.STOPPED:
+                for action in await self._events.get():
+                    await self._perform(action)
+        finally:
+            self._lock.cancel()
+            await waiting
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Ask for an orderly end."""
+        self._on(Event.STOP)
+
+    # ------------------------------------------------------------ decide
+
+    def _on(self, event: Event, error: BrokerError | None = None) -> None:
+        """Decide what an event means; the actions are performed in turn, but cutting clients off never waits."""
+        role, actions, sentence = decide(self.role, event)
+        if sentence:
+            _log.log(logging.ERROR if error else logging.INFO, "%s%s", sentence, f" ({error})" if error else "")
+        if role is self.role and not actions:
+            return
+        self._error = self._error or error
+        if Action.ABORT_CLIENTS in actions:
+            self._abort_clients()
+        self.role = role
+        self._publish(role, [])
+        self._events.put_nowait(actions)
+
+    async def _perform(self, action: Action) -> None:
+        match action:
+            case Action.CANCEL_WAIT:
+                self._lock.cancel()
+            case Action.PROMOTE:
+                await self._promote()
+            case Action.ABORT_CLIENTS:
+                self._abort_clients()
+            case Action.DRAIN_CLIENTS:
+                await self._drain_clients()
+            case Action.CLOSE_STORE:
+                await self._close_store()
+            case Action.ABANDON_STORE:
+                self._abandon_store()
+            case Action.RELEASE_LOCK:
+                self._lock.release()
+                self._on(Event.RELEASED)
+
+    # ------------------------------------------------------------ act
+
+    async def _wait_for_lock(self) -> None:
+        try:
+            if not self._lock.try_acquire():
+                _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
+                compile_selector("TRUE")  # reads the grammar, which would hold up the first clients of a new master
+                if not await asyncio.to_thread(self._lock.acquire):
+                    return
+        except (LockError, StoreUnavailable) as error:
+            self._error = error
+            self._on(Event.STOP)
+            return
+        self._lock_won_at = asyncio.get_running_loop().time()
+        self._on(Event.LOCK_ACQUIRED)
+
+    async def _promote(self) -> None:
+        try:
+            await self._begin_term()
+        except BrokerError as error:
+            self._on(Event.PROMOTION_FAILED, error)
+        except OSError as error:
+            self._on(Event.PROMOTION_FAILED, StoreUnavailable(str(error), path=str(error.filename or "")))
+
+    async def _begin_term(self) -> None:
+        store = wiring.make_store(self._config, self._lock, self._store_failed)
+        term = _Term(
+            store=store,
+            broker=wiring.make_broker(self._config, self._name, store),
+            server=Server(connections_max=self._config.connections_max),
+            chores=[],
+        )
+        self._term = term
+        with contextlib.ExitStack() as unused:
+            ports = [
+                (protocol, unused.enter_context(await self._bind(setting, port)))
+                for setting, (port, protocol) in wiring.make_protocols(self._config, term.broker).items()
+            ]
+            await asyncio.to_thread(term.broker.recover)
+            if self.role is not Role.PROMOTING:  # asked to stop, or the lock lost, in the meantime
+                return
+            listeners = [await term.server.listen(protocol, where) for protocol, where in ports]
+            unused.pop_all()
+        term.store.cleanup()  # else what each failover leaves would be replayed in the next
+        self._begin_chores(term)
+        self._on(Event.SERVING)
+        milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
+        _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
+        self._publish(self.role, listeners)
+
+    async def _bind(self, setting: str, port: int) -> socket.socket:
+        """Bind a port, waiting out a dying master's hold on it."""
+        deadline = asyncio.get_running_loop().time() + _BIND_SECONDS
+        while True:
+            try:
+                return bind(self._config.bind, port, setting)
+            except ConfigError:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(_BIND_RETRY_SECONDS)
+
+    def _begin_chores(self, term: _Term) -> None:
+        config = self._config
+        for seconds, chore in (
+            (config.lock_check, self._check_lock),
+            (config.expire_interval, term.broker.expire),
+            (config.cleanup_interval, term.store.cleanup),
+        ):
+            term.chores.append(asyncio.create_task(_every(seconds, chore)))
+
+    def _check_lock(self) -> None:
+        try:
+            self._lock.check()
+        except LockNotHeld as error:
+            self._on(Event.LOCK_LOST, error)
+
+    def _store_failed(self, error: Exception) -> None:
+        if isinstance(error, LockNotHeld):
+            self._on(Event.LOCK_LOST, error)
+        else:
+            self._on(Event.STORE_FAILED, error if isinstance(error, BrokerError) else StoreUnavailable(str(error)))
+
+    def _abort_clients(self) -> None:
+        if self._term is not None:
+            self._end_chores()
+            self._term.broker.abandon()
+            self._term.server.abort()
+
+    async def _drain_clients(self) -> None:
+        """Send clients what they are owed: receipts for all that is on disk, once all is."""
+        if self._term is None:
+            return
+        self._end_chores()
+        server, store = self._term.server, self._term.store
+        server.close_listeners()
+        server.hold()
+        on_disk = asyncio.Event()
+        store.when_durable(on_disk.set)
+        await _within(self._config.stop_timeout, on_disk.wait())
+        await server.drain(self._config.stop_timeout)
+
+    async def _close_store(self) -> None:
+        if self._term is None:
+            return
+        try:
+            await asyncio.to_thread(self._term.store.close, list(self._term.broker.delivered()))
+        except BrokerError as error:
+            self._error = error
+        self._term = None
+
+    def _abandon_store(self) -> None:
+        if self._term is not None:
+            self._term.store.abandon()
+            self._term = None
+
+    def _end_chores(self) -> None:
+        if self._term is not None:
+            for chore in self._term.chores:
+                chore.cancel()
+
+
+async def _every(seconds: float, chore: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        chore()
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:
+    """Await something for a time; False when it took longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return False
+    return True

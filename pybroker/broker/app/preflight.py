@@ -1,0 +1,52 @@
+"""What can be found wrong before anything is changed on disk: one line that names the setting and the remedy."""
+
+import os
+from pathlib import Path
+
+from pybroker.broker.app import wiring
+from pybroker.broker.app.config import MEMORY_STORE, Config
+from pybroker.broker.app.layout import layout
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.store.journal.replay import inspect
+from pybroker.transports.server import bind
+
+
+def check(config: Config) -> None:
+    """Look at the store and the ports without touching them.
+
+    A port is only tried when no other member holds the lock: beside a living master on the same machine it is
+    rightly taken, and will be free when it is needed.
+
+    Raises:
+        ConfigError: the store is not a directory that can be used, or a port is taken.
+        StoreError: the journal is not one, or of a newer format.
+    """
+    if config.store == MEMORY_STORE:
+        _check_ports(config)
+        return
+    journal = layout(config.store).journal
+    _check_directory(Path(config.store))
+    if journal.is_dir():
+        _check_directory(journal)
+        inspect(journal)
+    if not wiring.is_locked(wiring.lock_path(config)):
+        _check_ports(config)
+
+
+def _check_ports(config: Config) -> None:
+    for setting, port in (("stomp", config.stomp),):
+        if port is not None:
+            bind(config.bind, port, setting).close()
+
+
+def _check_directory(directory: Path) -> None:
+    """Make sure that a directory is writable, or can be made."""
+    existing = directory
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise ConfigError(f"{existing} is not a directory", setting="store", hint="name a directory, or a new one")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{existing} is not writable for this user", setting="store", hint="change its owner, or name another"
+        )

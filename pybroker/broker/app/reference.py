@@ -1,0 +1,65 @@
+"""The reference pages, made from the code they describe: `docs/settings.md` and `docs/cli.md`.
+
+    python -m pybroker.broker.app.reference docs
+
+writes both; a test makes sure that they are as this module would write them.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pybroker.broker.app.cli import commands, shown
+from pybroker.broker.app.config import ENVIRONMENT_PREFIX, Config, flag
+
+_WIDTH = 100
+
+_SETTINGS = f"""\
+# Settings
+
+One broker reads its settings once, when it starts: from a TOML file (`pybroker start --config FILE`), then the
+environment, then flags; the later wins. All are checked before anything is touched, and an error names the setting,
+what is wrong with it, and what would be right.
+
+Setting `sync_interval` is `sync_interval` in TOML, `{ENVIRONMENT_PREFIX}SYNC_INTERVAL` in the environment and
+`{flag("sync_interval")}` on the command line. Sizes are written `65536`, `512kb`, `64mb`, `2gb` (of 1024), durations
+`500ms`, `30s`, `5min`, `1h`.
+"""
+
+_COMMAND_LINE = """\
+# Command line
+
+Every expected failure is one line on standard error and an exit code: 2 for a setting or argument that cannot be used,
+1 for what the broker, the store or the network refused. `pybroker status` has codes of its own, below."""
+
+
+def pages() -> dict[str, str]:
+    """Return the pages by file name."""
+    return {"settings.md": "\n".join(_settings()) + "\n", "cli.md": "\n".join(_command_line()) + "\n"}
+
+
+def _settings() -> Iterator[str]:
+    yield _SETTINGS
+    yield "| setting | default | meaning |"
+    yield "|---|---|---|"
+    for name, field in Config.model_fields.items():
+        yield f"| `{name}` | `{shown(name, field.default)}` | {field.description} |"
+
+
+def _command_line() -> Iterator[str]:
+    yield _COMMAND_LINE
+    for name, command in commands.commands.items():
+        yield ""
+        yield f"## pybroker {name}"
+        yield ""
+        yield "```text"
+        context = click.Context(command, info_name=f"pybroker {name}", terminal_width=_WIDTH, max_content_width=_WIDTH)
+        yield from (line.rstrip() for line in command.get_help(context).splitlines())
+        yield "```"
+
+
+if __name__ == "__main__":
+    for file_name, text in pages().items():
+        (Path(sys.argv[1]) / file_name).write_text(text, encoding="utf-8")

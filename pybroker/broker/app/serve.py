@@ -1,0 +1,88 @@
+"""`pybroker start`: from settings to a member that runs until it is told to stop."""
+
+import asyncio
+import logging
+import resource
+import signal
+
+from pybroker import __version__
+from pybroker.broker.app import preflight, wiring
+from pybroker.broker.app.config import MEMORY_STORE, Config
+from pybroker.broker.app.layout import layout
+from pybroker.broker.app.membership import Membership
+from pybroker.broker.app.node import Node, Publish
+from pybroker.broker.core.mastership import Role
+from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
+
+_log = logging.getLogger(__name__)
+
+_SPARE_FILES = 200
+"""Descriptors the broker needs besides its connections: journal files, sockets, libraries."""
+
+
+def serve(config: Config) -> None:
+    """Run a member in the foreground until SIGTERM or SIGINT.
+
+    Raises:
+        BrokerError: it cannot run; what can be known beforehand is found before anything is changed on disk.
+    """
+    preflight.check(config)
+    _allow_files(config.connections_max + _SPARE_FILES)
+    asyncio.run(_serve(config))
+
+
+async def _serve(config: Config) -> None:
+    if config.store == MEMORY_STORE:
+        _log.info("pybroker %s on a store in memory: nothing outlives this process", __version__)
+        await _live(config, config.name or "memory", _tell_nobody)
+        return
+    where = layout(config.store)
+    try:
+        where.journal.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot create {where.journal}: {error.strerror}", path=str(where.journal)) from error
+    membership = Membership(where.members, config.name, str(wiring.lock_path(config)))
+    _log.info("pybroker %s: member %s of %s", __version__, membership.name, config.store)
+    renewal = asyncio.create_task(membership.renew())
+    try:
+        await _live(config, membership.name, membership.publish)
+    finally:
+        renewal.cancel()
+        membership.close()
+
+
+async def _live(config: Config, name: str, publish: Publish) -> None:
+    """Live one life after another: a member that lost its lock stands by again, from scratch."""
+    loop = asyncio.get_running_loop()
+    while True:
+        node = Node(config, name, publish)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, node.stop)
+        try:
+            await node.run()
+        except LockNotHeld as error:
+            _log.warning("standing by again after losing the lock: %s", error)
+        else:
+            return
+
+
+def _tell_nobody(role: Role, listeners: list[str]) -> None:
+    """Publish nothing: nobody shares a store in memory."""
+
+
+def _allow_files(needed: int) -> None:
+    """Raise the limit on open files to what the connections need.
+
+    Raises:
+        ConfigError: the hard limit is lower.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"{needed} open files are needed and the limit of this user is {hard}",
+            setting="connections_max",
+            hint=f"lower it to {max(1, hard - _SPARE_FILES)} or raise the limit (`ulimit -Hn`)",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

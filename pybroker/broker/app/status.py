@@ -1,0 +1,117 @@
+"""`pybroker status`: who is master, who waits, since when; read from the store alone, on any node, changing nothing."""
+
+import enum
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pybroker.broker.app.layout import layout
+from pybroker.broker.app.logs import instant
+from pybroker.broker.app.wiring import clock, is_locked, lock_paths
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.locks.file import holder
+from pybroker.store.members import MemberRole, MemberStatus, read_members
+
+_SILENT_MS = 10_000
+"""An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of `pybroker status`, for scripts."""
+
+    MASTER = 0
+    STARTING = 3
+    """Somebody holds the lock and does not serve yet, or is not a pybroker."""
+    NO_MASTER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a store tells about its members."""
+
+    store: str
+    lock: str
+    locked: bool
+    holder_pid: int | None
+    members: list[MemberStatus]
+    now_ms: int
+
+    @property
+    def master(self) -> MemberStatus | None:
+        """The living member that says it is master."""
+        living = (entry for entry in self.members if entry.alive and entry.member)
+        return next((entry for entry in living if entry.member and entry.member.role is MemberRole.MASTER), None)
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code."""
+        if not self.locked:
+            return Exit.NO_MASTER
+        return Exit.MASTER if self.master else Exit.STARTING
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        master = self.master
+        return {
+            "store": self.store,
+            "lock": self.lock,
+            "locked": self.locked,
+            "master": master.name if master else None,
+            "members": [
+                {"name": entry.name, "alive": entry.alive, "problem": entry.problem or None}
+                | (asdict(entry.member) if entry.member else {})
+                for entry in self.members
+            ],
+        }
+
+
+def read(store: str) -> Status:
+    """Read a store's members and its lock.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    if not Path(store).is_dir():
+        raise ConfigError(f"{store} is not a directory", setting="--store", hint="name the directory of the store")
+    where = layout(store)
+    locks = list(lock_paths(store).values())
+    held = [path for path in locks if is_locked(path)]
+    return Status(
+        store=store,
+        lock=str(held[0] if held else locks[0]),
+        locked=bool(held),
+        holder_pid=holder(held[0]) if held == locks[:1] else None,
+        members=read_members(where.members),
+        now_ms=clock(),
+    )
+
+
+def describe(status: Status) -> list[str]:
+    """Return the lines a person reads, the answer first."""
+    lines = [_answer(status)]
+    for entry in sorted(status.members, key=lambda entry: (not entry.alive, entry.name)):
+        lines.append(f"  {entry.name:<24} {_describe_member(entry, status.now_ms)}")
+    return lines
+
+
+def _answer(status: Status) -> str:
+    if status.master and status.master.member:
+        return f"master: {status.master.name} at {', '.join(status.master.member.listeners) or 'no listener'}"
+    if not status.locked:
+        return f"no master: nobody holds {status.lock}"
+    if any(entry.alive and entry.member and entry.member.role is MemberRole.PROMOTING for entry in status.members):
+        return "no master yet: a member is being promoted"
+    who = f"process {status.holder_pid}" if status.holder_pid and status.holder_pid > 0 else "another process"
+    return f"no pybroker is master, but {who} holds {status.lock}: an ActiveMQ, or a member that is stepping back"
+
+
+def _describe_member(entry: MemberStatus, now_ms: int) -> str:
+    member = entry.member
+    if member is None:
+        return f"{'alive' if entry.alive else 'gone'}, {entry.problem}"
+    where = f"pid {member.pid} on {member.host}"
+    if not entry.alive:
+        return f"gone, was {member.role.lower()} until {instant(member.updated_ms)} or a little later, {where}"
+    silent = now_ms - member.updated_ms
+    warning = f", SILENT for {silent // 1000} s" if silent > _SILENT_MS else ""
+    return f"{member.role.lower()} since {instant(member.since_ms)}, {where}{warning}"

@@ -1,0 +1,148 @@
+"""The blocking half of writing a journal: whole batches go in, data files come out. Used by one thread at a time.
+
+```text
+a data file while it is written (preallocated, as ActiveMQ does it)
+
+0            logical end                                    file_bytes_max
++-------+-------+-----+- - - - - - - - - - - - - - - -+-----+
+| batch | batch | EOF |            hole               | EOF |
++-------+-------+-----+- - - - - - - - - - - - - - - -+-----+
+                ^ the next batch overwrites this marker
+```
+
+A file that is full, or left at a clean stop, is cut right behind its first EOF marker. Its meaning is the same, since
+nobody reads behind a marker, but copies, archives and table readers then see exactly as many bytes as there are. A
+crash that undoes the cut costs nothing, so it is not synced.
+
+Which location a record gets is not decided here: the writer knows before the bytes are written.
+
+Source: KahaDB journal of ActiveMQ 5.17 (`DataFileAppender`, preallocation, `journalDiskSyncStrategy`).
+"""
+
+import enum
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header
+
+
+class SyncStrategy(enum.Enum):
+    """When written batches are made to last; ActiveMQ's `journalDiskSyncStrategy`."""
+
+    ALWAYS = "always"
+    """After each batch, before anybody is told."""
+    PERIODIC = "periodic"
+    """At intervals: a power failure costs what was written since, a killed process nothing."""
+    NEVER = "never"
+    """When the operating system likes."""
+
+
+class Preallocation(enum.Enum):
+    """How a new data file begins; of ActiveMQ's `preallocationStrategy`, the two that make sense here."""
+
+    SPARSE_FILE = "sparse_file"
+    """At its full length with a hole: a sync then need not write a new length, which saves about a third of it."""
+    NONE = "none"
+    """Empty: for file systems that do not know holes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    """How a journal is written. The defaults are ActiveMQ's.
+
+    Attributes:
+        sync: when batches are made to last.
+        sync_interval_seconds: between syncs of the periodic strategy.
+        file_bytes_max: a data file is closed when it would grow longer; one giant record may still be longer.
+        batch_bytes_max: a batch is closed when it would reach this.
+        preallocation: how a new data file begins.
+        checksum: give each batch its Adler-32.
+        compact_after_cleanups: cleanups in a row that free nothing, before files are compacted; 0 never compacts.
+        archive_directory: where data files go that are needed no more; None deletes them.
+    """
+
+    sync: SyncStrategy = SyncStrategy.ALWAYS
+    sync_interval_seconds: float = 1.0
+    file_bytes_max: int = FILE_BYTES_MAX
+    batch_bytes_max: int = BATCH_BYTES_MAX
+    preallocation: Preallocation = Preallocation.SPARSE_FILE
+    checksum: bool = True
+    compact_after_cleanups: int = 10
+    archive_directory: Path | None = None
+
+
+class Appender:
+    """Writes batches to the data file they belong to, one file at a time, each file new."""
+
+    def __init__(self, files: JournalFiles, settings: JournalSettings) -> None:
+        self._files = files
+        self._settings = settings
+        self._syncs_each_batch = settings.sync is SyncStrategy.ALWAYS
+        self._preallocate_bytes = settings.file_bytes_max if settings.preallocation is Preallocation.SPARSE_FILE else 0
+        self._file_id = 0
+        self._descriptor = -1
+        self._end = 0
+        self.unsynced = False
+        """True while something was written that no sync has covered."""
+
+    def write(self, file_id: int, offset: int, records: Sequence[bytes]) -> None:
+        """Write encoded records as one batch, and make it last if the strategy says so.
+
+        Args:
+            file_id: the data file; one that is not open is created, and the one before it is finished.
+            offset: where the batch control record goes: the file's logical end.
+            records: what the batch holds.
+
+        Raises:
+            OSError: nothing may be written any more, since nobody knows what the file holds now.
+        """
+        if file_id != self._file_id:
+            self._open(file_id)
+        body = records[0] if len(records) == 1 else b"".join(records)
+        header = batch_header(len(body), zlib.adler32(body) if self._settings.checksum else 0)
+        self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
+        self._end = offset + len(header) + len(body)
+        self.unsynced = True
+        if self._syncs_each_batch:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make everything written so far last."""
+        if self.unsynced:
+            self._files.sync(self._descriptor)
+            self.unsynced = False
+
+    def close(self) -> None:
+        """Finish the open data file: sync it unless told never to, cut it behind its EOF marker, let go."""
+        if self._descriptor < 0:
+            return
+        if self._settings.sync is not SyncStrategy.NEVER:
+            self.sync()
+        self.unsynced = False
+        self._files.truncate(self._descriptor, self._end + len(EOF_MARKER))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the open data file as it is: what a writer does that may not touch it any more."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._files.close(descriptor)
+
+    def _open(self, file_id: int) -> None:
+        """Go on in a new data file."""
+        self.close()
+        self._descriptor = self._files.create(file_id, self._preallocate_bytes)
+        self._file_id = file_id
+
+
+def explained(error: OSError, directory: Path) -> StoreUnavailable:
+    """Return the error that operators see for one of the operating system; the caller raises it `from` that."""
+    return StoreUnavailable(
+        f"{error.filename or directory}: {error.strerror or error}",
+        path=str(error.filename or directory),
+        hint="nothing is acknowledged any more; the broker gives the store up, and a standby or a restart takes over",
+    )

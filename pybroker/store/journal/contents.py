@@ -1,0 +1,185 @@
+"""What the store's state is made of: messages by location, subscriptions, unfinished transactions, use of files.
+
+Records of data only; the rules by which they change are in `state`.
+"""
+
+import enum
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import PRIORITY_DEFAULT
+from pybroker.store.journal.format import Location
+
+# A million of `Entry` would take 250 MB and give the garbage collector as many objects to visit. The state
+# therefore keeps each as one int: file id (31 bits), offset (31), size (31), priority class (2).
+FILE_SHIFT = 64
+"""A packed entry shifted right by this is its file id."""
+_OFFSET_SHIFT = 33
+_SIZE_SHIFT = 2
+_MASK_31 = 2**31 - 1
+
+
+class PriorityClass(enum.IntEnum):
+    """The order in which a store that supports priorities gives its messages back."""
+
+    HIGH = 0
+    DEFAULT = 1
+    LOW = 2
+
+
+class Entry(NamedTuple):
+    """A message the store holds.
+
+    Attributes:
+        message_id: what acks name.
+        location: where the record with its current version lies.
+        size: bytes of its OpenWire form.
+        priority_class: dispatched class by class.
+    """
+
+    message_id: str
+    location: Location
+    size: int
+    priority_class: PriorityClass
+
+
+def pack(location: Location, size: int, priority: int, priority_supported: bool) -> int:
+    """Return a message's entry in one int; its id is kept apart."""
+    priority_class = 1
+    if priority_supported and priority != PRIORITY_DEFAULT:
+        priority_class = 0 if priority > PRIORITY_DEFAULT else 2
+    file_id, offset = location
+    return file_id << FILE_SHIFT | offset << _OFFSET_SHIFT | size << _SIZE_SHIFT | priority_class
+
+
+def unpack(message_id: str, packed: int) -> Entry:
+    """Return the entry in a packed int."""
+    return Entry(
+        message_id,
+        Location(packed >> FILE_SHIFT, packed >> _OFFSET_SHIFT & _MASK_31),
+        packed >> _SIZE_SHIFT & _MASK_31,
+        PriorityClass(packed & 3),
+    )
+
+
+class FileUsage:
+    """What keeps data files from being collected.
+
+    Attributes:
+        live: how many live messages each file holds, older versions and duplicates included.
+        references: per file, the files whose records it makes void: a file with an ack, an outcome or an
+            unsubscription must stay as long as any file with a record that it answers.
+    """
+
+    __slots__ = ("live", "references")
+
+    def __init__(self) -> None:
+        self.live: dict[int, int] = {}
+        self.references: dict[int, set[int]] = {}
+
+    def refer(self, file_id: int, to: Iterable[int]) -> None:
+        """Note that a file has records that answer records of other files (or of itself, which needs no note)."""
+        known = self.references.get(file_id)
+        if known is None:
+            known = self.references[file_id] = set()
+        known.update(to)
+        known.discard(file_id)
+
+    def acquire(self, file_id: int) -> None:
+        """Count a live message."""
+        self.live[file_id] = self.live.get(file_id, 0) + 1
+
+    def release(self, file_id: int) -> None:
+        """Count a live message no more."""
+        left = self.live[file_id] - 1
+        if left:
+            self.live[file_id] = left
+        else:
+            del self.live[file_id]
+
+    def forget(self, file_ids: Iterable[int]) -> None:
+        """Note that these files are gone."""
+        gone = set(file_ids)
+        for file_id in gone:
+            self.references.pop(file_id, None)
+        for referred in self.references.values():
+            referred -= gone
+
+
+class Subscription:
+    """A durable subscription to one concrete topic.
+
+    Attributes:
+        info: OpenWire `SubscriptionInfo`, the latest.
+        location: of the record with that info.
+        files: all files that have a record of its creation or change since it came to be.
+        pending: ids of the messages it still has to get.
+    """
+
+    __slots__ = ("files", "info", "location", "pending")
+
+    def __init__(self, info: bytes, location: Location) -> None:
+        self.info = info
+        self.location = location
+        self.files = {location.file_id}
+        self.pending: set[str] = set()
+
+
+class Contents:
+    """What a destination holds.
+
+    Attributes:
+        is_topic: messages are for subscriptions.
+        messages: packed entries by message id, in the order of their numbers.
+        superseded: files with other records of a message (a version before an update, a duplicate), by message
+            id. Nearly always empty.
+        subscriptions: a topic's durable subscriptions by key; empty on queues.
+        pending_counts: how many subscriptions still have to get a topic's message; empty on queues.
+    """
+
+    __slots__ = ("is_topic", "messages", "pending_counts", "subscriptions", "superseded")
+
+    def __init__(self, *, is_topic: bool) -> None:
+        self.is_topic = is_topic
+        self.messages: dict[str, int] = {}
+        self.superseded: dict[str, set[int]] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.pending_counts: dict[str, int] = {}
+
+
+class Added(NamedTuple):
+    """An add that waits for its transaction's outcome."""
+
+    destination: Destination
+    message_id: str
+    packed: int
+
+    @property
+    def entry(self) -> Entry:
+        """The message, once committed."""
+        return unpack(self.message_id, self.packed)
+
+
+class Removed(NamedTuple):
+    """An acknowledgement that waits for its transaction's outcome."""
+
+    destination: Destination
+    message_id: str
+    subscription_key: str | None
+    file_id: int
+
+
+class Transaction:
+    """An unfinished transaction.
+
+    Attributes:
+        operations: in the order in which they will take effect.
+        files: where its records lie.
+    """
+
+    __slots__ = ("files", "operations")
+
+    def __init__(self) -> None:
+        self.operations: list[Added | Removed] = []
+        self.files: set[int] = set()

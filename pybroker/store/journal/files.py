@@ -1,0 +1,120 @@
+"""The file operations under the journal, one small object, so that a test can make any of them fail, stop or kill.
+
+Nothing here decides anything: which file, which bytes and when are the appender's and the store's business. All
+methods block, and raise `OSError` as the operating system does; callers say what it means.
+
+What is durable when:
+
+* `create` returns after the file, its length and its name are on disk.
+* `write` reaches the page cache; `sync` makes it last. `fdatasync` is enough for that: POSIX has it write whatever
+  metadata is needed to read the data back, so it covers blocks allocated in the hole of a sparse file, and a length
+  that grew. What it leaves out is times. A length fixed by preallocation merely makes it cheaper.
+* `remove`, `archive` and `replace` return after the directory entry is on disk.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pybroker.store.journal.format import EOF_MARKER, data_file_name
+
+SEALED_SUFFIX = ".sealed"
+"""Ends the name of a copy in the making; neither ActiveMQ nor this package takes such a file for a data file."""
+
+
+class JournalFiles:
+    """Files of one journal directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, file_id: int) -> Path:
+        """Return where the data file of that id is."""
+        return self.directory / data_file_name(file_id)
+
+    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+        """Create an empty data file and return its descriptor.
+
+        As ActiveMQ does it (scope ENTIRE_JOURNAL, strategy SPARSE_FILE): an EOF marker at the start, and one in the
+        last five bytes of the preallocated length, with a hole between. With 0 the file grows with the writes.
+
+        The creation is exclusive: two masters that both believe in themselves never share a data file.
+        """
+        descriptor = os.open(self.path(file_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            self.write(descriptor, (EOF_MARKER,), 0)
+            if preallocate_bytes > 2 * len(EOF_MARKER):
+                self.write(descriptor, (EOF_MARKER,), preallocate_bytes - len(EOF_MARKER))
+            os.fsync(descriptor)
+            self.sync_directory()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        """Write all buffers, one after the other, at that offset."""
+        total = sum(map(len, buffers))
+        written = os.pwritev(descriptor, buffers, offset)
+        if written == total:
+            return
+        rest = memoryview(b"".join(buffers))
+        while written < total:  # a short write: a signal, or the disk filling up, which the next call reports
+            count = os.pwrite(descriptor, rest[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.EIO, "the device takes no more bytes")
+            written += count
+
+    def sync(self, descriptor: int) -> None:
+        """Make what was written to the file last."""
+        os.fdatasync(descriptor)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        """Cut the file; durable at some later time, which nothing depends on."""
+        os.ftruncate(descriptor, length)
+
+    def close(self, descriptor: int) -> None:
+        """Let go of a descriptor."""
+        os.close(descriptor)
+
+    def remove(self, *paths: Path) -> None:
+        """Delete files for good; those that are already gone are fine."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+        self.sync_directory()
+
+    def archive(self, path: Path, target: Path) -> None:
+        """Move a file into another directory of the same file system, creating it if need be."""
+        target.mkdir(parents=True, exist_ok=True)
+        path.rename(target / path.name)
+        _sync_directory(target)
+        self.sync_directory()
+
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+        """Put a new file with that content in the place of a data file, in one step: a crash leaves either.
+
+        The former file itself is not changed: a process that has it open writes into something nobody will read.
+        """
+        path = self.path(file_id)
+        copy = path.with_name(path.name + SEALED_SUFFIX)
+        with copy.open("wb") as stream:
+            for piece in content:
+                stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+        copy.replace(path)
+        self.sync_directory()
+
+    def sync_directory(self) -> None:
+        """Make names created, changed and removed so far last."""
+        _sync_directory(self.directory)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a directory's entries last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

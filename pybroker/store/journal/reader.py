@@ -1,0 +1,268 @@
+"""Walks through data files of a KahaDB journal: verified batches in, user records and reports of damage out.
+
+A crash can tear the last write, and disks lose or change bytes. The walk gives a batch whole or not at all: its
+control record, its records' headers and, when it has one, its checksum must all fit. Behind a damaged batch the walk
+goes on at the next sound one, and the gap is reported.
+
+| found where a batch should begin          | the walk                                                         |
+|-------------------------------------------|------------------------------------------------------------------|
+| an EOF marker                             | ends; what lies behind is stale                                  |
+| the end of the file, or part of a marker  | ends                                                             |
+| zeros                                     | goes on at the next control record; without one, ends            |
+| a batch that does not fit                 | skips it, see `_next_batch`; without another one behind it, ends |
+
+Whether a gap at the end of a file is a torn write (normal in the file that was being written) or a loss is the
+caller's to know. Reading changes nothing on disk.
+
+Source: ActiveMQ 5.17, `Journal.recoveryCheck`, made stricter: there only the last file is verified by default.
+"""
+
+import errno
+import mmap
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store.journal.format import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    BATCH_MAGIC,
+    EOF_MARKER,
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    USER_RECORD,
+    Location,
+    data_file_id,
+)
+
+WHOLE_FILE_BYTES_MAX = 64 * 1024 * 1024
+"""Larger files are mapped instead of read. Reading is preferred because an error then is an exception, where a
+mapping kills the process; files this large exist only where ActiveMQ was told to make them."""
+
+Buffer = bytes | mmap.mmap
+
+
+class Damage(NamedTuple):
+    """Bytes of a data file that cannot be used.
+
+    Attributes:
+        file_id: the data file.
+        offset: where the damage begins.
+        length: how many bytes were skipped.
+        reason: what is wrong, in words.
+        at_end: nothing usable follows in this file: a torn write, if it is the file that was written last.
+    """
+
+    file_id: int
+    offset: int
+    length: int
+    reason: str
+    at_end: bool = False
+
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        return f"db-{self.file_id}.log: offset {self.offset}: {self.reason}; {self.length} bytes skipped"
+
+
+class DataFileWalk:
+    """One walk through a data file: iterate for its records; what is wrong is in `damages`.
+
+    Attributes:
+        file_id: the data file.
+        damages: gaps met so far.
+        end: the logical end, once the walk is over: where the next batch would be written.
+    """
+
+    def __init__(self, data: Buffer, file_id: int, *, start: int = 0) -> None:
+        """Prepare a walk.
+
+        Args:
+            data: the file's bytes.
+            file_id: names the file in locations.
+            start: offset of a batch to begin with, such as the `end` of an earlier walk.
+        """
+        self.file_id = file_id
+        self.damages: list[Damage] = []
+        self.end = start
+        self._data = data
+
+    def __iter__(self) -> Iterator[tuple[Location, bytes]]:
+        """Yield location and payload of the records from `end` on, moving it behind each batch.
+
+        A batch is verified before its first record is given.
+        """
+        data = self._data
+        file_id = self.file_id
+        while self.end + len(EOF_MARKER) <= len(data):
+            if _is_marker(data, self.end):
+                return
+            batch = _verify(data, self.end)
+            if isinstance(batch, str):
+                if not self._skip(batch):
+                    return
+                continue
+            offset, end = batch
+            while offset < end:
+                size, _ = RECORD_HEADER.unpack_from(data, offset)
+                yield Location(file_id, offset), data[offset + RECORD_HEADER_BYTES : offset + size]
+                offset += size
+            self.end = end
+        self._stray_bytes()
+
+    def _skip(self, reason: str) -> bool:
+        """Move behind a damaged stretch and report it; tell whether a batch follows."""
+        data, start = self._data, self.end
+        following = _next_batch(data, start)
+        if following is None or _is_marker(data, following):
+            length = _used_bytes(data, start) if following is None else following - start
+            if length:
+                # `end` stays: a torn batch is overwritten by the next write, as in ActiveMQ.
+                self.damages.append(Damage(self.file_id, start, length, reason, at_end=True))
+            return False
+        self.damages.append(Damage(self.file_id, start, following - start, reason))
+        self.end = following
+        return True
+
+    def _stray_bytes(self) -> None:
+        stray = self._data[self.end :]
+        if stray.strip(b"\0") and not EOF_MARKER.startswith(stray):
+            reason = "the file ends inside a batch control record"
+            self.damages.append(Damage(self.file_id, self.end, len(stray), reason, at_end=True))
+
+
+def data_files(directory: Path) -> dict[int, Path]:
+    """Return a directory's data files by id, in ascending order; other files are not looked at.
+
+    Raises:
+        StoreUnavailable: the directory cannot be read.
+    """
+    try:
+        found = [(data_file_id(path.name), path) for path in directory.iterdir()]
+    except OSError as error:
+        raise unavailable(directory, error) from error
+    return dict(sorted((file_id, path) for file_id, path in found if file_id is not None))
+
+
+def load(path: Path) -> Buffer:
+    """Return a data file's bytes.
+
+    Raises:
+        StoreUnavailable: the file cannot be read.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > WHOLE_FILE_BYTES_MAX:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return _read_sparse(file.fileno(), size) if size else b""
+    except OSError as error:
+        raise unavailable(path, error) from error
+
+
+def _read_sparse(fd: int, size: int) -> mmap.mmap:
+    """Return a file's bytes, reading only what is there.
+
+    A preallocated file is mostly hole. Memory that is never written to stays a hole too, so taking over a store with
+    little in it takes a millisecond and not the time to copy 32 MiB of zeros.
+    """
+    memory = mmap.mmap(-1, size)
+    with memoryview(memory) as view:
+        offset = _seek(fd, 0, os.SEEK_DATA, size)
+        while offset < size:
+            end = min(size, _seek(fd, offset, os.SEEK_HOLE, size))
+            while offset < end:
+                count = os.preadv(fd, [view[offset:end]], offset)
+                if not count:  # cut by its writer in the meantime
+                    return memory
+                offset += count
+            offset = _seek(fd, offset, os.SEEK_DATA, size)
+    return memory
+
+
+def _seek(fd: int, offset: int, whence: int, size: int) -> int:
+    """Return where data or a hole begins; `size` when none does."""
+    try:
+        return os.lseek(fd, offset, whence)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return size
+
+
+def unavailable(path: Path, error: OSError) -> StoreUnavailable:
+    """Return the error to raise when the operating system refuses to read a path."""
+    return StoreUnavailable(
+        f"{path} cannot be read: {error.strerror or error}",
+        path=str(path),
+        hint="check that it exists, is readable for this user, and that its file system is mounted and healthy",
+    )
+
+
+def _verify(data: Buffer, start: int) -> tuple[int, int] | str:
+    """Return where a batch's first record begins and its last one ends, or what is wrong with it."""
+    if len(data) - start < BATCH_HEADER_BYTES:
+        return "the file ends inside a batch control record"
+    magic, length, checksum = BATCH_HEADER.unpack_from(data, start)
+    if magic != BATCH_MAGIC:
+        return "no batch control record where a batch should begin"
+    first = start + BATCH_HEADER_BYTES
+    end = first + length
+    if length <= 0:
+        return "a batch without records"
+    if end > len(data):
+        return "the file ends inside a batch"
+    return _flaw(data, first, end, checksum) or (first, end)
+
+
+def _flaw(data: Buffer, first: int, end: int, checksum: int) -> str | None:
+    """Return what is wrong with the records of a batch, if anything is."""
+    if checksum > 0 and zlib.adler32(memoryview(data)[first:end]) != checksum:
+        return "a batch's checksum does not fit its bytes"
+    return None if _records_fit(data, first, end) else "the sizes or types of a batch's records do not fit"
+
+
+def _records_fit(data: Buffer, offset: int, end: int) -> bool:
+    while offset + RECORD_HEADER_BYTES <= end:
+        size, kind = RECORD_HEADER.unpack_from(data, offset)
+        if size < RECORD_HEADER_BYTES or kind != USER_RECORD:
+            return False
+        offset += size
+    return offset == end
+
+
+def _next_batch(data: Buffer, start: int) -> int | None:
+    """Return the offset at which to go on behind a damaged batch: of a batch, or of the EOF marker behind it.
+
+    When the damaged batch's own length leads to a batch or to an EOF marker, it is believed, for two reasons: bytes
+    behind an EOF marker are stale, and a message's body may contain what looks like a batch. (Unless the
+    checksum fits a shorter stretch that ends at a batch: then the length is what is damaged.) Otherwise
+    the next bytes that begin like a control record count.
+    """
+    found = data.find(BATCH_MAGIC, start + 1)
+    if len(data) - start >= BATCH_HEADER_BYTES:
+        length: int
+        _, length, checksum = BATCH_HEADER.unpack_from(data, start)
+        first = start + BATCH_HEADER_BYTES
+        end = first + length
+        if length > 0 and _is_boundary(data, end):
+            return found if first < found < end and _flaw(data, first, found, checksum) is None else end
+    return None if found < 0 else found
+
+
+def _is_boundary(data: Buffer, offset: int) -> bool:
+    return data[offset : offset + len(BATCH_MAGIC)] == BATCH_MAGIC or _is_marker(data, offset)
+
+
+def _is_marker(data: Buffer, offset: int) -> bool:
+    return data[offset : offset + len(EOF_MARKER)] == EOF_MARKER
+
+
+def _used_bytes(data: Buffer, start: int) -> int:
+    """Return how many bytes from `start` on are more than preallocation: zeros, with EOF markers in some places."""
+    rest = data[start:].rstrip(b"\0")
+    while rest.endswith(EOF_MARKER):
+        rest = rest.removesuffix(EOF_MARKER).rstrip(b"\0")
+    return len(rest)

@@ -1,0 +1,417 @@
+"""What a KahaDB journal amounts to: the contents of the store after any sequence of commands. Pure.
+
+Recovery, live operation and a standby that follows a master call the same `apply`, so they cannot disagree. The
+state keeps where each message lies in the journal, never the message itself: millions of messages have room.
+
+ActiveMQ numbers the messages of a destination in the order in which they were added or committed, and dispatches by
+priority class, then by number. Here a dict's insertion order stands for the numbers. Three classes exist: above,
+at and below JMS's default priority, and only for records that ask for it; the store never orders finer than that.
+
+A topic's message is kept for the durable subscriptions that existed when it was added, and deleted with the last one's
+acknowledgement. Acknowledgements may come in any order: what counts is each subscription's set of pending messages.
+
+For garbage collection the state also knows, per data file, how many live messages it holds, and which other
+files hold records that would come back to life without it (see `FileUsage`).
+
+Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.store.journal.commands import (
+    AckMessageFileMap,
+    AddMessage,
+    AddScheduledJob,
+    Command,
+    Commit,
+    DestroyScheduler,
+    Prepare,
+    ProducerAudit,
+    RemoveDestination,
+    RemoveMessage,
+    RemoveScheduledJob,
+    RemoveScheduledJobs,
+    RescheduleJob,
+    RewrittenDataFile,
+    Rollback,
+    Subscribe,
+    Trace,
+    Unsubscribe,
+    UpdateMessage,
+)
+from pybroker.store.journal.contents import (
+    FILE_SHIFT,
+    Added,
+    Contents,
+    Entry,
+    FileUsage,
+    Removed,
+    Subscription,
+    Transaction,
+    pack,
+    unpack,
+)
+from pybroker.store.journal.format import Location
+
+
+class _Seen:
+    """What a replay with compacted files has to remember, see `StoreState.expect_compacted_files`.
+
+    Attributes:
+        committed: transactions whose commit was met.
+        early_acks: subscription key and file of acks of messages that were not there.
+    """
+
+    __slots__ = ("committed", "early_acks")
+
+    def __init__(self) -> None:
+        self.committed: set[TransactionId] = set()
+        self.early_acks: dict[tuple[Destination, str], list[tuple[str | None, int]]] = {}
+
+
+class StoreState:
+    """The contents of a store.
+
+    Attributes:
+        destinations: contents by destination; a queue that was emptied stays, without messages.
+        inflight: transactions that were neither prepared nor ended.
+        prepared: XA transactions in doubt.
+        usage: what keeps data files from being collected.
+        compacted: data files that begin with a `RewrittenDataFile`.
+    """
+
+    def __init__(self) -> None:
+        self.destinations: dict[Destination, Contents] = {}
+        self.inflight: dict[TransactionId, Transaction] = {}
+        self.prepared: dict[TransactionId, Transaction] = {}
+        self.usage = FileUsage()
+        self.compacted: set[int] = set()
+        self._seen: _Seen | None = None
+
+    # ------------------------------------------------------------ commands
+
+    def apply(self, command: Command, location: Location) -> None:
+        """Let a command take effect; `location` is where its record lies. Never fails: what makes no sense is ignored.
+
+        What makes no sense may still be right: a journal whose older files were collected has acks of messages
+        and outcomes of transactions that are gone.
+        """
+        match command:
+            case AddMessage():
+                self._add(command, location)
+            case RemoveMessage():
+                self._remove(command, location)
+            case Commit(transaction):
+                self._commit(transaction, location)
+            case Rollback(transaction):
+                self._end(transaction, location)
+            case Prepare(transaction):
+                self._prepare(transaction, location)
+            case UpdateMessage(message):
+                self._update(message, location)
+            case Subscribe():
+                self._subscribe(command, location)
+            case Unsubscribe(destination, subscription_key):
+                self._unsubscribe(destination, subscription_key, location)
+            case RemoveDestination(destination):
+                self._remove_destination(destination, location)
+            case RewrittenDataFile():
+                self.compacted.add(location.file_id)
+            case Trace() | ProducerAudit() | AckMessageFileMap():
+                pass
+            case (
+                AddScheduledJob() | RescheduleJob() | RemoveScheduledJob() | RemoveScheduledJobs() | DestroyScheduler()
+            ):
+                pass  # The scheduler has a journal of its own.
+            case _:
+                assert_never(command)
+
+    def expect_compacted_files(self) -> None:
+        """From here to `finish`, remember what acks and commits in compacted files need.
+
+        ActiveMQ copies a file's acks and commits behind the rest of the journal, out of their order: an ack may then
+        follow its transaction's commit, and a commit the acks of the messages it adds. ActiveMQ's own
+        recovery resurrects those messages.
+        """
+        self._seen = _Seen()
+
+    def finish(self) -> list[LocalTransactionId]:
+        """End a replay: nothing more will come from whoever wrote the journal.
+
+        XA transactions that were not prepared are dropped, as their coordinator takes them for rolled back.
+
+        Returns:
+            Local transactions that were left unfinished. They are still in `inflight`: whoever opens the store for
+            writing appends a `Rollback` for each and applies it.
+        """
+        self._seen = None
+        for transaction in [each for each in self.inflight if isinstance(each, XATransactionId)]:
+            del self.inflight[transaction]
+        return [each for each in self.inflight if isinstance(each, LocalTransactionId)]
+
+    def forget_files(self, file_ids: Iterable[int]) -> None:
+        """Note that data files were removed."""
+        gone = set(file_ids)
+        self.usage.forget(gone)
+        self.compacted -= gone
+        for contents in self.destinations.values():
+            for subscription in contents.subscriptions.values():
+                subscription.files -= gone
+
+    # ------------------------------------------------------------ questions
+
+    def contains(self, destination: Destination, message_id: str) -> bool:
+        """Tell whether a message is stored; one in an unfinished transaction is not."""
+        contents = self.destinations.get(destination)
+        return contents is not None and message_id in contents.messages
+
+    def queues(self) -> list[Destination]:
+        """Return the queues that hold messages, in the order in which they first did."""
+        return [each for each, contents in self.destinations.items() if each.is_queue and contents.messages]
+
+    def subscriptions(self) -> Iterator[tuple[Destination, str, Subscription]]:
+        """Yield topic, key and subscription of every durable subscription."""
+        for topic, contents in self.destinations.items():
+            for key, subscription in contents.subscriptions.items():
+                yield topic, key, subscription
+
+    def entries(self, destination: Destination, subscription_key: str | None = None) -> Iterator[Entry]:
+        """Yield messages in dispatch order, without those whose acknowledgement is prepared.
+
+        Args:
+            destination: a queue or a topic.
+            subscription_key: only what that subscription still has to get; on a queue None.
+        """
+        contents = self.destinations.get(destination)
+        if contents is None:
+            return
+        hidden = self.hidden(destination, subscription_key)
+        messages: Iterable[tuple[str, int]] = contents.messages.items()
+        if subscription_key is not None:
+            subscription = contents.subscriptions.get(subscription_key)
+            pending: set[str] = subscription.pending if subscription is not None else set()
+            messages = [each for each in messages if each[0] in pending]
+        # Sorting is stable, so within a class the order of the numbers stays.
+        for message_id, packed in sorted(messages, key=lambda each: each[1] & 3):
+            if message_id not in hidden:
+                yield unpack(message_id, packed)
+
+    def hidden(self, destination: Destination, subscription_key: str | None = None) -> set[str]:
+        """Return the ids of messages whose acknowledgement is prepared: out of reach until the outcome is known."""
+        return {
+            operation.message_id
+            for transaction in self.prepared.values()
+            for operation in transaction.operations
+            if isinstance(operation, Removed)
+            and operation.destination == destination
+            and operation.subscription_key == subscription_key
+        }
+
+    def transaction_files(self) -> set[int]:
+        """Return the data files with records of unfinished transactions."""
+        transactions = [*self.inflight.values(), *self.prepared.values()]
+        return {file_id for transaction in transactions for file_id in transaction.files}
+
+    def subscription_files(self) -> set[int]:
+        """Return the data files that must stay for the durable subscriptions' sake.
+
+        The latest record has the subscription's terms. While messages are pending the earlier ones count too: without
+        them a replay would not know that the subscription was there when those messages came.
+        """
+        files: set[int] = set()
+        for _, _, subscription in self.subscriptions():
+            files |= subscription.files if subscription.pending else {subscription.location.file_id}
+        return files
+
+    # ------------------------------------------------------------ messages
+
+    def _add(self, command: AddMessage, location: Location) -> None:
+        destination, message_id, data, priority, priority_supported, transaction_id = command
+        packed = pack(location, len(data), priority, priority_supported)
+        if transaction_id is None:
+            self._insert(destination, message_id, packed)
+        else:
+            transaction = self._inflight(transaction_id, location.file_id)
+            transaction.operations.append(Added(destination, message_id, packed))
+
+    def _remove(self, command: RemoveMessage, location: Location) -> None:
+        destination, message_id, _, subscription_key, transaction_id = command
+        file_id = location.file_id
+        if transaction_id is None or self._is_late(transaction_id, file_id):
+            self._delete(destination, message_id, subscription_key, file_id)
+        else:
+            transaction = self._inflight(transaction_id, file_id)
+            transaction.operations.append(Removed(destination, message_id, subscription_key, file_id))
+
+    def _is_late(self, transaction: TransactionId, file_id: int) -> bool:
+        return self._seen is not None and file_id in self.compacted and transaction in self._seen.committed
+
+    def _insert(self, destination: Destination, message_id: str, packed: int) -> None:
+        contents = self._contents(destination)
+        if message_id in contents.messages:
+            self._supersede(contents, message_id, packed >> FILE_SHIFT)
+            return
+        if contents.is_topic:
+            subscriptions = contents.subscriptions
+            if not subscriptions:
+                return
+            contents.pending_counts[message_id] = len(subscriptions)
+            for subscription in subscriptions.values():
+                subscription.pending.add(message_id)
+        contents.messages[message_id] = packed
+        self.usage.acquire(packed >> FILE_SHIFT)
+
+    def _delete(self, destination: Destination, message_id: str, subscription_key: str | None, file_id: int) -> None:
+        contents = self.destinations.get(destination)
+        packed = None if contents is None else contents.messages.get(message_id)
+        if contents is None or packed is None:
+            if self._seen is not None:
+                self._seen.early_acks.setdefault((destination, message_id), []).append((subscription_key, file_id))
+            return
+        self._void(contents, message_id, packed, file_id)
+        if subscription_key is None:
+            for subscription in contents.subscriptions.values():  # None on a queue.
+                subscription.pending.discard(message_id)
+            self._drop(contents, message_id)
+        else:
+            acknowledger = contents.subscriptions.get(subscription_key)
+            if acknowledger is not None and message_id in acknowledger.pending:
+                acknowledger.pending.remove(message_id)
+                self._count_down(contents, message_id)
+
+    def _void(self, contents: Contents, message_id: str, packed: int, file_id: int) -> None:
+        """Note that a record in `file_id` answers the records that would create the message."""
+        message_file_id = packed >> FILE_SHIFT
+        if message_file_id != file_id:
+            self.usage.refer(file_id, (message_file_id,))
+        if contents.superseded and message_id in contents.superseded:
+            self.usage.refer(file_id, contents.superseded[message_id])
+
+    def _count_down(self, contents: Contents, message_id: str) -> None:
+        left = contents.pending_counts[message_id] - 1
+        if left:
+            contents.pending_counts[message_id] = left
+        else:
+            self._drop(contents, message_id)
+
+    def _drop(self, contents: Contents, message_id: str) -> None:
+        self.usage.release(contents.messages.pop(message_id) >> FILE_SHIFT)
+        if contents.pending_counts:
+            contents.pending_counts.pop(message_id, None)
+        if contents.superseded:
+            for file_id in contents.superseded.pop(message_id, ()):
+                self.usage.release(file_id)
+
+    def _update(self, command: AddMessage, location: Location) -> None:
+        contents = self._contents(command.destination)
+        message_id = command.message_id
+        packed = pack(location, len(command.data), command.priority, command.priority_supported)
+        old = contents.messages.get(message_id)
+        if old is None:
+            self._insert(command.destination, message_id, packed)
+            return
+        contents.messages[message_id] = packed
+        self.usage.acquire(location.file_id)
+        self._supersede(contents, message_id, old >> FILE_SHIFT)
+        self.usage.release(old >> FILE_SHIFT)
+
+    def _supersede(self, contents: Contents, message_id: str, file_id: int) -> None:
+        """Keep the file of another record of a live message: the first one has the message's place in the order."""
+        files = contents.superseded.setdefault(message_id, set())
+        if file_id not in files:
+            files.add(file_id)
+            self.usage.acquire(file_id)
+
+    def _contents(self, destination: Destination) -> Contents:
+        contents = self.destinations.get(destination)
+        if contents is None:
+            contents = self.destinations[destination] = Contents(is_topic=destination.is_topic)
+        return contents
+
+    # ------------------------------------------------------------ transactions
+
+    def _inflight(self, transaction_id: TransactionId, file_id: int) -> Transaction:
+        transaction = self.inflight.get(transaction_id)
+        if transaction is None:
+            transaction = self.inflight[transaction_id] = Transaction()
+        transaction.files.add(file_id)
+        return transaction
+
+    def _prepare(self, transaction_id: TransactionId, location: Location) -> None:
+        transaction = self.inflight.pop(transaction_id, None)
+        if transaction is not None:
+            self.usage.refer(location.file_id, transaction.files)
+            transaction.files.add(location.file_id)
+            self.prepared[transaction_id] = transaction
+
+    def _end(self, transaction_id: TransactionId, location: Location) -> Transaction | None:
+        transaction = self.inflight.pop(transaction_id, None) or self.prepared.pop(transaction_id, None)
+        if transaction is not None:
+            self.usage.refer(location.file_id, transaction.files)
+        return transaction
+
+    def _commit(self, transaction_id: TransactionId, location: Location) -> None:
+        if self._seen is not None:
+            self._seen.committed.add(transaction_id)
+        transaction = self._end(transaction_id, location)
+        if transaction is None:
+            return
+        for operation in transaction.operations:
+            if isinstance(operation, Added):
+                self._insert(*operation)
+            else:
+                self._delete(*operation)
+        if self._seen is not None and location.file_id in self.compacted:
+            self._catch_up(transaction, self._seen)
+
+    def _catch_up(self, transaction: Transaction, seen: _Seen) -> None:
+        """Apply the acks that came before a copied commit could add their messages."""
+        for operation in transaction.operations:
+            if isinstance(operation, Added):
+                destination, message_id, _ = operation
+                for subscription_key, file_id in seen.early_acks.pop((destination, message_id), ()):
+                    self._delete(destination, message_id, subscription_key, file_id)
+
+    # ------------------------------------------------------------ subscriptions and destinations
+
+    def _subscribe(self, command: Subscribe, location: Location) -> None:
+        contents = self._contents(command.destination)
+        subscription = contents.subscriptions.get(command.subscription_key)
+        if subscription is None:
+            subscription = contents.subscriptions[command.subscription_key] = Subscription(command.info, location)
+        else:
+            subscription.info = command.info
+            subscription.location = location
+            subscription.files.add(location.file_id)
+        if command.retroactive:
+            for message_id in contents.messages.keys() - subscription.pending:
+                subscription.pending.add(message_id)
+                contents.pending_counts[message_id] += 1
+
+    def _unsubscribe(self, topic: Destination, subscription_key: str, location: Location) -> None:
+        contents = self.destinations.get(topic)
+        subscription = None if contents is None else contents.subscriptions.pop(subscription_key, None)
+        if contents is None or subscription is None:
+            return
+        self.usage.refer(location.file_id, subscription.files)
+        for message_id in subscription.pending:
+            self._void(contents, message_id, contents.messages[message_id], location.file_id)
+            self._count_down(contents, message_id)
+        if not contents.subscriptions:
+            del self.destinations[topic]
+
+    def _remove_destination(self, destination: Destination, location: Location) -> None:
+        contents = self.destinations.pop(destination, None)
+        if contents is None:
+            return
+        for subscription in contents.subscriptions.values():
+            self.usage.refer(location.file_id, subscription.files)
+        for message_id, packed in contents.messages.items():
+            self._void(contents, message_id, packed, location.file_id)
+            self.usage.release(packed >> FILE_SHIFT)
+        for files in contents.superseded.values():
+            for file_id in files:
+                self.usage.release(file_id)

@@ -1,0 +1,485 @@
+"""A message store that is a KahaDB directory: the port `MessageStore`, made of the rooms next door.
+
+```text
+recover   replay (reads only) -> drop ActiveMQ's index -> seal the last data file -> begin a new one
+add …     encode -> append to the open batch -> apply to the state            (no I/O, no waiting)
+cleanup   decide on the state -> once all of it is durable: remove, or compact, file after file, in the writer's thread
+close     cleanup -> write what is left, and a remark about the clean stop
+```
+
+What makes it safe to take over from anybody, a killed ActiveMQ as well as a frozen pybroker:
+
+* **A new data file.** The highest id plus one, created exclusively. Nothing is ever appended to a predecessor's file:
+  its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery.
+* **A sealed last file.** The file that the predecessor wrote last is replaced by a copy that ends at the logical end
+  the replay has seen. That cuts off a torn tail, and also the predecessor, should it still be alive: what it writes
+  from now on goes into a file without a name, and no later recovery finds it.
+* **No index.** ActiveMQ's `db.data` describes the journal as it was; after any file was cut or removed it would refuse
+  to start, so the index goes first. ActiveMQ rebuilds it from the journal.
+
+A clean stop ends the journal with one `Trace` record, which ActiveMQ ignores. It names the messages that consumers have
+seen, so that the next master marks just those as redelivered; without the record any message may have been.
+
+Source: ActiveMQ 5.17, `KahaDBStore`, `MessageDatabase`.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace as with_changes
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from pybroker import __version__
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
+from pybroker.broker.domain.ports import Backlog, Clock, Recovery
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store.journal.appender import JournalSettings, explained
+from pybroker.store.journal.cleanup import compactable, removable, renewable
+from pybroker.store.journal.commands import (
+    AddMessage,
+    Command,
+    Commit,
+    MalformedRecord,
+    RemoveDestination,
+    RemoveMessage,
+    Rollback,
+    Subscribe,
+    Trace,
+    Unsubscribe,
+    encode,
+    encode_add,
+    encode_remove,
+)
+from pybroker.store.journal.compaction import compacted, encode_data_file
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import EOF_MARKER, encode_record
+from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load
+from pybroker.store.journal.replay import BodyReader, Progress, ReplayResult, replay
+from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.writer import JournalWriter, Schedule
+
+INDEX_FILES = ("db.data", "db.redo", "db.free")
+CLEAN_STOP = "pybroker clean stop "
+COMPACTIONS_MAX = 2
+"""Data files one cleanup rewrites: each keeps the writer's thread from its batches for some 50 ms."""
+DELIVERED_MAX = 20_000
+"""Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
+
+logger = logging.getLogger(__name__)
+
+
+class JournalStore:
+    """Implements `MessageStore` on a KahaDB directory. Whoever opens it holds the directory's lock.
+
+    Args:
+        directory: ActiveMQ's `kahadb` directory, or an empty or missing one.
+        check: the lock's fence; raises `LockNotHeld`. Asked in the writer's thread before anybody is told anything.
+        call_soon: runs a callback at the end of the event loop's turn.
+        post: the same, from another thread.
+        on_failure: told once why nothing is written or acknowledged any more.
+        clock: milliseconds since the epoch, for the journal's remarks.
+        settings: how to write.
+        prioritized: record that queues dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
+        files: the directory's file operations, another object in tests of failures.
+        progress: told how far a recovery has come.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        check: Callable[[], None],
+        call_soon: Schedule,
+        post: Schedule,
+        on_failure: Callable[[Exception], None],
+        clock: Clock,
+        settings: JournalSettings | None = None,
+        prioritized: bool = False,
+        files: JournalFiles | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.directory = directory
+        self.damages: Sequence[Damage] = ()
+        """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
+        self._check = check
+        self._call_soon = call_soon
+        self._post = post
+        self._on_failure = on_failure
+        self._clock = clock
+        self._settings = settings or JournalSettings()
+        self._prioritized = prioritized
+        self._files = files or JournalFiles(directory)
+        self._progress = progress
+        self._state = StoreState()
+        self._file_ids: set[int] = set()
+        self._file_ids_seen = 0
+        self._compacted: set[int] = set()
+        self._fruitless_count = 0
+        self.is_cleaning = False
+        """True while the writer's thread has files to remove or to compact."""
+        self._is_open = False
+        self._writer = self._new_writer(1)
+
+    # ------------------------------------------------------------ opening
+
+    def recover(self) -> Recovery:
+        """Read the journal, take the directory over, and return the contents. Blocks.
+
+        Nothing is changed on disk before all of the journal was read.
+
+        Raises:
+            StoreUnavailable: the directory cannot be read or written, or another process creates files in it.
+            JournalCorrupt: the directory holds something else than a KahaDB journal.
+            LockNotHeld: the lock was lost on the way.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            result = replay(self.directory, self._state, progress=self._progress)
+            recovery = self._read_contents(result)
+            self._report(result)
+            self._check()
+            self._drop_index()
+            self._seal(result)
+            self._begin(result)
+        except OSError as error:
+            raise explained(error, self.directory) from error
+        return recovery
+
+    def _read_contents(self, result: ReplayResult) -> Recovery:
+        """Return what the state amounts to, with every message read back."""
+        state = self._state
+        with BodyReader(self.directory) as reader:
+            recovery = Recovery(
+                queues={queue: list(reader.messages(state, queue)) for queue in state.queues()},
+                backlogs=self._read_backlogs(reader),
+                prepared=list(state.prepared),
+                delivered=_delivered(result),
+            )
+            self.damages = [*result.damages, *reader.damages]
+        return recovery
+
+    def _read_backlogs(self, reader: BodyReader) -> list[Backlog]:
+        """Return the durable subscriptions' backlogs; those of one topic share their messages."""
+        backlogs: list[Backlog] = []
+        stored: dict[str, Message] = {}
+        last_topic: Destination | None = None
+        for topic, key, subscription in self._state.subscriptions():  # topic by topic
+            if topic != last_topic:
+                stored = {message.message_id: message for message in reader.messages(self._state, topic)}
+                last_topic = topic
+            entries = self._state.entries(topic, key)
+            backlogs.append(
+                Backlog(
+                    subscription=with_changes(decode_subscription_info(subscription.info), destination=topic),
+                    messages=[stored[entry.message_id] for entry in entries if entry.message_id in stored],
+                )
+            )
+        return backlogs
+
+    def _report(self, result: ReplayResult) -> None:
+        records = sum(result.records.values())
+        logger.info("%s: %d journal records up to db-%d.log", self.directory, records, result.last_file_id)
+        for tail in result.torn_tails:
+            logger.info("%s: the last write was torn, nothing in it was acknowledged: %s", self.directory, tail)
+        for damage in self.damages:
+            logger.error("%s: damaged: %s", self.directory, damage)
+
+    def _drop_index(self) -> None:
+        self._files.remove(*(self.directory / name for name in INDEX_FILES))
+
+    def _seal(self, result: ReplayResult) -> None:
+        """Cut the predecessor's last file at its logical end, and the predecessor off from it."""
+        if not result.last_file_id or (_stopped_cleanly(result) and not result.torn_tails):
+            return
+        data = load(self._files.path(result.last_file_id))
+        self._files.replace(result.last_file_id, (data[: result.end], EOF_MARKER))
+
+    def _begin(self, result: ReplayResult) -> None:
+        """Begin a new data file with what ends the predecessor's affairs, and a remark about who goes on."""
+        self._file_ids = set(data_files(self.directory))
+        self._file_ids_seen = result.last_file_id
+        commands: list[Command] = [Rollback(transaction) for transaction in result.unfinished]
+        commands.append(Trace(f"pybroker {__version__} started {self._now()}"))
+        self._writer = self._new_writer(result.last_file_id + 1)
+        locations = self._writer.start([encode_record(encode(command)) for command in commands])
+        for command, location in zip(commands, locations, strict=True):
+            self._state.apply(command, location)
+        self._is_open = True
+
+    def _new_writer(self, file_id: int) -> JournalWriter:
+        return JournalWriter(
+            self._files,
+            file_id=file_id,
+            settings=self._settings,
+            check=self._check,
+            call_soon=self._call_soon,
+            post=self._post,
+            on_failure=self._on_failure,
+        )
+
+    # ------------------------------------------------------------ messages
+
+    def add(self, message: Message, transaction: TransactionId | None = None) -> None:
+        """Append a persistent message, unless it is there already, or no durable subscription is there to want it.
+
+        A message is there already when a failover client sends again what it got no answer for. Whether anybody wants a
+        topic's message is asked when it is sent, also in a transaction, as ActiveMQ does.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        destination = message.destination
+        contents = self._state.destinations.get(destination)
+        if contents is None:
+            if destination.is_topic:
+                return
+        elif message.message_id in contents.messages or (destination.is_topic and not contents.subscriptions):
+            return
+        payload = encode_add(message, transaction, priority_supported=self._prioritized)
+        self._state.apply(
+            AddMessage(destination, message.message_id, message.data, message.priority, self._prioritized, transaction),
+            self._writer.append(encode_record(payload)),
+        )
+
+    def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
+        """Append that a queue's message was consumed; nothing happens when it is not there.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if self._state.contains(destination, message_id):
+            payload = encode_remove(destination, message_id, transaction)
+            self._state.apply(
+                RemoveMessage(destination, message_id, None, None, transaction),
+                self._writer.append(encode_record(payload)),
+            )
+
+    def acknowledge(
+        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
+    ) -> None:
+        """Append that a durable subscription is done with a message; nothing happens when it has it not pending.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        contents = self._state.destinations.get(topic)
+        subscription = None if contents is None else contents.subscriptions.get(subscription_key)
+        if subscription is not None and message_id in subscription.pending:
+            payload = encode_remove(topic, message_id, transaction, None, subscription_key)
+            self._state.apply(
+                RemoveMessage(topic, message_id, None, subscription_key, transaction),
+                self._writer.append(encode_record(payload)),
+            )
+
+    # ------------------------------------------------------------ everything else
+
+    def subscribe(self, subscription: DurableSubscription) -> None:
+        """Append a durable subscription.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        info = encode_subscription_info(subscription)
+        self._append(Subscribe(subscription.destination, subscription.key, info))
+
+    def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
+        """Append the end of a durable subscription and of its backlog; nothing happens when there is none.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        contents = self._state.destinations.get(topic)
+        if contents is not None and subscription_key in contents.subscriptions:
+            self._append(Unsubscribe(topic, subscription_key))
+
+    def commit(self, transaction: TransactionId) -> None:
+        """Append the commit; nothing happens when the transaction did nothing that lasts.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if self._is_unfinished(transaction):
+            self._append(Commit(transaction))
+
+    def rollback(self, transaction: TransactionId) -> None:
+        """Append the roll-back; nothing happens when the transaction did nothing that lasts.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if self._is_unfinished(transaction):
+            self._append(Rollback(transaction))
+
+    def remove_destination(self, destination: Destination) -> None:
+        """Append that a destination and all it holds is gone; nothing happens when it never held anything.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if destination in self._state.destinations:
+            self._append(RemoveDestination(destination))
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once all that was appended so far is written and, if the strategy says so, synced."""
+        self._writer.when_durable(callback)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes appended and not known to be written."""
+        return self._writer.unwritten_bytes
+
+    def _append(self, command: Command) -> None:
+        """Encode, append, apply: what every change is."""
+        self._state.apply(command, self._writer.append(encode_record(encode(command))))
+
+    def _is_unfinished(self, transaction: TransactionId) -> bool:
+        return transaction in self._state.inflight or transaction in self._state.prepared
+
+    # ------------------------------------------------------------ cleaning up and closing
+
+    def cleanup(self) -> None:
+        """Remove (or archive) data files that are needed no more, once all that was appended so far is durable.
+
+        Decides at once, and acts in the writer's thread. Cheap enough to be called every few seconds. Where nothing
+        could be removed for a while, files that hold little but acknowledgements are compacted, a few at a time.
+        """
+        if self.is_cleaning:
+            return
+        if self._clean_up():
+            self._fruitless_count = 0
+        else:
+            self._fruitless_count += 1
+            if 0 < self._settings.compact_after_cleanups <= self._fruitless_count:
+                self._compact_some()
+
+    def _clean_up(self) -> bool:
+        """Have removed what can be; tell whether there is anything."""
+        for renewal in renewable(self._state, self._existing(), self._writer.file_id):
+            self._append(renewal)
+        doomed = removable(self._state, self._existing(), self._writer.file_id)
+        if doomed:
+            self.is_cleaning = True
+            self._writer.submit(partial(self._remove, doomed))
+        return bool(doomed)
+
+    def _compact_some(self) -> None:
+        """Have compacted what was not yet in this life."""
+        found = compactable(self._state, self._existing(), self._writer.file_id)
+        chosen = [file_id for file_id in found if file_id not in self._compacted][:COMPACTIONS_MAX]
+        if chosen:
+            self.is_cleaning = True
+            self._compacted.update(chosen)
+            self._writer.submit(partial(self._compact, chosen))
+
+    def close(self, delivered: Iterable[str] = ()) -> None:
+        """Clean up, write what is left, note which messages consumers have seen, and let go. Blocks.
+
+        Raises:
+            StoreError: not everything could be written.
+            LockNotHeld: the lock was lost before.
+        """
+        if self._is_open:
+            self._is_open = False
+            self._clean_up()
+            self._writer.end_batch()
+            self._append(Trace(_clean_stop(delivered)))
+            self._writer.close()
+
+    def abandon(self) -> None:
+        """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
+        self._is_open = False
+        self._writer.abandon()
+
+    def _existing(self) -> set[int]:
+        """Return the data files there are; the writer has created all ids from the last look on."""
+        self._file_ids.update(range(self._file_ids_seen + 1, self._writer.file_id + 1))
+        self._file_ids_seen = self._writer.file_id
+        return self._file_ids
+
+    def _remove(self, file_ids: Sequence[int]) -> None:
+        """Remove files, in the writer's thread. One that cannot be removed stops this cleanup, and not the broker."""
+        removed: list[int] = []
+        try:
+            for file_id in file_ids:
+                self._check()
+                self._remove_one(self._files.path(file_id))
+                removed.append(file_id)
+        except OSError as error:
+            logger.warning("%s: cleanup goes no further for now: %s", self.directory, error)
+        self._post(partial(self._removed, removed))
+
+    def _remove_one(self, path: Path) -> None:
+        if self._settings.archive_directory is None:
+            self._files.remove(path)
+        else:
+            self._files.archive(path, self._settings.archive_directory)
+
+    def _removed(self, file_ids: Sequence[int]) -> None:
+        self.is_cleaning = False
+        self._file_ids.difference_update(file_ids)
+        self._compacted.difference_update(file_ids)
+        self._state.forget_files(file_ids)
+        logger.info("%s: %d data files were needed no more", self.directory, len(file_ids))
+
+    def _compact(self, file_ids: Sequence[int]) -> None:
+        """Rewrite files without their dead messages, in the writer's thread."""
+        closed: list[int] = []
+        for file_id in file_ids:
+            try:
+                if self._compact_one(file_id):
+                    closed.append(file_id)
+            except (OSError, StoreUnavailable, MalformedRecord) as error:
+                logger.warning("%s: db-%d.log is left as it is: %s", self.directory, file_id, error)
+        self._post(partial(self._were_compacted, closed))
+
+    def _compact_one(self, file_id: int) -> bool:
+        """Rewrite a file if that makes it smaller; tell whether no other file has to answer its records any more."""
+        walk = DataFileWalk(load(self._files.path(file_id)), file_id)
+        small = compacted(payload for _, payload in walk)
+        if walk.damages:
+            return False  # It may yet be looked into by somebody who knows more.
+        if small.dropped_count:
+            self._check()
+            self._files.replace(file_id, encode_data_file(small.records, checksum=self._settings.checksum))
+            logger.info("%s: db-%d.log: %d dead messages dropped", self.directory, file_id, small.dropped_count)
+        return small.is_closed
+
+    def _were_compacted(self, closed: Sequence[int]) -> None:
+        self.is_cleaning = False
+        for file_id in closed:
+            for answered in self._state.usage.references.values():
+                answered.discard(file_id)
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _clean_stop(delivered: Iterable[str]) -> str:
+    """Return the remark of a clean stop; it calls everything delivered when there is too much to name."""
+    named = sorted(set(delivered))
+    return CLEAN_STOP + json.dumps({"delivered": named if len(named) <= DELIVERED_MAX else None})
+
+
+def _stopped_cleanly(result: ReplayResult) -> bool:
+    return bool(result.closing) and result.closing[-1].startswith(CLEAN_STOP)
+
+
+def _delivered(result: ReplayResult) -> frozenset[str] | None:
+    """Return what the last master said about deliveries; of a journal without records nothing can have been."""
+    if not result.last_file_id:
+        return frozenset()
+    if not _stopped_cleanly(result):
+        return None
+    try:
+        remark: dict[str, list[str] | None] = json.loads(result.closing[-1].removeprefix(CLEAN_STOP))
+        named = remark["delivered"]
+        return None if named is None else frozenset(named)
+    except (ValueError, KeyError, TypeError):
+        # Not our words after all. Calling everything delivered is always true enough.
+        return None

@@ -1,0 +1,350 @@
+"""Group commit: the event loop appends records and knows their locations at once; one thread makes them last.
+
+```text
+event loop   append append append | append append ...    | callbacks of batch 1
+             `------ batch 1 -----'`--- batch 2 (open) ---'^
+                     | end of the loop's turn              | posted
+writer thread        `-> write, sync, fence ---------------'-> batch 2 -> ...
+```
+
+* Everything appended in one turn of the loop is one batch. While a batch is being written, whatever arrives is the
+  next one: the slower the disk and the busier the broker, the larger the batches. There is no timer.
+* No lock and no queue entry per record: the open batch belongs to the loop, a closed one to the thread.
+* Locations are plain arithmetic over sizes (ActiveMQ's own rotation rules), so nobody waits for the disk to learn one.
+* The fence runs after the sync and before anybody is told: a master that lost its lock while it was frozen may write
+  into its own file, but acknowledges nothing.
+* A failed write, sync or fence is never retried: after a failed `fsync` the kernel may have dropped the pages, and a
+  later one that succeeds proves nothing. The writer stops, nobody is called back any more, one failure is reported.
+
+A lone batch through the thread costs one hop each way. Writing it inline would save that and stop the whole loop for as
+long as the disk likes, which on a network file system is anything up to forever: so there is no such short cut.
+
+Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from pybroker.broker.domain.errors import StoreError, StoreUnavailable
+from pybroker.store.journal.appender import Appender, JournalSettings, SyncStrategy, explained
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
+
+Callback = Callable[[], None]
+Schedule = Callable[[Callback], object]
+"""`loop.call_soon` or `loop.call_soon_threadsafe`."""
+
+RECORD_BYTES_MAX = OFFSET_MAX - BATCH_HEADER_BYTES - len(EOF_MARKER)
+"""A record must fit into one data file, whose offsets are signed 32-bit integers."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Batch:
+    """Records that are written together, and who wants to know when."""
+
+    __slots__ = ("byte_count", "callbacks", "file_id", "offset", "records")
+
+    def __init__(self, file_id: int, offset: int) -> None:
+        self.file_id = file_id
+        self.offset = offset
+        self.byte_count = 0
+        self.records: list[bytes] = []
+        self.callbacks: list[Callback] = []
+
+
+class JournalWriter:
+    """Appends to a journal, from one event loop. Begins a new data file, never goes on in an old one.
+
+    Args:
+        files: the journal's directory.
+        file_id: of the first data file to create.
+        settings: how to write.
+        check: the fence, asked in the writer's thread after each sync; raises `LockNotHeld`.
+        call_soon: runs a callback at the end of the loop's turn.
+        post: the same from another thread.
+        on_failure: told once, on the loop, why nothing is written or acknowledged any more.
+    """
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        *,
+        file_id: int,
+        settings: JournalSettings,
+        check: Callback,
+        call_soon: Schedule,
+        post: Schedule,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._files = files
+        self._settings = settings
+        self._check = check
+        self._call_soon = call_soon
+        self._post = post
+        self._on_failure = on_failure
+        self._appender = Appender(files, settings)
+        self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._failure: Exception | None = None
+        self._abandoned = False
+        # What follows belongs to the loop. A batch is open when it has records.
+        self._open = _Batch(file_id, 0)
+        self._records = self._open.records
+        self._file_id = file_id
+        self._end = 0
+        self._end_max = -1
+        self._newest = self._open
+        self._queued_count = 0
+        self._queued_bytes = 0
+        self._turn_end_scheduled = True  # by `start`, until it has run
+        self._close_to: Callable[[_Batch], None] = self._enqueue
+        self._stopped: StoreError | None = None
+
+    # ------------------------------------------------------------ the loop's side
+
+    def start(self, records: Sequence[bytes]) -> list[Location]:
+        """Create the first data file, write these records into it, and start the thread. Blocks.
+
+        On return the records are durable, and the fence has been passed once.
+
+        Raises:
+            StoreUnavailable: the file cannot be created or written.
+            LockNotHeld: the fence is closed.
+        """
+        batches: list[_Batch] = []
+        self._close_to = batches.append
+        locations = [self.append(record) for record in records]
+        self._close_open()
+        try:
+            for batch in batches:
+                self._appender.write(batch.file_id, batch.offset, batch.records)
+            self._check()
+        except OSError as error:
+            self._appender.abandon()
+            raise explained(error, self._files.directory) from error
+        except Exception:
+            self._appender.abandon()
+            raise
+        self._close_to = self._enqueue
+        self._turn_end_scheduled = False
+        self._thread.start()
+        return locations
+
+    def append(self, record: bytes) -> Location:
+        """Append an encoded record and return where it will be. Buffered: `when_durable` says when it is safe.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+            ValueError: the record is longer than a data file can be.
+        """
+        offset = self._end
+        end = offset + len(record)
+        if end > self._end_max:
+            offset = self._begin_batch(record)
+            end = offset + len(record)
+        self._end = end
+        self._records.append(record)
+        return Location(self._file_id, offset)
+
+    def when_durable(self, callback: Callback) -> None:
+        """Call back when all that was appended so far is written (and synced, if the strategy says so).
+
+        At once when it already is. In order of the calls. Never after a failure. The callback must not raise.
+        """
+        if self._records:
+            self._open.callbacks.append(callback)
+        elif self._queued_count:
+            self._newest.callbacks.append(callback)
+        elif self._stopped is None:
+            callback()
+
+    def end_batch(self) -> None:
+        """Make the next record begin a batch."""
+        self._close_open()
+
+    def submit(self, job: Callback) -> None:
+        """Have the thread run a job once everything appended so far is on disk, whatever the strategy says about when.
+
+        Only the strategy `never` has its way. The fence is asked just before. A job that raises fails the writer.
+        """
+        if self._stopped is None:
+            self._close_open()
+            self._inbox.put(job)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes appended and not known to be written."""
+        return self._queued_bytes + self._open_bytes()
+
+    def close(self) -> None:
+        """Write what is left, finish the data file, end the thread. Blocks. Harmless when repeated.
+
+        Raises:
+            StoreError: not everything could be written.
+            LockNotHeld: the fence was closed.
+        """
+        if self._stopped is None:
+            self._close_open()
+            self._stop(StoreUnavailable("the journal is closed"))
+            self._inbox.put(None)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def abandon(self) -> None:
+        """Stop without writing anything more, as if killed: what is not on disk yet never will be. Blocks.
+
+        For a master that lost its lock. Nobody is called back any more. Harmless when repeated, and after `close`.
+        """
+        self._abandoned = True
+        self._stop(StoreUnavailable("the journal was given up"))
+        self._inbox.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def file_id(self) -> int:
+        """The data file that the newest record is in."""
+        return self._file_id
+
+    def _begin_batch(self, record: bytes) -> int:
+        """Close the open batch, open one that begins with this record, and return the record's offset."""
+        if self._stopped is not None:
+            raise self._stopped
+        size = len(record)
+        if size > RECORD_BYTES_MAX:
+            raise ValueError(f"a record of {size} bytes: a data file takes {RECORD_BYTES_MAX}")
+        self._close_open()
+        self._open_batch(size)
+        if not self._queued_count and not self._turn_end_scheduled:
+            self._turn_end_scheduled = True
+            self._call_soon(self._turn_ended)
+        return self._end + BATCH_HEADER_BYTES
+
+    def _open_batch(self, size: int) -> None:
+        """Open a batch for a first record of that size, in a new data file if need be.
+
+        ActiveMQ's arithmetic, with its `<` and `<=`, but for a giant record in a file that holds nothing yet:
+        ActiveMQ leaves the file empty.
+        """
+        settings = self._settings
+        if self._end and self._end + size >= settings.file_bytes_max:
+            self._file_id += 1
+            self._end = 0
+        self._open = _Batch(self._file_id, self._end)
+        self._records = self._open.records
+        self._end_max = min(self._end + settings.batch_bytes_max - 1, settings.file_bytes_max)
+
+    def _close_open(self) -> None:
+        """Give the open batch away, if there is one."""
+        batch = self._open
+        if batch.records:
+            batch.byte_count = self._open_bytes()
+            self._open = _Batch(self._file_id, self._end)
+            self._records = self._open.records
+            self._end_max = -1
+            self._close_to(batch)
+
+    def _open_bytes(self) -> int:
+        """Return the length of the open batch, 0 when there is none."""
+        return self._end - self._open.offset
+
+    def _enqueue(self, batch: _Batch) -> None:
+        """Pass a closed batch to the thread."""
+        self._newest = batch
+        self._queued_count += 1
+        self._queued_bytes += batch.byte_count
+        self._inbox.put(batch)
+
+    def _turn_ended(self) -> None:
+        """Have this turn's records written, unless the thread is busy: then `_written` will."""
+        self._turn_end_scheduled = False
+        if not self._queued_count and self._stopped is None:
+            self._close_open()
+
+    def _written(self, batch: _Batch) -> None:
+        """Keep the disk busy with what has arrived meanwhile, then tell those who wait for this batch."""
+        if self._abandoned:
+            return
+        self._queued_count -= 1
+        self._queued_bytes -= batch.byte_count
+        if not self._queued_count and self._stopped is None:
+            self._close_open()
+        for callback in batch.callbacks:
+            callback()
+
+    def _failed(self, error: Exception) -> None:
+        """Stop for good and say why."""
+        reason = StoreUnavailable(f"the journal has stopped: {error}")
+        reason.__cause__ = error
+        self._stop(reason)
+        self._on_failure(error)
+
+    def _stop(self, reason: StoreError) -> None:
+        """Refuse everything from now on."""
+        self._stopped = reason
+        self._end_max = -1
+
+    # ------------------------------------------------------------ the thread's side
+
+    def _run(self) -> None:
+        """Do what arrives, in order, until the end or the first failure."""
+        try:
+            self._work()
+            if self._abandoned:
+                self._appender.abandon()
+            else:
+                self._appender.close()
+        except OSError as error:
+            failure = explained(error, self._files.directory)
+            failure.__cause__ = error
+            self._give_up(failure)
+        except Exception as error:  # the fence's LockNotHeld; whatever else it is, going on would be worse
+            self._give_up(error)
+
+    def _work(self) -> None:
+        """Take and do, until told to end."""
+        appender = self._appender
+        deadline = 0.0
+        while True:
+            item = self._take(deadline)
+            if item is None or self._abandoned:
+                return
+            if isinstance(item, _Batch):
+                if not appender.unsynced:
+                    deadline = time.monotonic() + self._settings.sync_interval_seconds
+                appender.write(item.file_id, item.offset, item.records)
+                self._check()
+                self._post(partial(self._written, item))
+            else:
+                self._sync_unless_never()
+                self._check()
+                item()
+
+    def _take(self, deadline: float) -> "_Batch | Callback | None":
+        """Wait for the next thing to do; meanwhile sync what the periodic strategy left unsynced, in time."""
+        if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
+            try:
+                remaining = deadline - time.monotonic()
+                if remaining > 0:
+                    return self._inbox.get(timeout=remaining)
+            except Empty:
+                pass  # nothing came before the deadline, which is what the next line is for
+            self._appender.sync()
+        return self._inbox.get()
+
+    def _sync_unless_never(self) -> None:
+        if self._settings.sync is not SyncStrategy.NEVER:
+            self._appender.sync()
+
+    def _give_up(self, failure: Exception) -> None:
+        """Let go of the file as it is and report once."""
+        self._failure = failure
+        logger.error("the journal writer stops: %s", failure)
+        self._appender.abandon()
+        self._post(partial(self._failed, failure))

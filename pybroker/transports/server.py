@@ -1,0 +1,299 @@
+"""The only asyncio in the transports: listeners, and one `Link` per connection that moves a session's bytes.
+
+Output gathers per connection and leaves in one write per turn of the event loop. The transport's own buffer limit is
+zero, so `pause_writing` means exactly "the kernel takes no more", and a session learns by `written` when all it gave
+has left the process: only then does it acknowledge what needs no answer from the client.
+
+A close lingers: what was written is sent, the sending side shut, and the peer's bytes read and dropped for a moment.
+Closing at once with unread bytes would make the kernel send a reset, and the peer would lose the ERROR that tells why.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.transports.session import Link, Session
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_BYTES = 256 << 10
+"""Output beyond this is handed to the kernel within the turn, so that a long dispatch does not pile up in memory."""
+
+_UNREAD_BYTES_MAX = 4 << 20
+"""Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
+
+_LINGER_SECONDS = 2.0
+"""How long a closing connection waits for its peer to take the last bytes and close too."""
+
+_BACKLOG = 1024
+"""Connections the kernel queues for accept: after a failover all clients come at once."""
+
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 6))
+"""Seconds of silence, seconds between probes, probes: a peer that lost power is noticed after two minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What a listener needs to know of the protocol it speaks.
+
+    Attributes:
+        name: for logs, such as `stomp`.
+        session: makes the session of a new connection.
+        refusal: what a client is told when there are too many connections.
+    """
+
+    name: str
+    session: Callable[[Link], Session]
+    refusal: bytes
+
+
+class Server:
+    """All listeners and connections of one broker."""
+
+    def __init__(self, *, connections_max: int) -> None:
+        self.connections: set[_Connection] = set()
+        self.connections_max = connections_max
+        self._listeners: list[asyncio.Server] = []
+
+    async def listen(self, protocol: Protocol, bound: socket.socket) -> str:
+        """Open a listener on a socket made by `bind`.
+
+        Returns:
+            Where it listens, such as `stomp://127.0.0.1:61613`.
+
+        Raises:
+            OSError: another process began to listen there in the meantime.
+        """
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(lambda: _Connection(self, protocol, loop), sock=bound, backlog=_BACKLOG)
+        self._listeners.append(listener)
+        host, port = bound.getsockname()[:2]
+        return f"{protocol.name}://{host}:{port}"
+
+    def close_listeners(self) -> None:
+        """Accept nobody any more; at once, connections stay."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def abort(self) -> None:
+        """Close listeners and cut every connection this instant, unsent bytes included."""
+        self.close_listeners()
+        for connection in list(self.connections):
+            connection.abort()
+
+    def hold(self) -> None:
+        """Read nothing more from any peer."""
+        for connection in self.connections:
+            connection.pause_reading()
+
+    async def drain(self, seconds: float) -> None:
+        """Close every connection once its output has left; cut those that take longer."""
+        for connection in list(self.connections):
+            connection.close()
+        if waiting := [connection.gone for connection in self.connections]:
+            await asyncio.wait(waiting, timeout=seconds)
+        self.abort()
+
+
+def bind(host: str, port: int, setting: str) -> socket.socket:
+    """Return a bound TCP socket that does not listen yet; port 0 takes any free one.
+
+    Raises:
+        ConfigError: the address cannot be used; names the setting.
+    """
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigError(f"{host!r} is not an address of this machine", setting="bind", hint=str(error)) from error
+    bound = socket.socket(family, kind, number)
+    try:
+        # Without it the ports of a killed master would stay unusable for a minute (TIME_WAIT).
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setblocking(False)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            setting, hint = "bind", "use an address of this machine (see `ip address`), or 0.0.0.0 for all"
+        elif error.errno == errno.EACCES:
+            hint = "ports below 1024 need a privilege: choose a higher one"
+        else:
+            hint = "stop what uses it (see `ss -ltnp`), or choose another port, or 0 for any free one"
+        raise ConfigError(f"cannot use {host} port {port}: {error.strerror}", setting=setting, hint=hint) from error
+    return bound
+
+
+class _Connection(asyncio.Protocol):
+    """One TCP connection; a session's `Link`."""
+
+    def __init__(self, server: Server, protocol: Protocol, loop: asyncio.AbstractEventLoop) -> None:
+        self.peer = "?"
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self._server = server
+        self._protocol = protocol
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._session: Session | None = None
+        self._output: list[bytes] = []
+        self._output_bytes = 0
+        self._flush_scheduled = False
+        self._write_paused = False
+        self._read_holds = 0
+        self._unread_hold = False
+        self._closing = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------ link
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes."""
+        if self._closing:
+            return
+        self._output.append(data)
+        self._output_bytes += len(data)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._output_bytes > _FLUSH_BYTES and not self._write_paused:
+            self._send()
+        elif self._output_bytes > _UNREAD_BYTES_MAX and not self._unread_hold:
+            self._unread_hold = True
+            self.pause_reading()
+
+    def close(self) -> None:
+        """Close once what was written has left."""
+        if self._closing:
+            return
+        self._send()
+        self._closing = True
+        self.wake_at(None)
+        if self._transport.is_closing():
+            return
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        self._loop.call_later(_LINGER_SECONDS, self.abort)
+        self._loop.call_soon(self._lost)
+
+    def time(self) -> float:
+        """Monotonic seconds."""
+        return self._loop.time()
+
+    def wake_at(self, when: float | None) -> None:
+        """Have the session called at a time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if when is not None and not self._closing:
+            self._timer = self._loop.call_at(when, self._on_timer)
+
+    def pause_reading(self) -> None:
+        """Read nothing until each pause was resumed."""
+        self._read_holds += 1
+        if self._read_holds == 1 and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take one pause back."""
+        self._read_holds -= 1
+        if self._read_holds == 0 and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # ------------------------------------------------------------ asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a conversation, or refuse it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)
+        self.peer = _peer(transport)
+        self._server.connections.add(self)
+        _keep_alive(transport)
+        if len(self._server.connections) > self._server.connections_max:
+            _log.warning(
+                "%s: refused %s: %d connections are open already, raise connections_max if that is too few",
+                self._protocol.name,
+                self.peer,
+                self._server.connections_max,
+            )
+            self.write(self._protocol.refusal)
+            self.close()
+            return
+        self._session = self._protocol.session(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the chunk to the session, whole."""
+        if not self._closing and self._session is not None:
+            self._session.receive(data)
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more."""
+        self._write_paused = True
+        if self._session is not None:
+            self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The kernel took all."""
+        self._write_paused = False
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Both sides are closed."""
+        self._closing = True
+        self.wake_at(None)
+        self._server.connections.discard(self)
+        self._lost()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._closing = True
+        self._transport.abort()
+
+    # ------------------------------------------------------------ private
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._closing or self._write_paused or not self._send():
+            return
+        if self._unread_hold:
+            self._unread_hold = False
+            self.resume_reading()
+        if self._session is not None:
+            self._session.written()
+
+    def _send(self) -> bool:
+        """Give the output to the kernel; False when it did not take all."""
+        if self._output:
+            data = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+            self._output.clear()
+            self._output_bytes = 0
+            self._transport.write(data)
+        return not self._write_paused
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._session is not None:
+            self._session.on_timer()
+
+    def _lost(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.lost()
+
+
+def _peer(transport: asyncio.Transport) -> str:
+    host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+    return f"{host}:{port}"
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)

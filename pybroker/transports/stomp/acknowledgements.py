@@ -1,0 +1,126 @@
+"""What a subscription has sent and the client has still to acknowledge, by the names STOMP gives it.
+
+Source: STOMP 1.2, "ACK", and what ActiveMQ 5.17 does in transactions.
+
+Each delivery gets a serial number in its subscription. In 1.2 the `ack` header carries it:
+
+```text
+<connection id> : <subscription's serial> : <delivery's serial>
+```
+
+so that an id of a subscription that ended is known for what it is without remembering any. In 1.0 and 1.1 a delivery
+goes by its message id.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pybroker.broker.domain.ports import Delivery
+
+
+class AckId(NamedTuple):
+    """A 1.2 `ack` header taken apart."""
+
+    subscription: int
+    delivery: int
+
+
+def parse_ack_id(text: str, connection_id: str) -> AckId | None:
+    """Return the id if it can be one of that connection's, else None."""
+    parts = text.rsplit(":", 2)
+    if len(parts) != 3 or parts[0] != connection_id:
+        return None
+    numbers = parts[1:]
+    if not all(number.isascii() and number.isdigit() and len(number) < 19 for number in numbers):
+        return None
+    return AckId(int(numbers[0]), int(numbers[1]))
+
+
+class Taken(NamedTuple):
+    """A delivery taken out to be acknowledged; put back when the acknowledgement's transaction is aborted."""
+
+    serial: int
+    delivery: Delivery
+
+
+class Unacknowledged:
+    """Deliveries of one subscription in the order they were sent."""
+
+    __slots__ = ("_by_message_id", "_copies", "_deliveries", "_serial")
+
+    def __init__(self, *, by_message_id: bool) -> None:
+        self._serial = 0
+        # Ordered by a linked list: a plain dict gets slow when it loses its oldest entries one after another.
+        self._deliveries: OrderedDict[int, Delivery] = OrderedDict()
+        self._by_message_id: dict[str, int] | None = {} if by_message_id else None
+        self._copies = 0
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def add(self, delivery: Delivery) -> int:
+        """Remember a delivery and return its serial number."""
+        self._serial = serial = self._serial + 1
+        self._deliveries[serial] = delivery
+        if self._by_message_id is not None:
+            self._name(serial, delivery)
+        return serial
+
+    def serial_of(self, message_id: str) -> int | None:
+        """Return the serial number of the first delivery of a message, None when there is none."""
+        return None if self._by_message_id is None else self._by_message_id.get(message_id)
+
+    def take(self, serial: int) -> Taken | None:
+        """Take one delivery out."""
+        delivery = self._deliveries.pop(serial, None)
+        if delivery is None:
+            return None
+        self._unname(delivery)
+        return Taken(serial, delivery)
+
+    def take_through(self, serial: int) -> list[Taken]:
+        """Take a delivery and all earlier ones out; none when that delivery is not here."""
+        if serial not in self._deliveries:
+            return []
+        taken: list[Taken] = []
+        while self._deliveries and next(iter(self._deliveries)) <= serial:
+            taken.append(Taken(*self._deliveries.popitem(last=False)))
+            self._unname(taken[-1].delivery)
+        return taken
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """Wait for these again, each in its old place."""
+        merged = sorted([*taken, *(Taken(*item) for item in self._deliveries.items())], key=_serial_of)
+        self._deliveries = OrderedDict(merged)
+        if self._by_message_id is not None:
+            self._by_message_id.clear()
+            self._copies = 0
+            for serial, delivery in merged:
+                self._name(serial, delivery)
+
+    def _name(self, serial: int, delivery: Delivery) -> None:
+        assert self._by_message_id is not None
+        first = self._by_message_id.setdefault(delivery.message.message_id, serial)
+        self._copies += first != serial
+
+    def _unname(self, delivery: Delivery) -> None:
+        """Forget a message's name, or give it to another copy that waits (a wildcard may deliver copies of one id)."""
+        if self._by_message_id is None:
+            return
+        message_id = delivery.message.message_id
+        serial = self._by_message_id.get(message_id)
+        if serial is None or serial in self._deliveries:
+            self._copies -= 1
+            return
+        del self._by_message_id[message_id]
+        if self._copies:
+            for other, waiting in self._deliveries.items():
+                if waiting.message.message_id == message_id:
+                    self._by_message_id[message_id] = other
+                    self._copies -= 1
+                    return
+
+
+def _serial_of(taken: Taken) -> int:
+    return taken.serial

@@ -1,0 +1,252 @@
+"""Bytes to STOMP frames, and frames to bytes. Knows versions, escapes and limits; no commands and no conversation.
+
+Source: STOMP 1.2, "Augmented BNF", with ActiveMQ 5.17's tolerances:
+
+```text
+ EOLs and NULs   command EOL   name:value EOL …   EOL   body                       NUL
+ skipped         UTF-8, trimmed, first header of    blank, content-length bytes, or up to the first NUL
+                 a name wins; "name" alone: empty   or CR
+```
+
+EOL is LF. One CR before it belongs to it in 1.0 and 1.2, and to the line in 1.1; an otherwise blank line ends the
+headers in every version. A `content-length` is obeyed on every command. Values are trimmed in 1.0.
+
+Every byte is looked at a bounded number of times, whatever the chunks: a position is remembered between them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from pybroker.transports.stomp.errors import Broken
+from pybroker.transports.stomp.frames import ESCAPERS, Frame, StompLimits, Version, readable_name, shortened, unescape
+
+HEART_BEAT = b"\n"
+
+_GAP = re.compile(rb"[\x00\r\n\t ]*")
+"""What may stand between frames: heart-beats, the line end after a NUL, stray NULs and blanks."""
+
+_LENGTH_DIGITS_MAX = 18
+"""A content-length with more digits exceeds any limit; Python would take seconds to convert a long enough one."""
+
+FRAME_END = b"\0\n"
+"""What ends a server's frame: the NUL and, as ActiveMQ does, a line feed, which makes captures readable."""
+
+
+_Head = tuple[str, dict[str, str], int, int | None]
+"""A frame without its body: command, headers, bytes from the command through the blank line, and the
+`content-length`, None when the body ends at the first NUL. A bare tuple, because each frame makes one."""
+
+
+class FrameDecoder:
+    """Turns chunks into frames.
+
+    Attributes:
+        version: the rules for frames not decoded yet; set it as soon as the version is agreed.
+    """
+
+    __slots__ = ("_buffer", "_head", "_limits", "_scanned", "version")
+
+    def __init__(self, limits: StompLimits) -> None:
+        self.version = Version.V1_0
+        self._limits = limits
+        self._buffer = bytearray()
+        # About the frame at the buffer's start: its head once complete, and how far its end was looked for in vain.
+        self._head: _Head | None = None
+        self._scanned = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Frame]:
+        """Yield each frame that `chunk` completes, decoding it only when it is asked for.
+
+        So a frame may change `version` for the next one, and frames before a broken one are not lost. The iterator
+        must be exhausted before the next chunk, except when no more chunks follow.
+
+        Raises:
+            RemoteProtocolError: the bytes are no frame, or exceed a limit. Nothing can be decoded after that.
+        """
+        data: bytes | bytearray = chunk
+        if self._buffer:
+            self._buffer += chunk
+            data = self._buffer
+        start = 0
+        while True:
+            if not self._scanned:
+                start = _skip_gap(data, start)
+            if start == len(data):
+                break
+            decoded = self._decode(data, start)
+            if decoded is None:
+                break
+            frame, start = decoded
+            yield frame
+        self._keep(data, start)
+
+    def _keep(self, data: bytes | bytearray, start: int) -> None:
+        """Keep the unfinished frame that begins at `start`, and nothing else."""
+        if data is self._buffer:
+            del self._buffer[:start]
+        elif start < len(data):
+            self._buffer = bytearray(memoryview(data)[start:])
+
+    def _decode(self, data: bytes | bytearray, start: int) -> tuple[Frame, int] | None:
+        """Return the frame at `start` and where it ends, or None when it is not complete."""
+        head = self._head
+        if head is None:
+            head = self._find_head(data, start)
+            if head is None:
+                return None
+        command, headers, head_bytes, body_bytes = head
+        body_start = start + head_bytes
+        if body_bytes is not None:
+            body_end = body_start + body_bytes
+            if body_end >= len(data):
+                self._head, self._scanned = head, len(data) - start
+                return None
+            if data[body_end]:
+                raise Broken(
+                    "content-length bytes were read and there was no trailing null byte",
+                    "content-length counts bytes, not characters, and a NUL follows the body.",
+                )
+        else:
+            body_end = data.find(0, max(body_start, start + self._scanned))
+            if (len(data) if body_end < 0 else body_end) - body_start > self._limits.body_bytes:
+                raise self._body_too_long()
+            if body_end < 0:
+                self._head, self._scanned = head, len(data) - start
+                return None
+        self._head = None
+        self._scanned = 0
+        return Frame(command, headers, _slice(data, body_start, body_end)), body_end + 1
+
+    # ------------------------------------------------------------ head
+
+    def _find_head(self, data: bytes | bytearray, start: int) -> _Head | None:
+        """Return the head of the frame at `start` once its blank line has come.
+
+        The first NUL bounds the search: no head has one, so bytes behind it belong to a body or another frame, and
+        looking for a line end there would read the rest of the chunk once per frame.
+        """
+        scan = start + self._scanned
+        nul = data.find(0, scan)
+        bound = len(data) if nul < 0 else nul
+        # Two bytes back, for a blank line that the last chunk began.
+        scan = max(start, scan - 2)
+        end = data.find(b"\n\n", scan, bound)
+        blank = end + 2
+        stop = bound if end < 0 else end
+        if data.find(13, scan, stop) >= 0:
+            blank_with_cr = data.find(b"\n\r\n", scan, stop + 1)
+            if blank_with_cr >= 0:
+                end, blank = blank_with_cr, blank_with_cr + 3
+        if end >= 0:
+            return self._parse_head(_slice(data, start, end), blank - start)
+        if nul >= 0:
+            raise Broken(
+                "A null byte came before the blank line that ends the headers",
+                "Write a blank line between headers and body, also where both are empty.",
+            )
+        self._check_unfinished_head(data, start)
+        self._scanned = len(data) - start
+        return None
+
+    def _parse_head(self, head: bytes, size: int) -> _Head:
+        try:
+            text = head.decode()
+        except UnicodeDecodeError as error:
+            raise Broken("Headers must be UTF-8", f"Byte {error.start} of this frame is not.") from error
+        if "\r" in text and self.version is not Version.V1_1:
+            text = text.replace("\r\n", "\n").removesuffix("\r")
+        command, *lines = text.split("\n")
+        if len(lines) > self._limits.header_count:
+            raise Broken("The maximum number of headers was exceeded", f"A frame may have {self._limits.header_count}.")
+        if len(head) > self._limits.command_bytes:
+            self._check_lines(head)
+        headers = _parse_headers(lines)
+        if self.version is Version.V1_0:
+            headers = {name: value.strip() for name, value in headers.items()}
+        if "\\" in text:
+            headers = {name: unescape(value, self.version) for name, value in headers.items()}
+        length = headers.get("content-length")
+        return command.strip(), headers, size, None if length is None else self._body_bytes(length)
+
+    def _body_bytes(self, text: str) -> int:
+        digits = text.strip()
+        if not (digits.isascii() and digits.isdigit()):
+            raise Broken(
+                "Specified content-length is not a valid integer",
+                f"It is {shortened(text)!r} and should be the number of bytes in the body.",
+            )
+        if len(digits) > _LENGTH_DIGITS_MAX or int(digits) > self._limits.body_bytes:
+            raise self._body_too_long()
+        return int(digits)
+
+    # ------------------------------------------------------------ limits
+
+    def _check_unfinished_head(self, data: bytes | bytearray, start: int) -> None:
+        size = len(data) - start
+        if size > self._limits.command_bytes and data.find(b"\n", start, start + self._limits.command_bytes + 2) < 0:
+            raise self._command_too_long()
+        if size > self._limits.head_bytes:
+            raise self._head_too_long()
+
+    def _check_lines(self, head: bytes) -> None:
+        command, *lines = head.split(b"\n")
+        if len(command) > self._limits.command_bytes:
+            raise self._command_too_long()
+        if max(map(len, lines), default=0) > self._limits.header_line_bytes:
+            raise Broken(
+                "The maximum header length was exceeded", f"A line may have {self._limits.header_line_bytes} bytes."
+            )
+        if len(head) > self._limits.head_bytes:
+            raise self._head_too_long()
+
+    def _command_too_long(self) -> Broken:
+        return Broken(
+            "The maximum command length was exceeded", f"A command may have {self._limits.command_bytes} bytes."
+        )
+
+    def _head_too_long(self) -> Broken:
+        return Broken(
+            "The maximum header length was exceeded",
+            f"Command and headers may have {self._limits.head_bytes} bytes together.",
+        )
+
+    def _body_too_long(self) -> Broken:
+        return Broken("The maximum data length was exceeded", f"A body may have {self._limits.body_bytes} bytes.")
+
+
+def encode_frame(command: str, headers: Mapping[str, str], body: bytes, version: Version) -> bytes:
+    """Return a server's frame, its values escaped as the version has it."""
+    escape = ESCAPERS[version]
+    lines = [command, *[f"{readable_name(name)}:{escape(value)}" for name, value in headers.items()], "", ""]
+    return b"".join(("\n".join(lines).encode(errors="replace"), body, FRAME_END))
+
+
+# ---------------------------------------------------------------- private
+
+
+def _skip_gap(data: bytes | bytearray, start: int) -> int:
+    """Return where the next frame begins, or the end of data."""
+    if start < len(data) and data[start] <= 32:
+        match = _GAP.match(data, start)
+        assert match is not None, "the pattern matches nothing, too"
+        return match.end()
+    return start
+
+
+def _slice(data: bytes | bytearray, start: int, end: int) -> bytes:
+    """Cut bytes out with one copy, also from a bytearray."""
+    if isinstance(data, bytes):
+        return data[start:end]
+    with memoryview(data) as view:
+        return bytes(view[start:end])
+
+
+def _parse_headers(lines: list[str]) -> dict[str, str]:
+    """Return names and raw values of header lines; of a repeated name the first."""
+    pairs = [line.partition(":") for line in lines]
+    headers = {name: value for name, _, value in pairs}
+    if len(headers) != len(pairs):
+        headers = {name: value for name, _, value in reversed(pairs)}
+    if "" in headers:
+        raise Broken("A header has no name", "Write name:value, one per line.")
+    return headers

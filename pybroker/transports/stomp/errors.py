@@ -1,0 +1,39 @@
+"""What a client did wrong, and what it should do instead: both go into the ERROR frame.
+
+The first part is ActiveMQ's wording where it has one, because programs look for it; the remedy is for people.
+"""
+
+from pybroker.broker.domain.errors import BrokerError, ClientError, RemoteProtocolError
+
+
+class Refused(ClientError):
+    """A frame that cannot be granted; the conversation goes on.
+
+    Attributes:
+        remedy: one or more sentences.
+    """
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class Broken(RemoteProtocolError):
+    """Bytes after which the conversation cannot go on.
+
+    Attributes:
+        remedy: one or more sentences.
+    """
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+def describe(error: BrokerError) -> tuple[str, bytes]:
+    """Return an ERROR frame's `message` header (one line) and its body (text without NUL)."""
+    text = str(error)
+    if isinstance(error, Refused | Broken):
+        text = f"{text}\n{error.remedy}"
+    text = text.replace("\0", "\ufffd")
+    return text.partition("\n")[0], text.encode(errors="replace")

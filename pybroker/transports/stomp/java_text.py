@@ -1,0 +1,53 @@
+"""Property values as Java writes them: STOMP has text only, and clients compare it with what ActiveMQ sends.
+
+Source: Java SE, `String.valueOf`, `Double.toString` and `Float.toString`.
+"""
+
+from decimal import Decimal
+from struct import Struct
+
+from pybroker.broker.domain.openwire.values import Float, Value
+
+
+def java_text(value: Value) -> str:
+    """Return a property's value as Java's `String.valueOf` has it: `true`, `null`, `1.0E10`."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _java_number(value)
+    return str(value)
+
+
+def _java_number(number: float) -> str:
+    """Return a double or float: plain from 0.001 to 10 million, else one digit, a point and an exponent."""
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    digits = _shortest_float(number) if isinstance(number, Float) else repr(float(number))
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return digits
+    sign, figures, point = Decimal(digits).as_tuple()
+    text = "".join(map(str, figures)).rstrip("0") or "0"
+    exponent = int(point) + len(figures) - 1
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
+
+
+def _shortest_float(number: float) -> str:
+    """Return the shortest decimal that is that single-precision number."""
+    for precision in range(1, _SINGLE_DIGITS_MAX):
+        shorter = float(f"{number:.{precision}g}")
+        if abs(shorter) <= _SINGLE_MAX and _SINGLE.unpack(_SINGLE.pack(shorter))[0] == number:
+            return repr(shorter)
+    return repr(float(f"{number:.{_SINGLE_DIGITS_MAX}g}"))
+
+
+_SINGLE = Struct(">f")
+_SINGLE_MAX = 3.4028235677973366e38
+"""From here on a number rounds to infinity."""
+_SINGLE_DIGITS_MAX = 9
+"""So many digits tell any two singles apart."""

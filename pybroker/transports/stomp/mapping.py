@@ -1,0 +1,435 @@
+"""SEND frames to messages, and messages to MESSAGE frames.
+
+Source: ActiveMQ 5.17's STOMP transport; JMS 1.1, 3.4 and 3.5, for fields and properties.
+
+```text
+SEND header                          message
+destination … persistent, priority   fields                    (`_FIELDS`)
+JMSXGroupID, JMSType …               the same fields, by JMS's names, after the ones above
+message-id, redelivered …            nothing: they are the broker's to say
+any other                            a text property of exactly that name
+content-length                       BytesMessage, else TextMessage; `amq-msg-type: text|bytes` overrules it
+```
+
+A text body is stored in Java's modified UTF-8, so that JMS clients can read it whatever it contains, and sent in
+proper UTF-8. A body without `content-length` that is no UTF-8 becomes a BytesMessage: nothing is lost, and STOMP
+clients see no difference.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
+from pybroker.broker.domain.openwire.body import encode_text_utf8
+from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
+from pybroker.broker.domain.openwire.template import MessageTemplate
+from pybroker.broker.domain.ports import Clock, Delivery
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.transports.stomp.codec import FRAME_END, encode_frame
+from pybroker.transports.stomp.destinations import DestinationNames, names_a_destination, remember
+from pybroker.transports.stomp.errors import Refused
+from pybroker.transports.stomp.frames import ESCAPERS, Version, readable_name, shortened
+from pybroker.transports.stomp.java_text import java_text
+
+_LONG = (-(2**63), 2**63 - 1)
+_INTEGER = (-(2**31), 2**31 - 1)
+
+
+# ---------------------------------------------------------------- SEND
+
+
+class _Fields:
+    """What a SEND's headers say of the message; what they do not say stays at the class's defaults."""
+
+    persistent: bool = False
+    priority: int = PRIORITY_DEFAULT
+    expiration: int = 0
+    timestamp: int | None = None
+    correlation_id: str | None = None
+    reply_to: Destination | None = None
+    jms_type: str | None = None
+    group_id: str | None = None
+    group_sequence: int = 0
+
+    def __init__(self, names: DestinationNames) -> None:
+        self.names = names
+        self.properties: dict[str, str] = {}
+
+    def set_persistent(self, text: str) -> None:
+        self.persistent = text == "true"
+
+    def set_priority(self, text: str) -> None:
+        self.priority = min(max(_integer("priority", text, _INTEGER), 0), 9)
+
+    def set_expiration(self, text: str) -> None:
+        self.expiration = _integer("expires", text, _LONG)
+
+    def set_timestamp(self, text: str) -> None:
+        self.timestamp = _integer("timestamp", text, _LONG)
+
+    def set_correlation_id(self, text: str) -> None:
+        self.correlation_id = text
+
+    def set_reply_to(self, text: str) -> None:
+        if names_a_destination(text):
+            self.reply_to = self.names.parse(text)
+        else:
+            self.properties["reply-to"] = text
+
+    def set_jms_reply_to(self, text: str) -> None:
+        self.reply_to = parse(text)
+
+    def set_jms_type(self, text: str) -> None:
+        self.jms_type = text
+
+    def set_group_id(self, text: str) -> None:
+        self.group_id = text
+
+    def set_group_sequence(self, text: str) -> None:
+        self.group_sequence = _integer("JMSXGroupSeq", text, _INTEGER)
+
+    def set_delivery_mode(self, text: str) -> None:
+        mode = text.strip().upper()
+        if mode not in _DELIVERY_MODES:
+            raise Refused(
+                f"Invalid JMSDeliveryMode: {shortened(text)}", f"Write one of {', '.join(sorted(_DELIVERY_MODES))}."
+            )
+        self.persistent = _DELIVERY_MODES[mode]
+
+    def leave_out(self, text: str) -> None:
+        """Pass over what the broker decides, or what is used elsewhere."""
+
+
+_DELIVERY_MODES = {"PERSISTENT": True, "2": True, "NON_PERSISTENT": False, "1": False}
+
+_Setter = Callable[[_Fields, str], None]
+
+_FIELDS: Mapping[str, _Setter] = {
+    "destination": _Fields.leave_out,
+    "receipt": _Fields.leave_out,
+    "transaction": _Fields.leave_out,
+    "content-length": _Fields.leave_out,
+    "message-id": _Fields.leave_out,
+    "redelivered": _Fields.leave_out,
+    "subscription": _Fields.leave_out,
+    "JMSXUserID": _Fields.leave_out,
+    "JMSRedelivered": _Fields.leave_out,
+    "JMSXDeliveryCount": _Fields.leave_out,
+    "persistent": _Fields.set_persistent,
+    "priority": _Fields.set_priority,
+    "expires": _Fields.set_expiration,
+    "timestamp": _Fields.set_timestamp,
+    "correlation-id": _Fields.set_correlation_id,
+    "reply-to": _Fields.set_reply_to,
+    "type": _Fields.set_jms_type,
+    "JMSXGroupID": _Fields.set_group_id,
+    "JMSXGroupSeq": _Fields.set_group_sequence,
+}
+
+_JMS_FIELDS: Mapping[str, _Setter] = {
+    "JMSCorrelationID": _Fields.set_correlation_id,
+    "JMSDeliveryMode": _Fields.set_delivery_mode,
+    "JMSExpiration": _Fields.set_expiration,
+    "JMSPriority": _Fields.set_priority,
+    "JMSReplyTo": _Fields.set_jms_reply_to,
+    "JMSTimestamp": _Fields.set_timestamp,
+    "JMSType": _Fields.set_jms_type,
+}
+"""Another name for some of the same fields; they come last and so win, as in ActiveMQ."""
+_JMS_NAMES = frozenset(_JMS_FIELDS)
+
+_TRANSFORMATIONS = frozenset(
+    {"jms-xml", "jms-json", "jms-map-xml", "jms-map-json", "jms-object-xml", "jms-object-json"}
+)
+"""What ActiveMQ knows under this name: text to be made a map or an object."""
+
+_SESSION_ID = -1
+_PRODUCER_VALUE = 1
+"""A STOMP connection has one producer, and ActiveMQ numbers it so: `<connection id>:-1:1:<n>`."""
+
+
+class MessageReader:
+    """Turns the SEND frames of one connection into messages; numbers them as one producer."""
+
+    __slots__ = ("_clock", "_names", "_producer_id", "_sequence", "_templates")
+
+    def __init__(self, connection_id: str, names: DestinationNames, clock: Clock) -> None:
+        self._producer_id = ProducerId(connection_id, _SESSION_ID, _PRODUCER_VALUE)
+        self._names = names
+        self._clock = clock
+        self._sequence = 0
+        self._templates: dict[str, MessageTemplate] = {}
+
+    def read(self, headers: Mapping[str, str], body: bytes, transaction: LocalTransactionId | None) -> Message:
+        """Return the message a SEND frame stands for.
+
+        Raises:
+            ClientError: a header is missing or cannot be read; what is wrong with it is said.
+        """
+        template = self._templates.get(headers.get("destination", "")) or self._template(headers)
+        fields = self._fields(headers)
+        kind, content = _body(headers, body)
+        self._sequence += 1
+        now = self._clock()
+        return template.build(
+            type=kind,
+            sequence=self._sequence,
+            content=content,
+            properties=fields.properties,
+            persistent=fields.persistent,
+            timestamp=now if fields.timestamp is None else fields.timestamp,
+            expiration=fields.expiration,
+            priority=fields.priority,
+            correlation_id=fields.correlation_id,
+            reply_to=fields.reply_to,
+            jms_type=fields.jms_type,
+            group_id=fields.group_id,
+            group_sequence=fields.group_sequence,
+            transaction_id=transaction,
+            broker_in_time=now,
+        )
+
+    def _template(self, headers: Mapping[str, str]) -> MessageTemplate:
+        text = headers.get("destination", "")
+        if not text.strip():
+            raise Refused(
+                "SEND received without a Destination specified!", "Write for example destination:/queue/ORDERS."
+            )
+        template = MessageTemplate(self._producer_id, self._names.parse(text))
+        remember(self._templates, text, template)
+        return template
+
+    def _fields(self, headers: Mapping[str, str]) -> _Fields:
+        fields = _Fields(self._names)
+        properties = fields.properties
+        for name, value in headers.items():
+            setter = _FIELDS.get(name)
+            if setter is not None:
+                setter(fields, value)
+            else:
+                properties[name] = value
+        if not _JMS_NAMES.isdisjoint(properties):
+            for name in _JMS_NAMES & properties.keys():
+                _JMS_FIELDS[name](fields, properties.pop(name))
+        if "amq-msg-type" in properties and "content-length" in headers:
+            # ActiveMQ keeps it there, and JMS programs may have come to read it.
+            properties["content-length"] = headers["content-length"]
+        if "content-length" not in headers and properties.get("transformation") in _TRANSFORMATIONS:
+            # Bodies are not transformed here; ActiveMQ marks a message so whose body it could not transform.
+            properties["transformation-error"] = f"Unknown transformation: {properties['transformation']}"
+        return fields
+
+
+def _body(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
+    """Return the message's type, and its content as OpenWire has it."""
+    asked = headers.get("amq-msg-type")
+    if asked is None:
+        if "content-length" in headers:
+            return MessageType.BYTES, body
+        try:
+            return MessageType.TEXT, encode_text_utf8(body)
+        except UnicodeDecodeError:
+            return MessageType.BYTES, body
+    match asked.strip().lower():
+        case "bytes":
+            return MessageType.BYTES, body
+        case "text":
+            try:
+                return MessageType.TEXT, encode_text_utf8(body)
+            except UnicodeDecodeError as error:
+                raise Refused(
+                    "The body of a text message must be UTF-8",
+                    f"Byte {error.start} is not; send amq-msg-type:bytes for anything else.",
+                ) from error
+        case _:
+            raise Refused(f"Unsupported message type '{shortened(asked)}'", "Write amq-msg-type:text or bytes.")
+
+
+def _integer(header: str, text: str, bounds: tuple[int, int]) -> int:
+    digits = text.strip()
+    unsigned = digits[1:] if digits[:1] in ("-", "+") else digits
+    if unsigned.isascii() and unsigned.isdigit() and len(unsigned) <= 19 and bounds[0] <= int(digits) <= bounds[1]:
+        return int(digits)
+    raise Refused(
+        f"Invalid {header} header: {shortened(text)}", f"Expected an integer from {bounds[0]} to {bounds[1]}."
+    )
+
+
+# ---------------------------------------------------------------- MESSAGE
+
+_STANDARD = frozenset(
+    {
+        "subscription",
+        "destination",
+        "message-id",
+        "ack",
+        "expires",
+        "priority",
+        "timestamp",
+        "correlation-id",
+        "reply-to",
+        "type",
+        "JMSXUserID",
+        "original-destination",
+        "redelivered",
+        "persistent",
+        "transformation",
+        "content-length",
+    }
+)
+"""Headers of MESSAGE that a property of the same name competes with."""
+
+
+class MessageWriter:
+    """Renders messages for one subscription."""
+
+    __slots__ = ("_escape", "_heads", "_names", "_property_names", "_subscription_id", "_transformation", "_version")
+
+    def __init__(
+        self, names: DestinationNames, version: Version, *, subscription_id: str | None, transformation: str | None
+    ) -> None:
+        """Prepare to render.
+
+        Args:
+            names: writes destinations as the client knows them.
+            version: decides on escapes.
+            subscription_id: the client's id, repeated in each MESSAGE; None: none.
+            transformation: what SUBSCRIBE asked for; it is repeated on messages without a body of bytes.
+        """
+        self._names = names
+        self._version = version
+        self._escape = ESCAPERS[version]
+        self._subscription_id = subscription_id
+        self._transformation = transformation
+        self._heads: dict[Destination, str] = {}
+        self._property_names: dict[str, str] = {}
+
+    def write(self, delivery: Delivery, ack: str | None = None) -> bytes:
+        """Return the MESSAGE frame of a delivery.
+
+        Args:
+            delivery: what to render.
+            ack: the `ack` header, None for none.
+
+        Raises:
+            MalformedOpenWire: the message's bytes do not decode.
+        """
+        message = delivery.message
+        fields = view(message)
+        body = _body_of(fields)
+        properties = fields.properties
+        if not _STANDARD.isdisjoint(properties):
+            return self._write_overridden(delivery, fields, body, ack)
+        escape = self._escape
+        head = (
+            f"{self._heads.get(message.destination) or self._head(message.destination)}"
+            f"message-id:{escape(message.message_id)}\n"
+            f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
+        )
+        if ack is not None:
+            head += f"ack:{escape(ack)}\n"
+        if message.persistent:
+            head += "persistent:true\n"
+        if delivery.redelivery_count:
+            head += "redelivered:true\n"
+        for name, value in self._optional(fields, body).items():
+            head += f"{name}:{escape(value)}\n"
+        names = self._property_names
+        for name, held in properties.items():
+            text = held if type(held) is str else java_text(held)
+            head += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
+        return b"".join(((head + "\n").encode(errors="replace"), body, FRAME_END))
+
+    def end_of_browsing(self, destination: str) -> bytes:
+        """Return the frame that tells a browser that it has seen all."""
+        headers = {"message-id": "0", "destination": destination, "browser": "end"}
+        if self._subscription_id is not None:
+            headers["subscription"] = self._subscription_id
+        return encode_frame("MESSAGE", headers, b"", self._version)
+
+    def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, body: bytes, ack: str | None) -> bytes:
+        """Render with properties in the place of standard headers, as ActiveMQ does.
+
+        They cannot take the place of what the client needs to acknowledge and to read the frame.
+        """
+        message = delivery.message
+        headers = {
+            "destination": self._names.write(message.destination),
+            "message-id": message.message_id,
+            "expires": str(message.expiration),
+            "priority": str(message.priority),
+            "timestamp": str(fields.timestamp),
+        }
+        if message.persistent:
+            headers["persistent"] = "true"
+        if delivery.redelivery_count:
+            headers["redelivered"] = "true"
+        optional = self._optional(fields, body)
+        headers |= optional
+        headers |= {name: java_text(value) for name, value in fields.properties.items()}
+        if "content-length" in headers:
+            headers["content-length"] = str(len(body))
+        if self._transformation is not None and "transformation" in optional:
+            headers["transformation"] = self._transformation
+        if self._subscription_id is not None:
+            headers["subscription"] = self._subscription_id
+        if ack is not None:
+            headers["ack"] = ack
+        return encode_frame("MESSAGE", headers, body, self._version)
+
+    def _optional(self, fields: OpenWireMessage, body: bytes) -> dict[str, str]:
+        """Return the headers that only some messages have."""
+        headers: dict[str, str] = {}
+        if fields.correlation_id is not None:
+            headers["correlation-id"] = fields.correlation_id
+        if fields.reply_to is not None:
+            headers["reply-to"] = self._names.write(fields.reply_to)
+        if fields.jms_type is not None:
+            headers["type"] = fields.jms_type
+        if fields.user_id is not None:
+            headers["JMSXUserID"] = fields.user_id
+        if fields.original_destination is not None:
+            headers["original-destination"] = self._names.write(fields.original_destination)
+        if fields.type is MessageType.BYTES:
+            headers["content-length"] = str(len(body))
+        else:
+            if self._transformation is not None:
+                headers["transformation"] = self._transformation
+            if b"\0" in body:
+                # ActiveMQ writes the two bytes of Java's modified UTF-8 here. Proper UTF-8 has a real NUL, and only
+                # the length keeps it from ending the frame.
+                headers["content-length"] = str(len(body))
+        return headers
+
+    def _head(self, destination: Destination) -> str:
+        """Return the first lines of every MESSAGE from a destination."""
+        head = "MESSAGE\n"
+        if self._subscription_id is not None:
+            head += f"subscription:{self._escape(self._subscription_id)}\n"
+        head += f"destination:{self._escape(self._names.write(destination))}\n"
+        remember(self._heads, destination, head)
+        return head
+
+    def _property_name(self, name: str) -> str:
+        """Return a property's name as it is written, with its colon."""
+        written = readable_name(name) + ":"
+        remember(self._property_names, name, written)
+        return written
+
+
+def _body_of(fields: OpenWireMessage) -> bytes:
+    """Return a frame's body: text as UTF-8, bytes as they are, nothing for the other types."""
+    if fields.type is MessageType.BYTES:
+        return fields.body_bytes()
+    if fields.type is not MessageType.TEXT:
+        return b""
+    try:
+        return fields.text_utf8() or b""
+    except MalformedOpenWire:
+        # ActiveMQ stores what a STOMP client sent as text unread. If it was no UTF-8, it goes back as it came.
+        return fields.body_bytes()[_TEXT_LENGTH_BYTES:]
+
+
+_TEXT_LENGTH_BYTES = 4

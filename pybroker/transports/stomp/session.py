@@ -1,0 +1,262 @@
+"""A STOMP conversation, sans-I/O: chunks in, calls to the broker, frames and wishes out to the link.
+
+Here are the conversation's beginning and end, its timers and its errors; `client` has what happens in between, and
+`states` the table of both. Source: STOMP 1.2, "Connecting", "Heart-beating", "ERROR"; ActiveMQ 5.17 for what it
+tolerates. Where ActiveMQ closes in silence, an ERROR says why.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from pybroker import __version__
+from pybroker.broker.domain.errors import BrokerError, ClientError
+from pybroker.broker.domain.ports import Broker, Clock, Connection
+from pybroker.transports.session import Link, Session
+from pybroker.transports.stomp.client import Client
+from pybroker.transports.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
+from pybroker.transports.stomp.errors import Broken, Refused, describe
+from pybroker.transports.stomp.frames import Command, Frame, StompLimits, Version, shortened
+from pybroker.transports.stomp.heartbeat import HeartBeat, agree
+from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
+
+_log = logging.getLogger(__name__)
+
+_SERVER = f"pybroker/{__version__}"
+
+
+class StompSession(Session):
+    """Serves one STOMP connection."""
+
+    def __init__(self, *, broker: Broker, link: Link, connection_id: str, limits: StompLimits, clock: Clock) -> None:
+        """Wait for CONNECT.
+
+        Args:
+            broker: admits the client.
+            link: moves the bytes.
+            connection_id: names the connection in message ids and `ack` headers; unique for ever.
+            limits: what the peer may make the broker hold.
+            clock: milliseconds since the epoch, for messages without a timestamp.
+        """
+        self._broker = broker
+        self._link = link
+        self._connection_id = connection_id
+        self._limits = limits
+        self._clock = clock
+        self._decoder = FrameDecoder(self._limits)
+        self._version = Version.V1_0
+        self._connection: Connection | None = None
+        self._client: Client | None = None
+        self._heart_beat: HeartBeat | None = None
+        self._is_slow = False
+        self._enter(State.OPENED)
+        self._link.wake_at(link.time() + self._limits.connect_seconds)
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._state
+
+    # ------------------------------------------------------------ Session
+
+    def receive(self, chunk: bytes) -> None:
+        """Obey every frame the chunk completes."""
+        if not self._handlers:
+            return
+        if self._heart_beat is not None:
+            self._heart_beat.received(self._link.time())
+        try:
+            for frame in self._decoder.feed(chunk):
+                self._obey(frame)
+                if not self._handlers:
+                    return
+        except Broken as error:
+            self._break_off(error)
+
+    def written(self) -> None:
+        """Settle what has left, and deliver again if the peer was slow."""
+        if self._client is not None:
+            self._client.settle()
+        if self._is_slow:
+            self._is_slow = False
+            if self._connection is not None:
+                self._connection.resume()
+
+    def pause_writing(self) -> None:
+        """Deliver nothing more until `written`. What else is written, answers, the link bounds by not reading."""
+        self._is_slow = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def on_timer(self) -> None:
+        """Send a heart-beat, or give up a peer that is silent for too long."""
+        now = self._link.time()
+        if self._state is State.OPENED:
+            self._break_off(
+                Broken(
+                    f"No CONNECT within {self._limits.connect_seconds:g} seconds",
+                    "Begin with a CONNECT frame. This port speaks STOMP; is it meant?",
+                )
+            )
+        elif self._heart_beat is not None and self._state is State.CONNECTED:
+            self._beat(self._heart_beat, now)
+
+    def lost(self) -> None:
+        """Undo what the connection holds in the broker."""
+        self._enter(State.CLOSED)
+        self._disconnect()
+
+    # ------------------------------------------------------------ frames
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._handlers = self._handlers_of(state)
+
+    def _handlers_of(self, state: State) -> Mapping[str, Callable[[Frame], None]]:
+        """Return what carries out each command in a state; nothing where every command is ignored."""
+        reactions: Mapping[Reaction, Callable[[Frame], None]] = {
+            Reaction.CONNECT: self._connect,
+            Reaction.LEAVE: self._leave,
+            Reaction.REFUSE_NOT_CONNECTED: _refuse_not_connected,
+            Reaction.REFUSE_ALREADY_CONNECTED: _refuse_already_connected,
+        }
+        handlers: dict[str, Callable[[Frame], None]] = {}
+        for command in Command:
+            reaction = TRANSITIONS[state, command].reaction
+            if reaction is Reaction.OBEY:
+                assert self._client is not None, "connected without a client"
+                handlers[command] = self._client.handlers[command]
+            elif reaction is not Reaction.IGNORE:
+                handlers[command] = reactions[reaction]
+        return handlers
+
+    def _obey(self, frame: Frame) -> None:
+        try:
+            handler = self._handlers.get(frame.command)
+            if handler is None:
+                raise _unknown(frame.command)
+            handler(frame)
+        except ClientError as error:
+            _log.info("%s: %s refused: %s", self._connection_id, frame.command, error)
+            self._write_error(error, frame.headers.get("receipt"))
+        except BrokerError as error:
+            self._break_off(error, frame.headers.get("receipt"))
+
+    # ------------------------------------------------------------ CONNECT, DISCONNECT
+
+    def _connect(self, frame: Frame) -> None:
+        headers = frame.headers
+        version = _negotiate(headers.get("accept-version"))
+        agreement = agree(headers.get("heart-beat", "0,0"), minimum_ms=self._limits.heart_beat_min_ms)
+        client_id = headers.get("client-id", self._connection_id)
+        try:
+            connection = self._broker.connect(self._connection_id, client_id, self._link)
+        except ClientError as error:
+            raise Broken(str(error), "Choose another client-id, or close the other connection first.") from error
+        self._connection = connection
+        if self._is_slow:
+            connection.pause()
+        self._client = Client(
+            connection=connection, version=version, limits=self._limits, clock=self._clock, write=self._write
+        )
+        answer = {"version": version.value, "heart-beat": str(agreement), "session": client_id, "server": _SERVER}
+        asked = headers.get("request-id", headers.get("receipt"))
+        if asked is not None:
+            answer |= {"response-id": asked, "receipt-id": asked}
+        # CONNECTED itself is written by the rules of 1.0, which escape nothing.
+        self._write(encode_frame("CONNECTED", answer, b"", Version.V1_0))
+        self._version = self._decoder.version = version
+        now = self._link.time()
+        self._heart_beat = HeartBeat(agreement, grace=self._limits.heart_beat_grace, now=now)
+        self._link.wake_at(self._heart_beat.next_look())
+        self._enter(TRANSITIONS[State.OPENED, Command.CONNECT].state)
+
+    def _leave(self, frame: Frame) -> None:
+        """Answer DISCONNECT once everything before it is safe, and close."""
+        self._enter(TRANSITIONS[self._state, Command.DISCONNECT].state)
+        farewell = partial(self._farewell, frame.headers.get("receipt"))
+        self._link.wake_at(None)
+        if self._connection is None:
+            farewell()
+        else:
+            self._connection.when_durable(farewell)
+            self._disconnect()
+
+    def _farewell(self, receipt: str | None) -> None:
+        if self._state is not State.LEAVING:
+            return
+        if receipt is not None:
+            self._write(encode_frame("RECEIPT", {"receipt-id": receipt}, b"", self._version))
+        self._enter(State.CLOSED)
+        self._link.close()
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    # ------------------------------------------------------------ answers and timers
+
+    def _write(self, data: bytes) -> None:
+        if self._state is State.CLOSED:
+            return
+        self._link.write(data)
+        if self._heart_beat is not None:
+            self._heart_beat.wrote = True
+
+    def _write_error(self, error: BrokerError, receipt: str | None) -> None:
+        message, body = describe(error)
+        headers = {"message": message, "content-type": "text/plain", "content-length": str(len(body))}
+        if receipt is not None:
+            headers["receipt-id"] = receipt
+        self._write(encode_frame("ERROR", headers, body, self._version))
+
+    def _break_off(self, error: BrokerError, receipt: str | None = None) -> None:
+        """Say what was wrong, and close."""
+        _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, error)
+        self._write_error(error, receipt)
+        self._enter(State.CLOSED)
+        self._link.wake_at(None)
+        self._link.close()
+        self._disconnect()
+
+    def _beat(self, heart_beat: HeartBeat, now: float) -> None:
+        if heart_beat.is_peer_dead(now):
+            self._break_off(
+                Broken(
+                    f"Nothing was received for {heart_beat.silence_seconds_max:g} seconds",
+                    "Send frames or heart-beats (a line feed) as often as the heart-beat header of CONNECT promised.",
+                )
+            )
+            return
+        if heart_beat.is_beat_due(now):
+            self._link.write(HEART_BEAT)
+        self._link.wake_at(heart_beat.next_look())
+
+
+def _negotiate(accept_version: str | None) -> Version:
+    """Return the highest version both speak. Absent means 1.0; items are not trimmed, as in ActiveMQ."""
+    if accept_version is None:
+        return Version.V1_0
+    offered = accept_version.strip().split(",")
+    for version in (Version.V1_2, Version.V1_1, Version.V1_0):
+        if version.value in offered:
+            return version
+    raise Broken(
+        f"Invalid Protocol version[{shortened(accept_version)}], supported versions are: [1.2, 1.1, 1.0]",
+        "Write for example accept-version:1.0,1.1,1.2 (commas, no blanks).",
+    )
+
+
+def _refuse_not_connected(frame: Frame) -> None:
+    raise Refused("Not connected.", f"Send CONNECT, and wait for CONNECTED, before {frame.command}.")
+
+
+def _refuse_already_connected(frame: Frame) -> None:
+    raise Refused("Already connected.", "A connection is opened by one CONNECT; for another one, connect again.")
+
+
+def _unknown(command: str) -> Broken:
+    return Broken(
+        f"Unknown STOMP action: {shortened(command)}",
+        f"Commands are upper-case words: {', '.join(Command)}. Mind content-length: it counts bytes, not characters.",
+    )

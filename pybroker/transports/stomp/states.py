@@ -1,0 +1,71 @@
+"""The states of a conversation, and what each command does in each of them.
+
+```text
+            CONNECT, STOMP             DISCONNECT            receipt written
+ OPENED --------------------> CONNECTED ----------> LEAVING ----------------> CLOSED
+   |  any other: ERROR, stay      any other: obey      ^                        ^
+   +---------------------------------------------------+                        |
+     DISCONNECT                                                                 |
+     from any state: broken frame, unknown command, silence, peer gone ---------+
+```
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pybroker.transports.stomp.frames import Command
+
+
+class State(enum.Enum):
+    """Where a conversation stands."""
+
+    OPENED = "waits for CONNECT"
+    CONNECTED = "obeys commands"
+    LEAVING = "finishes what came before DISCONNECT, hears nothing more"
+    CLOSED = "says and hears nothing more"
+
+
+class Reaction(enum.Enum):
+    """What a session does with a command."""
+
+    CONNECT = "admit the client"
+    OBEY = "carry it out"
+    LEAVE = "answer, then close"
+    REFUSE_NOT_CONNECTED = "ERROR: Not connected."
+    REFUSE_ALREADY_CONNECTED = "ERROR: Already connected."
+    IGNORE = "nothing"
+
+
+class Transition(NamedTuple):
+    """A command's effect: the reaction, and the state after it succeeded."""
+
+    reaction: Reaction
+    state: State
+
+
+_CONNECTS = frozenset({Command.CONNECT, Command.STOMP})
+
+
+def _transition(state: State, command: Command) -> Transition:
+    match state:
+        case State.OPENED if command in _CONNECTS:
+            return Transition(Reaction.CONNECT, State.CONNECTED)
+        case State.OPENED if command is Command.DISCONNECT:
+            return Transition(Reaction.LEAVE, State.LEAVING)
+        case State.OPENED:
+            return Transition(Reaction.REFUSE_NOT_CONNECTED, state)
+        case State.CONNECTED if command in _CONNECTS:
+            return Transition(Reaction.REFUSE_ALREADY_CONNECTED, state)
+        case State.CONNECTED if command is Command.DISCONNECT:
+            return Transition(Reaction.LEAVE, State.LEAVING)
+        case State.CONNECTED:
+            return Transition(Reaction.OBEY, state)
+        case State.LEAVING | State.CLOSED:
+            return Transition(Reaction.IGNORE, state)
+
+
+TRANSITIONS: Mapping[tuple[State, Command], Transition] = {
+    (state, command): _transition(state, command) for state in State for command in Command
+}
+"""Every state and command. Whatever breaks or ends the conversation leads to `CLOSED` from any state."""

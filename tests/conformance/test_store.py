@@ -1,0 +1,424 @@
+"""What every `MessageStore` promises, whichever adapter it is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.destination import Destination, queue, topic
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+
+ORDERS = queue("ORDERS")
+BILLS = queue("BILLS")
+PRICES = topic("PRICES.EU")
+TX = LocalTransactionId("ID:testhost-40001-1700000000000-3:1", 1)
+OTHER_TX = LocalTransactionId("ID:testhost-40001-1700000000000-3:2", 1)
+XA = XATransactionId(4660, b"global", b"branch")
+
+MakeMessage = Callable[..., Message]
+
+
+def subscription(name: str, destination: Destination = PRICES, **fields: Any) -> DurableSubscription:
+    return DurableSubscription(
+        client_id="client", name=name, destination=destination, subscribed_destination=destination, **fields
+    )
+
+
+def ids(messages: Any) -> list[str]:
+    return [message.message_id for message in messages]
+
+
+def backlog(recovery: Recovery, key: str) -> list[str]:
+    (found,) = (b for b in recovery.backlogs if b.subscription.key == key)
+    return ids(found.messages)
+
+
+def reopen(lives: Any) -> Recovery:
+    """Close and open again: the plain way from one life to the next."""
+    lives.close()
+    return lives.open()
+
+
+def crash(lives: Any) -> Recovery:
+    """Die after everything became durable, and open again."""
+    lives.settle()
+    lives.crash()
+    return lives.open()
+
+
+BETWEEN = pytest.mark.parametrize("next_life", [reopen, crash])
+
+
+class TestQueues:
+    def test_a_new_store_is_empty(self, adapter: Any) -> None:
+        recovery = adapter().open()
+        assert not recovery.queues
+        assert not recovery.backlogs
+        assert not recovery.prepared
+        assert recovery.delivered == frozenset()
+
+    @BETWEEN
+    def test_messages_come_back_whole_and_in_order(self, lives: Any, text_message: MakeMessage, next_life: Any) -> None:
+        sent = [text_message(ORDERS, number, f"grüße {number}" * 10) for number in range(50)]
+        for message in sent:
+            lives.store.add(message)
+        recovered = next_life(lives).queues
+        assert list(recovered) == [ORDERS]
+        for before, after in zip(sent, recovered[ORDERS], strict=True):
+            assert (after.message_id, after.destination, after.data) == (before.message_id, ORDERS, before.data)
+            assert after.persistent
+            assert after.priority == 4
+            assert after.connection_id == "ID:testhost-40001-1700000000000-3:1"
+
+    @BETWEEN
+    def test_what_was_consumed_stays_consumed(self, lives: Any, text_message: MakeMessage, next_life: Any) -> None:
+        sent = [text_message(ORDERS, number) for number in range(6)]
+        for message in sent:
+            lives.store.add(message)
+        for message in (sent[4], sent[0], sent[5]):
+            lives.store.remove(ORDERS, message.message_id)
+        assert ids(next_life(lives).queues[ORDERS]) == ids(sent[1:4])
+
+    def test_a_queue_that_was_emptied_is_not_mentioned(self, lives: Any, text_message: MakeMessage) -> None:
+        message = text_message(ORDERS, 1)
+        lives.store.add(message)
+        lives.store.remove(ORDERS, message.message_id)
+        assert not reopen(lives).queues.get(ORDERS)
+
+    def test_what_is_removed_in_a_later_life_stays_removed(self, lives: Any, text_message: MakeMessage) -> None:
+        sent = [text_message(ORDERS, number) for number in range(3)]
+        for message in sent:
+            lives.store.add(message)
+        reopen(lives)
+        lives.store.remove(ORDERS, sent[1].message_id)
+        lives.store.add(text_message(ORDERS, 9))
+        assert ids(crash(lives).queues[ORDERS]) == [*ids(sent[::2]), text_message(ORDERS, 9).message_id]
+
+    def test_removing_what_is_unknown_is_harmless(self, lives: Any, text_message: MakeMessage) -> None:
+        message = text_message(ORDERS, 1)
+        lives.store.remove(ORDERS, "ID:nobody:1:1:1")
+        lives.store.remove(BILLS, message.message_id)
+        lives.store.add(message)
+        assert ids(reopen(lives).queues[ORDERS]) == [message.message_id]
+
+    def test_a_message_sent_again_by_a_failover_client_is_stored_once(
+        self, lives: Any, text_message: MakeMessage
+    ) -> None:
+        message = text_message(ORDERS, 1)
+        lives.store.add(message)
+        lives.store.add(message)
+        reopen(lives)
+        lives.store.add(message)
+        assert ids(reopen(lives).queues[ORDERS]) == [message.message_id]
+
+    def test_a_message_sent_again_after_it_was_removed_is_a_new_one(
+        self, lives: Any, text_message: MakeMessage
+    ) -> None:
+        # Whether to believe a producer is the core's decision (duplicate detection), not the store's.
+        message = text_message(ORDERS, 1)
+        lives.store.add(message)
+        lives.store.remove(ORDERS, message.message_id)
+        lives.store.add(message)
+        assert ids(reopen(lives).queues[ORDERS]) == [message.message_id]
+
+    def test_the_same_id_in_two_queues_is_two_messages(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.add(text_message(ORDERS, 1))
+        lives.store.add(text_message(BILLS, 1))
+        lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id)
+        recovery = reopen(lives)
+        assert not recovery.queues.get(ORDERS)
+        assert len(recovery.queues[BILLS]) == 1
+
+    def test_removing_a_destination_removes_what_it_holds(self, lives: Any, text_message: MakeMessage) -> None:
+        for number in range(3):
+            lives.store.add(text_message(ORDERS, number))
+            lives.store.add(text_message(BILLS, number))
+        lives.store.remove_destination(ORDERS)
+        lives.store.add(text_message(ORDERS, 7))
+        recovery = crash(lives)
+        assert ids(recovery.queues[ORDERS]) == [text_message(ORDERS, 7).message_id]
+        assert len(recovery.queues[BILLS]) == 3
+
+    def test_a_giant_message(self, lives: Any, text_message: MakeMessage) -> None:
+        giant = text_message(ORDERS, 1, "x" * 100_000)
+        lives.store.add(text_message(ORDERS, 0))
+        lives.store.add(giant)
+        lives.store.add(text_message(ORDERS, 2))
+        assert reopen(lives).queues[ORDERS][1].data == giant.data
+
+
+class TestPriorities:
+    PRIORITIES = (4, 9, 0, 4, 5, 3, 9, 1)
+
+    def recovered(self, lives: Any, text_message: MakeMessage) -> list[int]:
+        lives.open()
+        for number, priority in enumerate(self.PRIORITIES):
+            lives.store.add(text_message(ORDERS, number, priority=priority))
+        return [message.priority for message in reopen(lives).queues[ORDERS]]
+
+    def test_without_priority_support_arrival_counts(self, adapter: Any, text_message: MakeMessage) -> None:
+        assert self.recovered(adapter(prioritized=False), text_message) == list(self.PRIORITIES)
+
+    def test_with_it_three_classes_come_in_order_of_arrival_each(self, adapter: Any, text_message: MakeMessage) -> None:
+        assert self.recovered(adapter(prioritized=True), text_message) == [9, 5, 9, 4, 4, 0, 3, 1]
+
+
+class TestTransactions:
+    @BETWEEN
+    @pytest.mark.parametrize("transaction", [TX, XA], ids=["local", "xa"])
+    def test_a_commit_makes_all_operations_count(
+        self, lives: Any, text_message: MakeMessage, next_life: Any, transaction: TransactionId
+    ) -> None:
+        old = text_message(ORDERS, 1)
+        lives.store.add(old)
+        lives.store.add(text_message(ORDERS, 2), transaction)
+        lives.store.add(text_message(BILLS, 3), transaction)
+        lives.store.remove(ORDERS, old.message_id, transaction)
+        lives.store.commit(transaction)
+        recovery = next_life(lives)
+        assert ids(recovery.queues[ORDERS]) == [text_message(ORDERS, 2).message_id]
+        assert ids(recovery.queues[BILLS]) == [text_message(BILLS, 3).message_id]
+
+    @BETWEEN
+    def test_a_rollback_makes_none_count(self, lives: Any, text_message: MakeMessage, next_life: Any) -> None:
+        old = text_message(ORDERS, 1)
+        lives.store.add(old)
+        lives.store.add(text_message(ORDERS, 2), TX)
+        lives.store.remove(ORDERS, old.message_id, TX)
+        lives.store.rollback(TX)
+        assert ids(next_life(lives).queues[ORDERS]) == [old.message_id]
+
+    @BETWEEN
+    @pytest.mark.parametrize("transaction", [TX, XA], ids=["local", "xa"])
+    def test_a_transaction_left_open_never_happened(
+        self, lives: Any, text_message: MakeMessage, next_life: Any, transaction: TransactionId
+    ) -> None:
+        old = text_message(ORDERS, 1)
+        lives.store.add(old)
+        lives.store.add(text_message(ORDERS, 2), transaction)
+        lives.store.remove(ORDERS, old.message_id, transaction)
+        recovery = next_life(lives)
+        assert ids(recovery.queues[ORDERS]) == [old.message_id]
+        assert not recovery.prepared
+        # Its end, should a client still send it, finds nothing to do.
+        lives.store.commit(transaction)
+        assert ids(next_life(lives).queues[ORDERS]) == [old.message_id]
+
+    def test_the_order_of_commits_decides_the_order_of_messages(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.add(text_message(ORDERS, 1), TX)
+        lives.store.add(text_message(ORDERS, 2), OTHER_TX)
+        lives.store.add(text_message(ORDERS, 3))
+        lives.store.add(text_message(ORDERS, 4), TX)
+        lives.store.commit(OTHER_TX)
+        lives.store.commit(TX)
+        expected = [text_message(ORDERS, number).message_id for number in (3, 2, 1, 4)]
+        assert ids(reopen(lives).queues[ORDERS]) == expected
+
+    def test_a_transaction_id_may_be_used_again(self, lives: Any, text_message: MakeMessage) -> None:
+        # A failover client replays its open transaction under the same id.
+        lives.store.add(text_message(ORDERS, 1), TX)
+        crash(lives)
+        lives.store.add(text_message(ORDERS, 1), TX)
+        lives.store.commit(TX)
+        assert ids(crash(lives).queues[ORDERS]) == [text_message(ORDERS, 1).message_id]
+
+    def test_a_committed_acknowledgement_of_a_subscription(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.subscribe(subscription("a"))
+        for number in (1, 2):
+            lives.store.add(text_message(PRICES, number), TX)
+        lives.store.commit(TX)
+        lives.store.acknowledge(PRICES, "client:a", text_message(PRICES, 1).message_id, OTHER_TX)
+        assert len(backlog(crash(lives), "client:a")) == 2
+        lives.store.acknowledge(PRICES, "client:a", text_message(PRICES, 1).message_id, OTHER_TX)
+        lives.store.commit(OTHER_TX)
+        assert backlog(crash(lives), "client:a") == [text_message(PRICES, 2).message_id]
+
+
+class TestDurableSubscriptions:
+    def test_nobody_subscribed_so_nothing_is_kept(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.subscribe(subscription("a"))
+        assert backlog(reopen(lives), "client:a") == []
+
+    @BETWEEN
+    def test_each_keeps_what_came_since_it_began_and_it_did_not_acknowledge(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        sent = [text_message(PRICES, number) for number in range(6)]
+        lives.store.subscribe(subscription("a"))
+        for message in sent[:3]:
+            lives.store.add(message)
+        lives.store.subscribe(subscription("b"))
+        for message in sent[3:]:
+            lives.store.add(message)
+        for number in (4, 0, 3):  # individually, out of order
+            lives.store.acknowledge(PRICES, "client:a", sent[number].message_id)
+        lives.store.acknowledge(PRICES, "client:b", sent[3].message_id)
+        recovery = next_life(lives)
+        assert backlog(recovery, "client:a") == ids([sent[1], sent[2], sent[5]])
+        assert backlog(recovery, "client:b") == ids([sent[4], sent[5]])
+        assert not recovery.queues
+
+    def test_everything_about_it_comes_back(self, lives: Any) -> None:
+        made = DurableSubscription(
+            client_id="clé",
+            name="nom:2",
+            destination=PRICES,
+            subscribed_destination=topic("PRICES.>"),
+            selector="price > 5 AND currency = '€'",
+            no_local=True,
+        )
+        lives.store.subscribe(made)
+        (found,) = reopen(lives).backlogs
+        assert found.subscription == made
+
+    def test_one_wildcard_subscription_has_a_backlog_per_topic(self, lives: Any, text_message: MakeMessage) -> None:
+        other = topic("PRICES.US")
+        for destination in (PRICES, other):
+            lives.store.subscribe(
+                DurableSubscription(
+                    client_id="client", name="a", destination=destination, subscribed_destination=topic("PRICES.*")
+                )
+            )
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.add(text_message(other, 2))
+        lives.store.acknowledge(PRICES, "client:a", text_message(PRICES, 1).message_id)
+        found = {b.subscription.destination: ids(b.messages) for b in reopen(lives).backlogs}
+        assert found == {PRICES: [], other: [text_message(other, 2).message_id]}
+
+    def test_changing_one_keeps_its_backlog(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.subscribe(subscription("a", selector="x = 1"))
+        lives.store.add(text_message(PRICES, 2))
+        recovery = reopen(lives)
+        assert len(backlog(recovery, "client:a")) == 2
+        assert recovery.backlogs[0].subscription.selector == "x = 1"
+
+    @BETWEEN
+    def test_unsubscribing_drops_one_backlog_and_no_other(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.subscribe(subscription("b"))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.unsubscribe(PRICES, "client:a")
+        recovery = next_life(lives)
+        assert backlog(recovery, "client:b") == [text_message(PRICES, 1).message_id]
+        assert len(recovery.backlogs) == 1
+        lives.store.unsubscribe(PRICES, "client:b")
+        lives.store.add(text_message(PRICES, 2))
+        assert not next_life(lives).backlogs
+
+    def test_subscribing_again_begins_anew(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.unsubscribe(PRICES, "client:a")
+        lives.store.subscribe(subscription("a"))
+        assert backlog(crash(lives), "client:a") == []
+
+    def test_unsubscribing_what_is_unknown_is_harmless(self, lives: Any) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.unsubscribe(PRICES, "client:nobody")
+        lives.store.unsubscribe(topic("NOWHERE"), "client:a")
+        assert len(reopen(lives).backlogs) == 1
+
+    def test_removing_a_topic_ends_its_subscriptions(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.remove_destination(PRICES)
+        assert not reopen(lives).backlogs
+
+    def test_acknowledging_what_is_unknown_is_harmless(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.acknowledge(PRICES, "client:a", "ID:nobody:1:1:1")
+        lives.store.acknowledge(PRICES, "client:nobody", text_message(PRICES, 1).message_id)
+        lives.store.acknowledge(topic("NOWHERE"), "client:a", text_message(PRICES, 1).message_id)
+        assert len(backlog(reopen(lives), "client:a")) == 1
+
+    def test_a_message_sent_again_is_pending_once(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.subscribe(subscription("a"))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.add(text_message(PRICES, 1))
+        lives.store.acknowledge(PRICES, "client:a", text_message(PRICES, 1).message_id)
+        assert backlog(reopen(lives), "client:a") == []
+
+
+class TestDurability:
+    def test_callbacks_come_in_order_of_the_calls(self, lives: Any, text_message: MakeMessage) -> None:
+        log: list[int] = []
+        for number in range(30):
+            lives.store.add(text_message(ORDERS, number, "x" * 200))
+            lives.store.when_durable(lambda number=number: log.append(number))
+        lives.settle()
+        assert log == list(range(30))
+
+    def test_with_nothing_appended_a_callback_is_immediate(self, lives: Any) -> None:
+        lives.settle()
+        log: list[str] = []
+        lives.store.when_durable(lambda: log.append("now"))
+        assert log == ["now"]
+
+    def test_what_a_callback_promised_survives_a_crash(self, lives: Any, text_message: MakeMessage) -> None:
+        safe: list[str] = []
+        for number in range(20):
+            message = text_message(ORDERS, number, "x" * 300)
+            lives.store.add(message)
+            lives.store.when_durable(lambda text=message.message_id: safe.append(text))
+        lives.settle()
+        lives.store.add(text_message(ORDERS, 99))
+        lives.crash()
+        recovered = ids(lives.open().queues[ORDERS])
+        assert recovered[: len(safe)] == safe
+        assert len(safe) == 20
+
+    def test_unwritten_bytes_go_back_to_zero(self, lives: Any, text_message: MakeMessage) -> None:
+        for number in range(20):
+            lives.store.add(text_message(ORDERS, number))
+        lives.settle()
+        assert lives.store.unwritten_bytes == 0
+
+
+class TestDelivered:
+    def test_a_clean_stop_says_what_consumers_have_seen(self, lives: Any, text_message: MakeMessage) -> None:
+        sent = [text_message(ORDERS, number) for number in range(4)]
+        for message in sent:
+            lives.store.add(message)
+        lives.close(delivered=ids(sent[:2]))
+        recovery = lives.open()
+        assert recovery.delivered == frozenset(ids(sent[:2]))
+        assert ids(recovery.queues[ORDERS]) == ids(sent)
+
+    def test_a_clean_stop_may_say_that_nobody_saw_anything(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.add(text_message(ORDERS, 1))
+        lives.close()
+        assert lives.open().delivered == frozenset()
+
+    def test_a_crash_says_nothing(self, lives: Any, text_message: MakeMessage) -> None:
+        message = text_message(ORDERS, 1)
+        lives.store.add(message)
+        lives.close(delivered=[message.message_id])
+        lives.open()
+        assert crash(lives).delivered is None
+
+
+class TestCleanup:
+    def test_it_changes_nothing_that_can_be_seen(self, lives: Any, text_message: MakeMessage, snapshot: Any) -> None:
+        lives.store.subscribe(subscription("a"))
+        sent = [text_message(ORDERS, number, "x" * 500) for number in range(60)]
+        for message in sent:
+            lives.store.add(message)
+            lives.store.add(text_message(PRICES, int(message.message_id.rpartition(":")[2]), "y" * 200))
+        for message in sent[:20] + sent[21:50]:
+            lives.store.remove(ORDERS, message.message_id)
+        for number in range(55):
+            lives.store.acknowledge(PRICES, "client:a", text_message(PRICES, number).message_id)
+        before = snapshot(crash(lives))
+        lives.cleanup()
+        assert snapshot(crash(lives)) == before
+        lives.cleanup()
+        assert snapshot(reopen(lives)) == before

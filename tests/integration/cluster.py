@@ -1,0 +1,144 @@
+"""Real broker processes on one store, for tests that kill them."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """Return a port nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class BrokerProcess:
+    """One `pybroker start`, its log kept line by line."""
+
+    def __init__(self, store: str, *, name: str, port: int, extra: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.port = port
+        self.lines: list[str] = []
+        command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", store]
+        command += ["--name", name, "--stomp", str(port), *extra]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+        self._rest = b""
+
+    def wait_for(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
+        """Read the log until a line matches; what came before counts too."""
+        deadline = time.monotonic() + seconds
+        seen = 0
+        while True:
+            for line in self.lines[seen:]:
+                if match := re.search(pattern, line):
+                    return match
+            seen = len(self.lines)
+            if not self._read(max(0.0, deadline - time.monotonic())):
+                log = "\n".join(self.lines)
+                raise AssertionError(
+                    f"{self.name} never said {pattern!r} (exit {self.process.poll()}); its log:\n{log}"
+                )
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, seconds: float = START_SECONDS) -> int:
+        """Ask for an orderly stop and return the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.join(seconds)
+
+    def join(self, seconds: float = START_SECONDS) -> int:
+        """Wait for the end, reading the log meanwhile, and return the exit code."""
+        deadline = time.monotonic() + seconds
+        while self._read(max(0.0, deadline - time.monotonic())):
+            pass
+        code = self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+        self.process.stderr.close()
+        return code
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        if self.process.poll() is None:
+            self.kill()
+        self.process.stderr.close()
+
+    def _read(self, seconds: float) -> bool:
+        """Read what there is; False at the end of the log or when nothing came in time."""
+        ready, _, _ = select.select([self.process.stderr], [], [], seconds)
+        chunk = os.read(self.process.stderr.fileno(), 65536) if ready else b""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self.lines += [line.decode() for line in lines]
+        return bool(chunk)
+
+
+class Pair:
+    """Two brokers on one store; a killed one is started again as standby."""
+
+    def __init__(self, store: Path, *extra: str) -> None:
+        self.store = str(store)
+        self._extra = extra
+        self._ports = {"a": free_port(), "b": free_port()}
+        self.nodes = {name: self._start(name) for name in self._ports}
+
+    def __enter__(self) -> "Pair":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    @property
+    def ports(self) -> list[int]:
+        return list(self._ports.values())
+
+    def wait_for_master(self) -> BrokerProcess:
+        """Return the member that serves, once one does."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            for node in self.nodes.values():
+                if _listens(node.port):
+                    return node
+            time.sleep(0.005)
+        raise AssertionError(
+            "nobody became master:\n" + "\n".join(line for n in self.nodes.values() for line in n.lines)
+        )
+
+    def wait_for_standby(self) -> BrokerProcess:
+        """Return the member that waits, once it does."""
+        standby = next(node for node in self.nodes.values() if node is not self.wait_for_master())
+        standby.wait_for("waiting for the lock")
+        return standby
+
+    def restart(self, node: BrokerProcess) -> BrokerProcess:
+        """Start a member that is gone again."""
+        node.close()
+        self.nodes[node.name] = self._start(node.name)
+        return self.nodes[node.name]
+
+    def status(self) -> dict:
+        """Return what `pybroker status --json` says."""
+        command = [sys.executable, "-m", "pybroker.broker.app.cli", "status", "--store", self.store, "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+
+    def _start(self, name: str) -> BrokerProcess:
+        return BrokerProcess(self.store, name=name, port=self._ports[name], extra=self._extra)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True

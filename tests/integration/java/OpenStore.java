@@ -1,0 +1,174 @@
+import java.util.ArrayList;
+import java.util.Enumeration;
+import java.util.List;
+import java.util.TreeMap;
+import javax.jms.Connection;
+import javax.jms.MessageConsumer;
+import javax.jms.QueueBrowser;
+import javax.jms.Session;
+import javax.jms.TextMessage;
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.command.ActiveMQDestination;
+import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.command.ActiveMQTopic;
+import org.apache.activemq.command.Message;
+import org.apache.activemq.command.MessageId;
+import org.apache.activemq.command.SubscriptionInfo;
+import org.apache.activemq.store.MessageRecoveryListener;
+import org.apache.activemq.store.TopicMessageStore;
+import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
+
+/**
+ * Opens a KahaDB directory with a real broker and prints what it holds, one fact per line:
+ *
+ *   queue NAME ID TEXT          a message, in the order of browsing
+ *   pending TOPIC KEY SELECTOR ID   a message a durable subscription still has to get; ID "-" when there is none
+ *
+ * Arguments: the directory, then any of
+ *   take:QUEUE    consume the queue's first message
+ *   send:QUEUE:TEXT   send a message
+ *   drain:TOPIC:CLIENT:NAME   attach the durable subscription (TOPIC as it subscribed) and acknowledge all it has
+ *   halt   leave without stopping the broker
+ *
+ * Done in their order, before printing.
+ */
+public class OpenStore {
+    public static void main(String[] arguments) throws Exception {
+        BrokerService broker = new BrokerService();
+        broker.setBrokerName("probe");
+        broker.setUseJmx(false);
+        broker.setAdvisorySupport(false);
+        broker.setSchedulerSupport(false);
+        broker.setDataDirectory(arguments[0] + "-data");
+        KahaDBPersistenceAdapter store = new KahaDBPersistenceAdapter();
+        store.setDirectory(new java.io.File(arguments[0]));
+        broker.setPersistenceAdapter(store);
+        broker.start();
+        broker.waitUntilStarted();
+        boolean halt = false;
+        for (int i = 1; i < arguments.length; i++) {
+            String[] step = arguments[i].split(":", 4);
+            if (step[0].equals("halt")) {
+                halt = true;
+            } else {
+                perform(step);
+            }
+        }
+        StringBuilder out = new StringBuilder();
+        describe(store, out);
+        System.out.print(out);
+        System.out.flush();
+        if (halt) {
+            Runtime.getRuntime().halt(0);
+        }
+        broker.stop();
+        broker.waitUntilStopped();
+    }
+
+    private static ActiveMQConnectionFactory factory() {
+        return new ActiveMQConnectionFactory("vm://probe?create=false");
+    }
+
+    private static void perform(String[] step) throws Exception {
+        Connection connection = factory().createConnection();
+        if (step[0].equals("drain")) {
+            connection.setClientID(step[2]);
+        }
+        connection.start();
+        Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
+        if (step[0].equals("send")) {
+            session.createProducer(session.createQueue(step[1])).send(session.createTextMessage(step[2]));
+        } else {
+            MessageConsumer consumer = step[0].equals("take")
+                ? session.createConsumer(session.createQueue(step[1]))
+                : session.createDurableSubscriber(session.createTopic(step[1]), step[3]);
+            javax.jms.Message message = consumer.receive(5000);
+            if (message == null) {
+                throw new IllegalStateException("nothing came for " + String.join(":", step));
+            }
+            message.acknowledge();
+            while (step[0].equals("drain") && (message = consumer.receive(500)) != null) {
+                message.acknowledge();
+            }
+            consumer.close();
+        }
+        connection.close();
+    }
+
+    private static void describe(KahaDBPersistenceAdapter store, StringBuilder out) throws Exception {
+        TreeMap<String, ActiveMQDestination> destinations = new TreeMap<>();
+        for (ActiveMQDestination destination : store.getDestinations()) {
+            destinations.put(destination.getQualifiedName(), destination);
+        }
+        for (ActiveMQDestination destination : destinations.values()) {
+            if (destination.isQueue()) {
+                browse((ActiveMQQueue) destination, out);
+            } else {
+                pending(store, (ActiveMQTopic) destination, out);
+            }
+        }
+    }
+
+    private static void browse(ActiveMQQueue queue, StringBuilder out) throws Exception {
+        ActiveMQConnectionFactory factory = factory();
+        factory.getPrefetchPolicy().setQueueBrowserPrefetch(10000);
+        Connection connection = factory.createConnection();
+        connection.start();
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        QueueBrowser browser = session.createBrowser(queue);
+        for (Enumeration<?> messages = browser.getEnumeration(); messages.hasMoreElements(); ) {
+            TextMessage message = (TextMessage) messages.nextElement();
+            out.append("queue ").append(queue.getPhysicalName()).append(' ').append(message.getJMSMessageID())
+                .append(' ').append(message.getText()).append('\n');
+        }
+        connection.close();
+    }
+
+    private static void pending(KahaDBPersistenceAdapter store, ActiveMQTopic topic, StringBuilder out)
+            throws Exception {
+        TopicMessageStore messages = store.createTopicMessageStore(topic);
+        for (SubscriptionInfo info : messages.getAllSubscriptions()) {
+            List<String> ids = new ArrayList<>();
+            // recoverSubscription goes by the last ack; only the count knows a subscription that has nothing pending.
+            if (messages.getMessageCount(info.getClientId(), info.getSubscriptionName()) > 0) {
+                messages.recoverSubscription(info.getClientId(), info.getSubscriptionName(), new Collector(ids));
+            }
+            String prefix = "pending " + topic.getPhysicalName() + " " + info.getClientId() + ":"
+                + info.getSubscriptionName() + " " + info.getSelector() + " ";
+            for (String id : ids.isEmpty() ? List.of("-") : ids) {
+                out.append(prefix).append(id).append('\n');
+            }
+        }
+    }
+
+    private static final class Collector implements MessageRecoveryListener {
+        private final List<String> ids;
+
+        Collector(List<String> ids) {
+            this.ids = ids;
+        }
+
+        @Override
+        public boolean recoverMessage(Message message) {
+            ids.add(message.getMessageId().toProducerKey());
+            return true;
+        }
+
+        @Override
+        public boolean recoverMessageReference(MessageId id) {
+            ids.add(id.toProducerKey());
+            return true;
+        }
+
+        @Override
+        public boolean hasSpace() {
+            return true;
+        }
+
+        @Override
+        public boolean isDuplicate(MessageId id) {
+            return false;
+        }
+    }
+}

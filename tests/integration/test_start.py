@@ -1,0 +1,167 @@
+"""`pybroker start` and `status` as a user meets them: one serves, one waits, a stop hands over; mistakes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PYBROKER = [sys.executable, "-m", "pybroker.broker.app.cli"]
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PYBROKER, *arguments], capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+class TestPair:
+    def test_one_serves_and_one_waits(self, pair):
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        status = pair.status()
+        roles = {member["name"]: member["role"] for member in status["members"]}
+        assert roles == {master.name: "MASTER", standby.name: "STANDBY"}
+        assert status["master"] == master.name
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", standby.port))
+
+    def test_a_stop_sends_what_is_owed_and_hands_over_at_once(self, pair, connect):
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        client = connect(master.port)
+        for number in range(50):
+            client.send("SEND", b"x", destination="/queue/Q", persistent="true", receipt=str(number))
+        client.read_until("RECEIPT", receipt_id="49")
+        assert master.terminate() == 0
+        standby.wait_for("listening on")
+        consumer = connect(standby.port)
+        consumer.send("SUBSCRIBE", id="1", destination="/queue/Q")
+        frames = [consumer.read() for _ in range(50)]
+        assert not any("redelivered" in frame.headers for frame in frames), "nobody had seen them"
+
+    def test_after_a_stop_only_what_was_seen_is_marked_redelivered(self, pair, connect):
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        client = connect(master.port)
+        client.send("SUBSCRIBE", id="1", destination="/queue/Q", ack="client", **{"activemq.prefetchSize": "2"})
+        for number in range(4):
+            client.request("SEND", str(number).encode(), destination="/queue/Q", persistent="true")
+        assert master.terminate() == 0
+        standby.wait_for("listening on")
+        consumer = connect(standby.port)
+        consumer.send("SUBSCRIBE", id="1", destination="/queue/Q")
+        marks = {frame.body: "redelivered" in frame.headers for frame in (consumer.read() for _ in range(4))}
+        assert marks == {b"0": True, b"1": True, b"2": False, b"3": False}
+
+    def test_a_replaced_lock_file_ends_mastership(self, pair, connect):
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        client = connect(master.port)
+        lock = Path(pair.store, "kahadb", "lock")
+        lock.rename(lock.with_suffix(".old"))
+        master.wait_for("lost the lock: clients are cut off")
+        client.read_to_end()
+        assert pair.wait_for_master()
+        standby.wait_for("becoming master|waiting")
+
+    def test_status_says_who_was_killed(self, pair):
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        master.kill()
+        standby.wait_for("listening on")
+        text = run("status", "--store", pair.store).stdout
+        assert text.startswith(f"master: {standby.name} at stomp://127.0.0.1:{standby.port}")
+        assert f"{master.name}" in text
+        assert "gone, was master" in text
+
+
+class TestStatus:
+    def test_without_a_master_the_exit_code_is_4(self, tmp_path):
+        found = run("status", "--store", str(tmp_path))
+        assert found.returncode == 4
+        assert found.stdout.startswith("no master: nobody holds")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_with_a_master_it_is_0_and_json_parses(self, start, tmp_path):
+        start().wait_for("listening on")
+        found = run("status", "--store", str(tmp_path / "store"), "--json")
+        assert found.returncode == 0
+        assert json.loads(found.stdout)["master"] == "a"
+
+    def test_a_store_that_is_not_there(self, tmp_path):
+        found = run("status", "--store", str(tmp_path / "no"))
+        assert (found.returncode, found.stdout) == (2, "")
+        assert "not a directory" in found.stderr
+
+
+class TestMistakes:
+    """Each is one line that names the setting, with an exit code that is not 0, and nothing changed on disk."""
+
+    def refused(self, tmp_path, *arguments: str) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        found = run("start", *arguments)
+        assert found.returncode != 0
+        assert found.stdout == ""
+        assert found.stderr.startswith("pybroker: ")
+        assert found.stderr.count("\n") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        return found.stderr
+
+    def test_a_taken_port(self, tmp_path):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            text = self.refused(tmp_path, "--store", str(tmp_path / "s"), "--stomp", str(port))
+        assert f"stomp: cannot use 127.0.0.1 port {port}: Address already in use" in text
+
+    def test_an_address_of_another_machine(self, tmp_path):
+        text = self.refused(tmp_path, "--store", str(tmp_path / "s"), "--bind", "192.0.2.1", "--stomp", "0")
+        assert "bind: cannot use 192.0.2.1" in text
+
+    def test_a_store_that_is_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("x")
+        text = self.refused(tmp_path, "--store", str(tmp_path / "file"), "--stomp", "0")
+        assert "store: " in text
+        assert "not a directory" in text
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_store_that_is_not_writable(self, tmp_path):
+        store = tmp_path / "s"
+        store.mkdir(mode=0o500)
+        assert "not writable" in self.refused(tmp_path, "--store", str(store), "--stomp", "0")
+
+    def test_a_store_that_is_not_a_kahadb(self, tmp_path):
+        (tmp_path / "db-1.log").write_bytes(b"<html>" * 1000)
+        text = self.refused(tmp_path, "--store", str(tmp_path), "--stomp", "0")
+        assert "db-1.log" in text
+
+    def test_a_bad_setting(self, tmp_path):
+        text = self.refused(tmp_path, "--store", str(tmp_path / "s"), "--sync", "sometimes")
+        assert "--sync" in text
+        assert "'always'" in text
+
+    def test_a_name_that_is_taken(self, start, tmp_path):
+        start(name="same").wait_for("listening on")
+        found = run("start", "--store", str(tmp_path / "store"), "--name", "same", "--stomp", "0")
+        assert found.returncode == 2
+        assert "name: " in found.stderr
+
+
+class TestClients:
+    def test_produce_browse_consume(self, broker):
+        url = ["--url", f"stomp://127.0.0.1:{broker.port}"]
+        sent = run("produce", *url, "ORDERS", "one", "two", "--header", "region=eu")
+        assert sent.stdout == "sent 2, each confirmed by the broker\n"
+        run("produce", *url, "queue://ORDERS", input="three\nfour\n")
+        browsed = run("browse", *url, "ORDERS", "--selector", "region = 'eu'").stdout
+        assert [line.split()[1] for line in browsed.splitlines()] == ["one", "two"]
+        first = run("consume", *url, "/queue/ORDERS", "--count", "1", "--json").stdout
+        assert json.loads(first)["body"] == "one"
+        assert json.loads(first)["headers"]["region"] == "eu"
+        assert run("consume", *url, "ORDERS", "--timeout", "200ms").stdout == "two\nthree\nfour\n"
+
+    def test_what_the_broker_says_is_passed_on(self, broker):
+        found = run("consume", "--url", f"stomp://127.0.0.1:{broker.port}", "Q", "--selector", "a >")
+        assert found.returncode == 1
+        assert "the broker says" in found.stderr
+
+    def test_nobody_there(self):
+        found = run("produce", "--url", "stomp://127.0.0.1:1", "Q", "x")
+        assert found.returncode == 1
+        assert "no broker answers at stomp://127.0.0.1:1" in found.stderr

@@ -1,0 +1,86 @@
+"""Settings: where they come from, and what an error says."""
+
+import pytest
+from pydantic import ValidationError
+
+from pybroker.broker.app.config import Config, load
+from pybroker.broker.domain.errors import ConfigError
+
+
+def test_defaults_are_activemqs():
+    config = load(None, {}, {})
+    assert (config.bind, config.stomp, config.sync, config.lock) == ("127.0.0.1", 61613, "always", "file")
+    assert config.journal_file_max == 32 << 20
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
+    file = tmp_path / "pybroker.toml"
+    file.write_text('stomp = 1\nname = "from-file"\njournal_file_max = "64mb"\nstop_timeout = 1.5\n')
+    config = load(file, {"stomp": "3", "name": None}, {"PYBROKER_STOMP": "2", "PYBROKER_SYNC": "never"})
+    assert (config.stomp, config.name, config.sync) == (3, "from-file", "never")
+    assert (config.journal_file_max, config.stop_timeout) == (64 << 20, 1.5)
+
+
+def test_it_is_frozen():
+    with pytest.raises(ValidationError):
+        load(None, {}, {}).stomp = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("text", "port"), [("off", None), ("OFF", None), ("0", 0), ("65535", 65535), (1883, 1883)])
+def test_ports(text, port):
+    assert load(None, {"stomp": text}, {}).stomp == port
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"stomp": "65536"}, "--stomp: .*65535"),
+        ({"stomp": "http"}, "--stomp: 'http' is neither a port number nor `off`"),
+        ({"openwire": "61616"}, "--openwire: .*write `off`"),
+        ({"sync": "sometimes"}, "--sync: .*'always', 'periodic' or 'never'"),
+        ({"journal_file_max": "64xb"}, "--journal-file-max: '64xb' is not a size"),
+        ({"journal_file_max": "1kb"}, "--journal-file-max: .*greater than or equal to 1048576"),
+        ({"lock_check": "1y"}, "--lock-check: '1y' is not a duration"),
+        ({"name": "../x"}, "--name: a name has"),
+        ({"store": "redis://x"}, "--store: redis:// is not a store of this version"),
+        ({"store": ""}, "--store: write a directory"),
+        ({"max_redeliveries": "-2"}, "--max-redeliveries: .*greater than or equal to -1; given was '-2'"),
+        ({"journal_batch_max": "2mb", "journal_file_max": "1mb"}, "journal_batch_max must not be larger"),
+    ],
+)
+def test_an_error_names_the_flag_and_the_remedy(flags, message):
+    with pytest.raises(ConfigError, match=message):
+        load(None, flags, {})
+
+
+def test_an_error_names_the_environment_variable():
+    with pytest.raises(ConfigError, match=r"^PYBROKER_STOMP: "):
+        load(None, {}, {"PYBROKER_STOMP": "x"})
+
+
+def test_an_error_names_file_and_setting(tmp_path):
+    file = tmp_path / "p.toml"
+    file.write_text("stomp_port = 1")
+    with pytest.raises(
+        ConfigError, match=r"stomp_port \(in .*p.toml\): there is no such setting; did you mean stomp\?"
+    ):
+        load(file, {}, {})
+
+
+@pytest.mark.parametrize("content", [b"stomp = ", b"\xff\xfe"])
+def test_a_file_that_is_not_toml(tmp_path, content):
+    file = tmp_path / "p.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"--config: .*p.toml is not TOML"):
+        load(file, {}, {})
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(tmp_path / "missing.toml", {}, {})
+
+
+def test_every_setting_has_a_description_and_a_valid_default():
+    for name, field in Config.model_fields.items():
+        assert field.description, name
+    Config.model_validate(Config().model_dump())

@@ -1,0 +1,187 @@
+"""Which data files may go: the rules one by one, on states built from commands."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.store.journal import cleanup
+from pybroker.store.journal.cleanup import removable, renewable
+from pybroker.store.journal.commands import (
+    AddMessage,
+    Command,
+    Commit,
+    Prepare,
+    RemoveDestination,
+    RemoveMessage,
+    Rollback,
+    Subscribe,
+    Trace,
+    Unsubscribe,
+    UpdateMessage,
+)
+from pybroker.store.journal.format import Location
+from pybroker.store.journal.state import StoreState
+
+QUEUE = queue("Q")
+TOPIC = topic("T")
+LOCAL = LocalTransactionId("ID:c:1", 1)
+XA = XATransactionId(1, b"g", b"b")
+
+
+def add(message_id: str, **fields: object) -> AddMessage:
+    return AddMessage(QUEUE, message_id, b"data", **fields)  # type: ignore[arg-type]
+
+
+def ack(message_id: str, **fields: object) -> RemoveMessage:
+    return RemoveMessage(QUEUE, message_id, **fields)  # type: ignore[arg-type]
+
+
+def publish(message_id: str) -> AddMessage:
+    return AddMessage(TOPIC, message_id, b"data")
+
+
+def acknowledge(message_id: str, key: str) -> RemoveMessage:
+    return RemoveMessage(TOPIC, message_id, subscription_key=key)
+
+
+def state_of(*files: Sequence[Command]) -> StoreState:
+    """Return the state after data files 1, 2, … with these commands."""
+    state = StoreState()
+    for file_id, commands in enumerate(files, 1):
+        for number, command in enumerate(commands):
+            state.apply(command, Location(file_id, 28 + 100 * number))
+    return state
+
+
+def gone(*files: Sequence[Command]) -> list[int]:
+    """Return what can go when one more file is being written behind these."""
+    return removable(state_of(*files), range(1, len(files) + 2), len(files) + 1)
+
+
+def test_a_file_without_anything_goes() -> None:
+    assert gone([Trace("started")], []) == [1, 2]
+
+
+def test_the_file_being_written_and_later_ones_stay() -> None:
+    assert removable(state_of([], [], []), {1, 2, 3}, 2) == [1]
+
+
+def test_a_live_message_keeps_its_file() -> None:
+    assert gone([add("a")], [add("b"), ack("b")]) == [2]
+
+
+def test_a_message_and_its_ack_go_together_message_first() -> None:
+    assert gone([add("a")], [ack("a")]) == [1, 2]
+
+
+def test_an_ack_stays_while_a_live_message_keeps_the_file_of_the_message() -> None:
+    assert gone([add("a"), add("live")], [ack("a")]) == []
+
+
+def test_acks_stay_along_chains() -> None:
+    assert gone([add("a"), add("live")], [ack("a"), add("b")], [ack("b")], [add("c"), ack("c")]) == [4]
+
+
+def test_an_ack_in_the_file_being_written_lets_the_message_go() -> None:
+    state = state_of([add("a")], [ack("a")])
+    assert removable(state, {1, 2}, 2) == [1]
+
+
+def test_files_that_are_gone_hold_nothing_back() -> None:
+    state = state_of([add("a"), add("live")], [ack("a")])
+    assert removable(state, {2, 3}, 3) == [2]
+
+
+def test_forgotten_files_are_forgotten() -> None:
+    state = state_of([add("a")], [ack("a"), add("b")], [ack("b")])
+    assert removable(state, {1, 2, 3}, 3) == [1, 2]
+    state.forget_files([1, 2])
+    assert removable(state, {3, 4}, 4) == [3]
+
+
+def test_an_update_moves_the_message_and_its_ack_answers_both_records() -> None:
+    updated = UpdateMessage(add("a"))
+    assert gone([add("a")], [updated]) == [1]
+    assert gone([add("a"), add("live")], [updated], [ack("a")]) == [2]
+
+
+def test_an_ack_answers_duplicates_too() -> None:
+    assert gone([add("a")], [add("a"), add("live")], [ack("a")]) == [1]
+
+
+@pytest.mark.parametrize("transaction", [LOCAL, XA])
+def test_an_unfinished_transaction_keeps_its_files(transaction: LocalTransactionId | XATransactionId) -> None:
+    assert gone([add("a", transaction=transaction)], [], [add("b", transaction=transaction)], []) == [2, 4]
+
+
+def test_a_prepared_transaction_keeps_its_files_and_the_prepare() -> None:
+    assert gone([add("a", transaction=XA)], [], [Prepare(XA)]) == [2]
+
+
+@pytest.mark.parametrize("outcome", [Commit(LOCAL), Rollback(LOCAL)])
+def test_an_outcome_stays_while_its_operations_do(outcome: Command) -> None:
+    assert gone([add("live"), ack("x", transaction=LOCAL)], [outcome]) == []
+
+
+def test_a_prepare_that_stays_keeps_the_roll_back() -> None:
+    assert gone([add("a", transaction=XA)], [Prepare(XA), add("live")], [Rollback(XA)]) == [1]
+
+
+def test_a_committed_ack_and_its_commit_stay_while_the_message_would_come_back() -> None:
+    assert gone([add("a"), add("live")], [ack("a", transaction=LOCAL)], [Commit(LOCAL)]) == []
+    assert gone([add("a")], [ack("a", transaction=LOCAL)], [Commit(LOCAL)]) == [1, 2, 3]
+
+
+def test_a_removed_destination_is_answered_like_its_messages() -> None:
+    assert gone([add("a"), AddMessage(queue("OTHER"), "live", b"")], [RemoveDestination(QUEUE)]) == []
+    assert gone([add("a")], [RemoveDestination(QUEUE)]) == [1, 2]
+
+
+def test_a_subscription_keeps_its_making() -> None:
+    assert gone([Subscribe(TOPIC, "s", b"info")], []) == [2]
+
+
+def test_a_subscription_with_a_backlog_keeps_all_its_makings() -> None:
+    changed = Subscribe(TOPIC, "s", b"other info")
+    assert gone([Subscribe(TOPIC, "s", b"info")], [publish("a")], [changed], []) == [4]
+    assert gone([Subscribe(TOPIC, "s", b"info")], [publish("a"), acknowledge("a", "s")], [changed], []) == [1, 2, 4]
+
+
+def test_an_unsubscription_stays_while_the_making_does() -> None:
+    assert gone([Subscribe(TOPIC, "s", b"info"), add("live")], [Unsubscribe(TOPIC, "s")]) == []
+    assert gone([Subscribe(TOPIC, "s", b"info")], [Unsubscribe(TOPIC, "s")]) == [1, 2]
+
+
+def test_one_subscriptions_ack_stays_while_another_has_the_message_pending() -> None:
+    made = [Subscribe(TOPIC, "s", b"info"), Subscribe(TOPIC, "t", b"info")]
+    assert gone(made, [publish("a")], [acknowledge("a", "s")], []) == [4]
+    assert gone(made, [publish("a")], [acknowledge("a", "s"), acknowledge("a", "t")], []) == [2, 3, 4]
+
+
+class TestRenewal:
+    def test_a_subscription_that_alone_holds_a_file_is_written_anew(self) -> None:
+        made = Subscribe(TOPIC, "s", b"info")
+        assert renewable(state_of([made], []), {1, 2, 3}, 3) == [made]
+
+    def test_not_while_something_is_pending(self) -> None:
+        assert renewable(state_of([Subscribe(TOPIC, "s", b"info")], [publish("a")]), {1, 2, 3}, 3) == []
+
+    def test_not_when_the_file_stays_anyway(self) -> None:
+        assert renewable(state_of([Subscribe(TOPIC, "s", b"info"), add("live")], []), {1, 2, 3}, 3) == []
+
+    def test_not_when_it_is_in_the_file_being_written(self) -> None:
+        assert renewable(state_of([Subscribe(TOPIC, "s", b"info")]), {1}, 1) == []
+
+    def test_once_written_anew_the_old_file_goes(self) -> None:
+        state = state_of([Subscribe(TOPIC, "s", b"info")], [])
+        (renewal,) = renewable(state, {1, 2, 3}, 3)
+        state.apply(renewal, Location(3, 28))
+        assert removable(state, {1, 2, 3}, 3) == [1, 2]
+
+    def test_a_cleanup_writes_a_limited_number_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cleanup, "RENEWALS_MAX", 3)
+        first = [Subscribe(TOPIC, f"s{number}", b"info") for number in range(4)]
+        second = [Subscribe(TOPIC, f"t{number}", b"info") for number in range(3)]
+        assert renewable(state_of(first, second), {1, 2, 3}, 3) == second

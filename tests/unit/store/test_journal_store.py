@@ -1,0 +1,382 @@
+"""What the journal store does beyond the port: taking a directory over, sealing, cleaning up, remarks."""
+
+import errno
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker import __version__
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import JournalCorrupt, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.message import (
+    MessageType,
+    OpenWireMessage,
+    OpenWireMessageId,
+    ProducerId,
+    to_message,
+)
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.journal import store as store_module
+from pybroker.store.journal.appender import JournalSettings, SyncStrategy
+from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
+from pybroker.store.journal.reader import DataFileWalk
+from pybroker.store.journal.store import CLEAN_STOP, JournalStore
+
+QUEUE = queue("Q")
+TOPIC = topic("T")
+TX = LocalTransactionId("ID:c:1", 1)
+SMALL = JournalSettings(file_bytes_max=2000)
+
+
+def message(sequence: int, size: int = 10, destination: Any = QUEUE) -> Message:
+    producer = ProducerId("ID:c:1", 1, 1)
+    return to_message(
+        OpenWireMessage(
+            type=MessageType.BYTES,
+            producer_id=producer,
+            destination=destination,
+            message_id=OpenWireMessageId(None, producer, sequence),
+            persistent=True,
+            content=b"x" * size,
+        )
+    )
+
+
+class Bench:
+    """A store on a directory; `sync` waits for its writer and then runs what it posted."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.posted: list[Callable[[], None]] = []
+        self.failures: list[Exception] = []
+        options = {"settings": SMALL, "check": lambda: None, **options}
+        self.store = JournalStore(
+            directory,
+            call_soon=self.posted.append,
+            post=self.posted.append,
+            on_failure=self.failures.append,
+            clock=lambda: 1_700_000_000_123,
+            **options,
+        )
+
+    def sync(self) -> None:
+        done = threading.Event()
+        self.store._writer.submit(done.set)
+        assert done.wait(20)
+        while self.posted:
+            self.posted.pop(0)()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "kahadb"
+
+
+def commands(path: Path) -> list[Command]:
+    walk = DataFileWalk(path.read_bytes(), 1)
+    return [decode(payload) for _, payload in walk]
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+class TestTakeOver:
+    def test_a_missing_directory_is_made(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.close()
+        assert names(directory) == {"db-1.log"}
+
+    def test_each_life_begins_a_data_file_with_a_remark(self, directory: Path) -> None:
+        for life in (1, 2, 3):
+            bench = Bench(directory)
+            bench.store.recover()
+            bench.store.abandon()
+            expected = [Trace(f"pybroker {__version__} started 2023-11-14T22:13:20.123+00:00")]
+            assert commands(directory / f"db-{life}.log") == expected
+
+    def test_activemqs_index_goes_before_any_data_file_is_touched(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        (directory / "db-7.log").write_bytes(encode_batch([encode_record(encode(Trace("LOADED")))]) + b"torn")
+        for name in ("db.data", "db.redo", "db.free", "lock"):
+            (directory / name).write_bytes(b"12345678")
+        states: list[set[str]] = []
+
+        class Files(JournalFiles):
+            def replace(self, file_id: int, content: Any) -> None:
+                states.append(names(self.directory))
+                super().replace(file_id, content)
+
+        bench = Bench(directory, files=Files(directory))
+        bench.store.recover()
+        bench.store.abandon()
+        assert states == [{"db-7.log", "lock"}]
+        assert names(directory) == {"db-7.log", "db-8.log", "lock"}
+
+    def test_unfinished_local_transactions_are_rolled_back_in_the_journal(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.add(message(1), TX)
+        bench.sync()
+        bench.store.abandon()
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.abandon()
+        assert commands(directory / "db-2.log")[0] == Rollback(TX)
+
+    def test_nothing_is_written_when_the_replay_fails(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        (directory / "db-1.log").write_bytes(b"This is a log, but nobody's journal." * 10)
+        (directory / "db.data").write_bytes(b"somebody's")
+        before = {path.name: path.read_bytes() for path in directory.iterdir()}
+        with pytest.raises(JournalCorrupt, match="not a KahaDB journal"):
+            Bench(directory).store.recover()
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+    def test_nothing_is_written_without_the_lock(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        (directory / "db.data").write_bytes(b"the master's")
+
+        def check() -> None:
+            raise LockNotHeld("another has it")
+
+        with pytest.raises(LockNotHeld):
+            Bench(directory, check=check).store.recover()
+        assert names(directory) == {"db.data"}
+
+    def test_a_predecessor_that_wakes_up_writes_into_nothing(self, directory: Path) -> None:
+        stale = Bench(directory, settings=JournalSettings())
+        stale.store.recover()
+        stale.store.add(message(1))
+        stale.sync()
+
+        heir = Bench(directory)
+        heir.store.recover()
+        stale.store.remove(QUEUE, message(1).message_id)
+        stale.store.add(message(2))
+        stale.sync()
+        stale.store.abandon()
+        heir.store.abandon()
+
+        last = Bench(directory)
+        recovered = last.store.recover().queues[QUEUE]
+        last.store.abandon()
+        assert [each.message_id for each in recovered] == [message(1).message_id]
+
+    def test_a_predecessor_that_goes_on_to_a_new_file_stops_there(self, directory: Path) -> None:
+        stale = Bench(directory)
+        stale.store.recover()
+        heir = Bench(directory)
+        heir.store.recover()
+        stale.store.add(message(1, 3000))
+        with pytest.raises(StoreUnavailable, match=r"db-2\.log: File exists"):
+            stale.store.close()
+        heir.store.abandon()
+
+    def test_a_directory_that_cannot_be_made_is_explained(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreUnavailable, match="Not a directory"):
+            Bench(tmp_path / "file" / "kahadb").store.recover()
+
+    def test_damage_is_logged_record_by_record_and_the_rest_is_used(
+        self, directory: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        for number in (1, 2, 3):
+            bench.store.add(message(number))
+            bench.sync()
+        bench.store.close()
+        path = directory / "db-1.log"
+        data = bytearray(path.read_bytes())
+        data[data.index(message(2).data) + 3] ^= 0xFF
+        path.write_bytes(data)
+        with caplog.at_level(logging.ERROR):
+            bench = Bench(directory)
+            recovered = bench.store.recover().queues[QUEUE]
+        bench.store.abandon()
+        assert [each.message_id for each in recovered] == [message(1).message_id, message(3).message_id]
+        assert len(bench.store.damages) == 1
+        assert "db-1.log: offset" in caplog.text
+
+
+class TestCleanStop:
+    def last_command(self, directory: Path) -> Command:
+        path = max(directory.glob("db-*.log"), key=lambda each: int(each.stem[3:]))
+        return commands(path)[-1]
+
+    def test_the_remark_is_the_last_record_and_plain_json(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.close(delivered=["ID:b", "ID:a", "ID:b"])
+        remark = self.last_command(directory)
+        assert isinstance(remark, Trace)
+        assert json.loads((remark.message or "").removeprefix(CLEAN_STOP)) == {"delivered": ["ID:a", "ID:b"]}
+
+    def test_too_many_to_name_are_all_called_delivered(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store_module, "DELIVERED_MAX", 2)
+        for delivered, expected in ((["a", "b"], {"a", "b"}), (["a", "b", "c"], None)):
+            bench = Bench(directory)
+            bench.store.recover()
+            bench.store.close(delivered)
+            bench = Bench(directory)
+            assert bench.store.recover().delivered == expected
+            bench.store.abandon()
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"delivered": 5}', '{"seen": []}', '{"delivered": null}'])
+    def test_a_remark_that_is_not_ours_says_nothing(self, directory: Path, text: str) -> None:
+        directory.mkdir(parents=True)
+        batch = encode_batch([encode_record(encode(Trace(CLEAN_STOP + text)))])
+        (directory / "db-1.log").write_bytes(batch + EOF_MARKER)
+        bench = Bench(directory)
+        assert bench.store.recover().delivered is None
+        bench.store.abandon()
+
+    def test_closing_twice_and_closing_what_was_never_opened_is_harmless(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.close()
+        bench.store.recover()
+        bench.store.close()
+        bench.store.close()
+
+
+class TestCleanup:
+    def filled(self, directory: Path, **options: Any) -> Bench:
+        """Return a store with ten files, all but the last needed no more."""
+        bench = Bench(directory, **options)
+        bench.store.recover()
+        for number in range(10):
+            bench.store.add(message(number, 1500))
+        for number in range(10):
+            bench.store.remove(QUEUE, message(number).message_id)
+        bench.sync()
+        return bench
+
+    def test_files_needed_no_more_are_deleted(self, directory: Path) -> None:
+        bench = self.filled(directory)
+        bench.store.cleanup()
+        bench.sync()
+        assert len(names(directory)) == 1
+        bench.store.close()
+
+    def test_or_moved_into_the_archive(self, directory: Path, tmp_path: Path) -> None:
+        settings = JournalSettings(file_bytes_max=2000, archive_directory=tmp_path / "archive")
+        bench = self.filled(directory, settings=settings)
+        before = names(directory)
+        bench.store.cleanup()
+        bench.sync()
+        assert len(names(directory)) == 1
+        assert names(directory) | names(tmp_path / "archive") == before
+        bench.store.close()
+
+    def test_they_go_in_ascending_order_each_durably(self, directory: Path) -> None:
+        calls: list[str] = []
+
+        class Files(JournalFiles):
+            def remove(self, *paths: Path) -> None:
+                calls.extend(path.name for path in paths)
+                super().remove(*paths)
+
+            def sync_directory(self) -> None:
+                calls.append("sync")
+                super().sync_directory()
+
+        bench = self.filled(directory, files=Files(directory))
+        calls.clear()
+        bench.store.cleanup()
+        bench.sync()
+        removed = [int(name[3:-4]) for name in calls if name != "sync"]
+        assert removed == sorted(removed)
+        assert len(removed) > 5
+        assert calls[1::2] == ["sync"] * len(removed)
+        bench.store.close()
+
+    def test_they_go_only_once_the_acks_are_on_disk(self, directory: Path) -> None:
+        settings = JournalSettings(file_bytes_max=2000, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000)
+        calls: list[str] = []
+
+        class Files(JournalFiles):
+            def sync(self, descriptor: int) -> None:
+                calls.append("sync")
+                super().sync(descriptor)
+
+            def remove(self, *paths: Path) -> None:
+                calls.append("remove")
+                super().remove(*paths)
+
+        bench = Bench(directory, settings=settings, files=Files(directory))
+        bench.store.recover()
+        bench.store.add(message(1, 1900))
+        bench.store.add(message(2))
+        bench.store.remove(QUEUE, message(1).message_id)
+        calls.clear()
+        bench.store.cleanup()
+        bench.sync()
+        assert calls.index("sync") < calls.index("remove")
+        bench.store.close()
+
+    def test_one_that_cannot_be_removed_is_a_warning_and_tried_again(
+        self, directory: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Files(JournalFiles):
+            stuck = True
+
+            def remove(self, *paths: Path) -> None:
+                if self.stuck and any(path.name == "db-3.log" for path in paths):
+                    raise OSError(errno.EPERM, "Operation not permitted")
+                super().remove(*paths)
+
+        files = Files(directory)
+        bench = self.filled(directory, files=files)
+        bench.store.cleanup()
+        bench.sync()
+        assert "Operation not permitted" in caplog.text
+        assert "db-3.log" in names(directory)
+        assert not bench.failures
+        files.stuck = False
+        bench.store.cleanup()
+        bench.sync()
+        assert len(names(directory)) == 1
+        bench.store.close()
+
+    def test_an_idle_subscription_does_not_hold_files_for_ever(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        made = DurableSubscription(client_id="c", name="s", destination=TOPIC, subscribed_destination=TOPIC)
+        bench.store.subscribe(made)
+        for number in range(5):
+            bench.store.add(message(number, 1500))
+            bench.store.remove(QUEUE, message(number).message_id)
+        bench.store.cleanup()
+        bench.sync()
+        bench.store.cleanup()
+        bench.sync()
+        assert len(names(directory)) <= 2
+        bench.store.close()
+        bench = Bench(directory)
+        assert [each.subscription for each in bench.store.recover().backlogs] == [made]
+        bench.store.abandon()
+
+    def test_a_lost_lock_stops_it(self, directory: Path) -> None:
+        held = [True]
+
+        def check() -> None:
+            if not held[0]:
+                raise LockNotHeld("another has it")
+
+        bench = self.filled(directory, check=check)
+        before = names(directory)
+        held[0] = False
+        bench.store.cleanup()
+        bench.store._writer._thread.join(20)
+        assert names(directory) == before
+        bench.store.abandon()

@@ -1,0 +1,465 @@
+"""The journal writer: batches, rotation, order of callbacks, and what a failure stops."""
+
+import errno
+import os
+import random
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    BATCH_MAGIC,
+    EOF_MARKER,
+    Location,
+    encode_record,
+)
+from pybroker.store.journal.writer import JournalWriter
+
+WAIT_SECONDS = 20.0
+FIRST = encode_record(b"first")
+
+
+class Loop:
+    """An event loop's two scheduling calls, turned by hand."""
+
+    def __init__(self) -> None:
+        self.ready: list[Callable[[], None]] = []
+        self.arrived = threading.Condition()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        with self.arrived:
+            self.ready.append(callback)
+            self.arrived.notify()
+
+    def turn(self) -> None:
+        """Run what is ready now, as one turn of a loop does."""
+        with self.arrived:
+            ready, self.ready = self.ready, []
+        for callback in ready:
+            callback()
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            with self.arrived:
+                assert self.arrived.wait_for(lambda: self.ready, WAIT_SECONDS), "nothing happens any more"
+            self.turn()
+
+
+class RecordingFiles(JournalFiles):
+    """The real thing, which notes what it does and fails when told to."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.calls: list[str] = []
+        self.fail_at: dict[str, OSError] = {}
+        self.hold_write = threading.Event()
+        self.hold_write.set()
+        self.synced = threading.Semaphore(0)
+
+    def note(self, name: str) -> None:
+        self.calls.append(name)
+        error = self.fail_at.get(name)
+        if error is not None:
+            raise error
+
+    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+        descriptor = super().create(file_id, preallocate_bytes)
+        self.calls.clear()
+        self.note("create")
+        return descriptor
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        assert self.hold_write.wait(WAIT_SECONDS)
+        self.note("write")
+        super().write(descriptor, buffers, offset)
+
+    def sync(self, descriptor: int) -> None:
+        self.note("sync")
+        super().sync(descriptor)
+        self.synced.release()
+
+
+class Rig:
+    """A writer on a directory, with everything around it in view."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.loop = Loop()
+        self.files = RecordingFiles(directory)
+        self.failures: list[Exception] = []
+        self.fence: Exception | None = None
+        self.log: list[str] = []
+        self.settings = JournalSettings(**settings)  # type: ignore[arg-type]
+        self.writer = JournalWriter(
+            self.files,
+            file_id=1,
+            settings=self.settings,
+            check=self.check,
+            call_soon=self.loop.call_soon,
+            post=self.loop.call_soon,
+            on_failure=self.failures.append,
+        )
+        self.first = self.writer.start([FIRST])
+        self.files.calls.clear()
+
+    def check(self) -> None:
+        if self.fence is not None:
+            raise self.fence
+
+    def note(self, text: str) -> Callable[[], None]:
+        return lambda: self.log.append(text)
+
+    def settle(self) -> None:
+        self.loop.run_until(lambda: self.writer.unwritten_bytes == 0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def batches(path: Path) -> list[list[tuple[int, bytes]]]:
+    """Return a data file's batches as (offset, payload) lists: a second, simple-minded reader."""
+    data = path.read_bytes()
+    found, position = [], 0
+    while data[position : position + 5] != EOF_MARKER:
+        magic, length, checksum = BATCH_HEADER.unpack_from(data, position)
+        assert magic == BATCH_MAGIC
+        position += BATCH_HEADER_BYTES
+        end = position + length
+        assert checksum in (0, zlib.adler32(data[position:end]))
+        batch = []
+        while position < end:
+            size = int.from_bytes(data[position : position + 4], "big")
+            assert data[position + 4] == 1
+            batch.append((position, data[position + 5 : position + size]))
+            position += size
+        assert position == end
+        found.append(batch)
+    return found
+
+
+def contents(directory: Path) -> list[tuple[Location, bytes]]:
+    """Return every record in the directory with its location, in the order of the journal."""
+    ids = sorted(int(path.stem.removeprefix("db-")) for path in directory.glob("db-*.log"))
+    return [
+        (Location(file_id, offset), payload)
+        for file_id in ids
+        for batch in batches(directory / f"db-{file_id}.log")
+        for offset, payload in batch
+    ]
+
+
+class TestBatches:
+    def test_everything_of_one_turn_is_one_write_and_one_sync(self, rig: Rig, tmp_path: Path) -> None:
+        for number in range(100):
+            rig.writer.append(encode_record(b"%d" % number))
+        rig.settle()
+        assert rig.files.calls == ["write", "sync"]
+        assert [len(batch) for batch in batches(tmp_path / "db-1.log")] == [1, 100]
+        rig.writer.close()
+
+    def test_what_arrives_while_a_batch_is_written_is_the_next_batch(self, rig: Rig, tmp_path: Path) -> None:
+        rig.files.hold_write.clear()
+        rig.writer.append(encode_record(b"a"))
+        rig.loop.turn()
+        for payload in (b"b", b"c", b"d"):
+            rig.writer.append(encode_record(payload))
+            rig.loop.turn()
+        rig.files.hold_write.set()
+        rig.settle()
+        assert [len(batch) for batch in batches(tmp_path / "db-1.log")] == [1, 1, 3]
+        rig.writer.close()
+
+    def test_a_batch_stays_below_its_limit(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, batch_bytes_max=28 + 3 * 100)
+        for _ in range(7):
+            rig.writer.append(encode_record(b"x" * 95))
+        rig.settle()
+        # Three records would make exactly the limit, and ActiveMQ's comparison is strict.
+        assert [len(batch) for batch in batches(tmp_path / "db-1.log")] == [1, 2, 2, 2, 1]
+        rig.writer.close()
+
+    def test_a_record_beyond_the_batch_limit_is_a_batch_of_its_own(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, batch_bytes_max=1000)
+        for payload in (b"a", b"b" * 5000, b"c"):
+            rig.writer.append(encode_record(payload))
+        rig.settle()
+        assert [[len(p) for _, p in batch] for batch in batches(tmp_path / "db-1.log")] == [[5], [1], [5000], [1]]
+        rig.writer.close()
+
+    def test_unwritten_bytes_counts_the_open_batch_and_those_on_their_way(self, rig: Rig) -> None:
+        assert rig.writer.unwritten_bytes == 0
+        rig.files.hold_write.clear()
+        rig.writer.append(encode_record(b"x" * 95))
+        assert rig.writer.unwritten_bytes == 28 + 100
+        rig.loop.turn()
+        rig.writer.append(encode_record(b"x" * 95))
+        rig.writer.append(encode_record(b"x" * 95))
+        assert rig.writer.unwritten_bytes == 28 + 100 + 28 + 200
+        rig.files.hold_write.set()
+        rig.settle()
+        assert rig.writer.unwritten_bytes == 0
+        rig.writer.close()
+
+    def test_without_checksums_the_field_is_zero(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, checksum=False)
+        rig.writer.close()
+        assert BATCH_HEADER.unpack_from((tmp_path / "db-1.log").read_bytes())[2] == 0
+
+
+class TestLocations:
+    @pytest.mark.parametrize("preallocation", Preallocation)
+    @pytest.mark.parametrize("seed", range(6))
+    def test_locations_told_at_append_are_where_the_records_are(
+        self, tmp_path: Path, preallocation: Preallocation, seed: int
+    ) -> None:
+        rng = random.Random(seed)
+        rig = Rig(tmp_path, file_bytes_max=4000, batch_bytes_max=1500, preallocation=preallocation)
+        expected = [(rig.first[0], b"first")]
+        for _ in range(120):
+            payload = rng.randbytes(rng.choice((1, 50, 300, 1400, 6000)))
+            expected.append((rig.writer.append(encode_record(payload)), payload))
+            if rng.random() < 0.3:
+                rig.loop.turn()
+        rig.writer.close()
+        assert contents(tmp_path) == expected
+        assert len({location.file_id for location, _ in expected}) > 10
+
+    def test_a_file_is_closed_when_the_next_batch_would_reach_its_limit(self, tmp_path: Path) -> None:
+        limit = 2000
+        rig = Rig(tmp_path, file_bytes_max=limit)
+        end = 28 + len(FIRST)
+        fits = limit - end - 1
+        assert rig.writer.append(b"\0" * fits) == Location(1, end + 28)
+        rig.loop.turn()
+        rig.settle()
+        assert rig.writer.append(encode_record(b"next")) == Location(2, 28)
+        rig.writer.close()
+
+    def test_one_byte_more_goes_into_a_new_file(self, tmp_path: Path) -> None:
+        limit = 2000
+        rig = Rig(tmp_path, file_bytes_max=limit)
+        assert rig.writer.append(b"\0" * (limit - 28 - len(FIRST))) == Location(2, 28)
+        rig.writer.close()
+
+    def test_a_giant_record_gets_a_file_of_its_own(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, file_bytes_max=1000)
+        giant = encode_record(b"g" * 50_000)
+        assert [rig.writer.append(r).file_id for r in (giant, giant, FIRST)] == [2, 3, 4]
+        rig.writer.close()
+        assert [len(payload) for _, payload in contents(tmp_path)] == [5, 50_000, 50_000, 5]
+
+    def test_a_record_no_file_can_hold_is_refused(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pybroker.store.journal.writer.RECORD_BYTES_MAX", 10)
+        with pytest.raises(ValueError, match="a data file takes 10"):
+            rig.writer.append(b"\0" * 11)
+        rig.writer.close()
+
+
+class TestFiles:
+    def test_a_preallocated_file_has_its_full_length_and_two_eof_markers(self, rig: Rig, tmp_path: Path) -> None:
+        data = (tmp_path / "db-1.log").read_bytes()
+        end = 28 + len(FIRST)
+        assert len(data) == rig.settings.file_bytes_max
+        assert data[end : end + 5] == EOF_MARKER
+        assert data[-5:] == EOF_MARKER
+        assert data[end + 5 : -5].count(0) == len(data) - end - 10
+        rig.writer.close()
+
+    def test_a_finished_file_ends_behind_its_eof_marker(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, file_bytes_max=1000)
+        rig.writer.append(encode_record(b"x" * 980))
+        rig.writer.close()
+        for name in ("db-1.log", "db-2.log"):
+            data = (tmp_path / name).read_bytes()
+            assert data.endswith(EOF_MARKER)
+            assert data.count(EOF_MARKER) == 1
+
+    def test_a_file_that_exists_is_never_taken_over(self, tmp_path: Path) -> None:
+        (tmp_path / "db-1.log").write_bytes(b"another master's")
+        with pytest.raises(StoreUnavailable, match=r"db-1\.log: File exists"):
+            Rig(tmp_path)
+        assert (tmp_path / "db-1.log").read_bytes() == b"another master's"
+
+    def test_a_short_write_is_continued(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        files = JournalFiles(tmp_path)
+        descriptor = files.create(1)
+        monkeypatch.setattr(os, "pwritev", lambda fd, buffers, offset: os.pwrite(fd, buffers[0][:3], offset))
+        files.write(descriptor, (b"abcdef", b"ghi"), 10)
+        files.close(descriptor)
+        assert (tmp_path / "db-1.log").read_bytes()[10:] == b"abcdefghi"
+
+    def test_replacing_a_file_cuts_off_whoever_has_it_open(self, tmp_path: Path) -> None:
+        files = JournalFiles(tmp_path)
+        stale = files.create(1)
+        files.replace(1, [b"sealed", EOF_MARKER])
+        files.write(stale, (b"late",), 0)
+        files.close(stale)
+        assert files.path(1).read_bytes() == b"sealed" + EOF_MARKER
+        assert [path.name for path in tmp_path.iterdir()] == ["db-1.log"]
+
+
+class TestCallbacks:
+    def test_they_wait_for_the_sync_and_the_fence_and_run_in_order(self, rig: Rig) -> None:
+        rig.files.hold_write.clear()
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("1"))
+        rig.loop.turn()
+        rig.writer.when_durable(rig.note("2"))  # nothing new: the batch that is being written
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("3"))
+        rig.loop.turn()
+        assert rig.log == []
+        rig.files.hold_write.set()
+        rig.settle()
+        assert rig.log == ["1", "2", "3"]
+        rig.writer.close()
+
+    def test_with_nothing_unwritten_a_callback_runs_at_once(self, rig: Rig) -> None:
+        rig.writer.when_durable(rig.note("now"))
+        assert rig.log == ["now"]
+        rig.writer.close()
+
+    def test_close_writes_what_is_left_and_its_callbacks_still_run(self, rig: Rig, tmp_path: Path) -> None:
+        rig.writer.append(encode_record(b"last"))
+        rig.writer.when_durable(rig.note("safe"))
+        rig.writer.close()
+        rig.loop.turn()
+        assert rig.log == ["safe"]
+        assert contents(tmp_path)[-1][1] == b"last"
+
+    def test_nothing_is_appended_behind_a_close(self, rig: Rig) -> None:
+        rig.writer.close()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            rig.writer.append(FIRST)
+        rig.writer.close()
+
+    def test_a_job_runs_once_everything_before_it_is_written_and_synced(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000.0)
+        done = threading.Event()
+        calls: list[str] = []
+        rig.writer.append(FIRST)
+        rig.writer.submit(lambda: (calls.extend(rig.files.calls), done.set())[1])
+        assert done.wait(WAIT_SECONDS)
+        assert calls == ["write", "sync"]
+        rig.writer.close()
+
+
+class TestStrategies:
+    def test_periodic_tells_after_the_write_and_syncs_in_time(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=0.01)
+        assert rig.files.synced.acquire(timeout=WAIT_SECONDS)  # covers the first record
+        rig.writer.append(FIRST)
+        rig.settle()
+        assert rig.files.synced.acquire(timeout=WAIT_SECONDS)
+        rig.writer.close()
+
+    def test_periodic_syncs_nothing_more_when_nothing_is_written(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000.0)
+        rig.writer.append(FIRST)
+        rig.settle()
+        assert "sync" not in rig.files.calls
+        rig.writer.close()
+        assert rig.files.calls.count("sync") == 1
+
+    def test_never_means_never(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, sync=SyncStrategy.NEVER, file_bytes_max=1000)
+        for _ in range(5):
+            rig.writer.append(encode_record(b"x" * 900))
+        rig.writer.submit(lambda: None)
+        rig.writer.close()
+        assert "sync" not in rig.files.calls
+        assert len(contents(tmp_path)) == 6
+
+
+class TestFailure:
+    @pytest.mark.parametrize("operation", ["write", "sync"])
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+    def test_a_failed_operation_stops_everything_and_is_reported_once(
+        self, rig: Rig, operation: str, number: int
+    ) -> None:
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("before"))
+        rig.settle()
+        rig.files.fail_at[operation] = OSError(number, os.strerror(number))
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("failed"))
+        rig.loop.turn()
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("behind"))
+        rig.loop.run_until(lambda: bool(rig.failures))
+        rig.files.fail_at.clear()
+        attempts = list(rig.files.calls)
+
+        rig.writer.when_durable(rig.note("later"))
+        with pytest.raises(StoreUnavailable, match=os.strerror(number)):
+            rig.writer.append(FIRST)
+        with pytest.raises(StoreUnavailable, match=os.strerror(number)):
+            rig.writer.close()
+        rig.loop.turn()
+
+        assert rig.log == ["before"]
+        assert len(rig.failures) == 1
+        assert isinstance(rig.failures[0].__cause__, OSError)
+        assert rig.files.calls == attempts, "a failed operation is not tried again"
+
+    def test_a_closed_fence_means_that_nobody_is_told_although_it_was_synced(self, rig: Rig) -> None:
+        rig.fence = LockNotHeld("the lock file was replaced")
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("told"))
+        rig.loop.run_until(lambda: bool(rig.failures))
+        assert rig.files.calls == ["write", "sync"]
+        assert rig.log == []
+        assert rig.failures == [rig.fence]
+        with pytest.raises(LockNotHeld):
+            rig.writer.close()
+
+    def test_a_closed_fence_stops_jobs_too(self, rig: Rig) -> None:
+        rig.fence = LockNotHeld("gone")
+        rig.writer.submit(rig.note("job"))
+        rig.loop.run_until(lambda: bool(rig.failures))
+        assert rig.log == []
+        with pytest.raises(LockNotHeld):
+            rig.writer.close()
+
+    def test_a_failing_periodic_sync_is_a_failure(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000.0)
+        rig.files.fail_at["sync"] = OSError(errno.EIO, "broken")
+        rig.writer.append(FIRST)
+        rig.settle()
+        with pytest.raises(StoreUnavailable, match="broken"):
+            rig.writer.close()
+        rig.loop.turn()
+        assert len(rig.failures) == 1
+
+    def test_a_file_that_cannot_be_created_is_a_failure(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, file_bytes_max=100)
+        (tmp_path / "db-2.log").touch()
+        rig.writer.append(b"\0" * 100)
+        rig.loop.run_until(lambda: bool(rig.failures))
+        with pytest.raises(StoreUnavailable, match="File exists"):
+            rig.writer.close()
+
+    def test_a_fence_closed_from_the_start_starts_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(LockNotHeld):
+            JournalWriter(
+                JournalFiles(tmp_path),
+                file_id=1,
+                settings=JournalSettings(),
+                check=_refuse,
+                call_soon=Loop().call_soon,
+                post=Loop().call_soon,
+                on_failure=[].append,
+            ).start([FIRST])
+
+
+def _refuse() -> None:
+    raise LockNotHeld("never held")

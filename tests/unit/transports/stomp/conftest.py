@@ -1,0 +1,336 @@
+"""A small honest broker and link to hold STOMP conversations against: queues, topics, windows and a slow disk."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import Deliver, Throttle
+from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.transports.stomp.frames import StompLimits
+from pybroker.transports.stomp.session import StompSession
+
+NOW_MS = 1_700_000_000_000
+
+
+class FakeLink:
+    """Collects what is written; time stands still until the test moves it."""
+
+    peer = "127.0.0.1:50312"
+
+    def __init__(self) -> None:
+        self.output = bytearray()
+        self.closed = False
+        self.now = 100.0
+        self.wake: float | None = None
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed, "written after close"
+        self.output += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def time(self) -> float:
+        return self.now
+
+    def wake_at(self, when: float | None) -> None:
+        self.wake = when
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+@dataclass(eq=False)
+class FakeDelivery:
+    message: Message
+    redelivery_count: int = 0
+
+
+@dataclass(eq=False)
+class FakeConsumer:
+    connection: "FakeConnection"
+    request: ConsumerRequest
+    deliver: Deliver
+    browsed: Callable[[], None] | None
+    started: bool = False
+    closed: bool = False
+    outstanding: list[FakeDelivery] = field(default_factory=list)
+    in_transaction: dict[LocalTransactionId, list[FakeDelivery]] = field(default_factory=dict)
+
+    @property
+    def prefetch(self) -> int:
+        return 1000 if self.request.prefetch is None else self.request.prefetch
+
+    def start(self) -> None:
+        assert not self.closed, "started after its end"
+        self.started = True
+        self.connection.broker.dispatch()
+        if self.browsed is not None:
+            self.browsed()
+
+    def offer(self, delivery: FakeDelivery) -> None:
+        self.outstanding.append(delivery)
+        self.deliver(delivery)
+
+    def has_room(self) -> bool:
+        return self.started and len(self.outstanding) < self.prefetch and not self.connection.paused
+
+    def is_outstanding(self, delivery: FakeDelivery) -> bool:
+        return delivery in self.outstanding
+
+    def acknowledge(self, delivery: FakeDelivery, transaction: LocalTransactionId | None = None) -> None:
+        self.outstanding.remove(delivery)
+        self._settle([delivery], transaction)
+
+    def acknowledge_through(self, delivery: FakeDelivery, transaction: LocalTransactionId | None = None) -> None:
+        end = self.outstanding.index(delivery) + 1
+        settled, self.outstanding = self.outstanding[:end], self.outstanding[end:]
+        self._settle(settled, transaction)
+
+    def _settle(self, deliveries: list[FakeDelivery], transaction: LocalTransactionId | None) -> None:
+        if transaction is None:
+            self.connection.broker.settled += [delivery.message.message_id for delivery in deliveries]
+        else:
+            self.connection.transactions[transaction]["acks"].append((self, deliveries))
+        self.connection.broker.dispatch()
+
+    def reject(self, delivery: FakeDelivery, cause: str) -> None:
+        self.outstanding.remove(delivery)
+        self.connection.broker.rejected.append((delivery.message.message_id, cause))
+        self.connection.broker.dispatch()
+
+    def close(self) -> None:
+        self.closed = True
+        self.started = False
+        self.connection.consumers.remove(self)
+        if self.request.destination.is_queue and not self.request.browser:
+            waiting = self.connection.broker.queues.setdefault(self.request.destination, [])
+            waiting[:0] = [FakeDelivery(each.message, each.redelivery_count + 1) for each in self.outstanding]
+        self.outstanding = []
+        self.connection.broker.dispatch()
+
+
+@dataclass(eq=False)
+class FakeConnection:
+    broker: "FakeBroker"
+    connection_id: str
+    client_id: str
+    throttle: Throttle
+    consumers: list[FakeConsumer] = field(default_factory=list)
+    transactions: dict = field(default_factory=dict)
+    begun: int = 0
+    paused: bool = False
+    closed: bool = False
+
+    def send(self, message: Message, transaction: LocalTransactionId | None = None) -> None:
+        self.broker.require(message.destination)
+        if transaction is None:
+            self.broker.route(message)
+        else:
+            self.transactions[transaction]["sends"].append(message)
+
+    def subscribe(
+        self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
+    ) -> FakeConsumer:
+        self.broker.require(request.destination)
+        name = request.subscription_name
+        if name is not None and any(other.request.subscription_name == name for other in self.broker.all_consumers()):
+            raise SubscriptionInUse(
+                f"Durable consumer is in use for client: {self.client_id} and subscriptionName: {name}"
+            )
+        if name is not None:
+            self.broker.durables.add((self.client_id, name))
+        consumer = FakeConsumer(self, request, deliver, browsed)
+        self.consumers.append(consumer)
+        return consumer
+
+    def unsubscribe(self, client_id: str, subscription_name: str) -> None:
+        if (client_id, subscription_name) not in self.broker.durables:
+            raise InvalidDestination(f"No durable subscription exists for clientID: {client_id}")
+        self.broker.durables.remove((client_id, subscription_name))
+
+    def create_temporary(self, kind: DestinationType) -> Destination:
+        self.broker.temporary_count += 1
+        destination = Destination(kind, f"{self.connection_id}:{self.broker.temporary_count}")
+        self.broker.temporaries.add(destination)
+        return destination
+
+    def begin(self) -> LocalTransactionId:
+        self.begun += 1
+        transaction = LocalTransactionId(self.connection_id, self.begun)
+        self.transactions[transaction] = {"sends": [], "acks": []}
+        return transaction
+
+    def commit(self, transaction: LocalTransactionId) -> None:
+        work = self.transactions.pop(transaction)
+        for _, deliveries in work["acks"]:
+            self.broker.settled += [delivery.message.message_id for delivery in deliveries]
+        for message in work["sends"]:
+            self.broker.route(message)
+
+    def rollback(self, transaction: LocalTransactionId) -> None:
+        for consumer, deliveries in self.transactions.pop(transaction)["acks"]:
+            consumer.outstanding[:0] = deliveries
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        if self.broker.disk_is_slow:
+            self.broker.waiting.append(callback)
+        else:
+            callback()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.broker.dispatch()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            for transaction in list(self.transactions):
+                self.rollback(transaction)
+            for consumer in list(self.consumers):
+                consumer.close()
+            self.broker.connections.remove(self)
+
+
+class FakeBroker:
+    """Queues hand each message to the first consumer with room; topics to every consumer there is."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.connections: list[FakeConnection] = []
+        self.queues: dict[Destination, list[FakeDelivery]] = {}
+        self.temporaries: set[Destination] = set()
+        self.temporary_count = 0
+        self.durables: set[tuple[str, str]] = set()
+        self.received: list[Message] = []
+        self.settled: list[str] = []
+        self.rejected: list[tuple[str, str]] = []
+        self.disk_is_slow = False
+        self.waiting: list[Callable[[], None]] = []
+
+    def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> FakeConnection:
+        if any(connection.client_id == client_id for connection in self.connections):
+            raise InvalidClientId(f"Broker: fake - Client: {client_id} already connected")
+        connection = FakeConnection(self, connection_id, client_id, throttle)
+        self.connections.append(connection)
+        return connection
+
+    def all_consumers(self) -> list[FakeConsumer]:
+        return [consumer for connection in self.connections for consumer in connection.consumers]
+
+    def require(self, destination: Destination) -> None:
+        if destination.is_temporary and destination not in self.temporaries:
+            raise InvalidDestination(f"The destination {destination} does not exist.")
+
+    def route(self, message: Message) -> None:
+        self.received.append(message)
+        if message.destination.is_queue:
+            self.queues.setdefault(message.destination, []).append(FakeDelivery(message))
+            self.dispatch()
+            return
+        for consumer in self.all_consumers():
+            if consumer.request.destination == message.destination and consumer.has_room():
+                consumer.offer(FakeDelivery(message))
+
+    def dispatch(self) -> None:
+        for consumer in self.all_consumers():
+            waiting = self.queues.get(consumer.request.destination, [])
+            if consumer.request.browser:
+                continue
+            while waiting and consumer.has_room():
+                consumer.offer(waiting.pop(0))
+
+    def sync(self) -> None:
+        """Have everything reach the disk."""
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+
+@dataclass(eq=False)
+class Peer:
+    """One client: says frames, hears frames."""
+
+    session: StompSession
+    link: FakeLink
+    broker: FakeBroker
+
+    def say(self, *frames: str) -> list[str]:
+        """Send frames (`^` at the end stands for NUL) and return what comes back, whole frames as text."""
+        self.session.receive("".join(frames).replace("^", "\0").encode())
+        return self.hear()
+
+    def hear(self) -> list[str]:
+        """Return the frames written since the last call."""
+        text = bytes(self.link.output).decode()
+        self.link.output.clear()
+        return [frame for frame in re.split("\0\n", text) if frame]
+
+    def flush(self) -> list[str]:
+        """Have the output leave the process and return what is written in consequence."""
+        self.link.output.clear()
+        self.session.written()
+        return self.hear()
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+@pytest.fixture
+def connect(broker: FakeBroker) -> Callable[..., Peer]:
+    """Return a function that opens a connection and, unless `version` is None, connects in that version."""
+    count = 0
+
+    def open_peer(version: str | None = "1.2", headers: str = "", limits: StompLimits | None = None) -> Peer:
+        nonlocal count
+        count += 1
+        link = FakeLink()
+        session = StompSession(
+            broker=broker,
+            link=link,
+            connection_id=f"ID:host-1-{count}",
+            limits=limits or StompLimits(),
+            clock=lambda: NOW_MS,
+        )
+        peer = Peer(session, link, broker)
+        if version is not None:
+            [answer] = peer.say(f"CONNECT\naccept-version:{version}\nhost:h\n{headers}\n^")
+            assert answer.startswith("CONNECTED\n")
+        return peer
+
+    return open_peer
+
+
+def headers_of(frame: str) -> dict[str, str]:
+    """Return a frame's headers; a repeated name is an error of ours."""
+    _, _, rest = frame.partition("\n")
+    lines = rest.partition("\n\n")[0].split("\n")
+    names = [line.partition(":")[0] for line in lines]
+    assert len(names) == len(set(names)), frame
+    return {name: value for name, _, value in (line.partition(":") for line in lines)}
+
+
+@pytest.fixture
+def parsed() -> Callable[[str], tuple[str, dict[str, str], str]]:
+    """Return a function that takes a server's frame apart: command, raw headers, body."""
+
+    def parse_frame(frame: str) -> tuple[str, dict[str, str], str]:
+        return frame.partition("\n")[0], headers_of(frame), frame.partition("\n\n")[2]
+
+    return parse_frame

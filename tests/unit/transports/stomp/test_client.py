@@ -1,0 +1,374 @@
+"""What a connected client may ask for, and what it is answered."""
+
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.transports.stomp.frames import StompLimits
+
+RECEIPT = "RECEIPT\nreceipt-id:r\n\n"
+
+
+def message_of(error: str) -> str:
+    assert error.startswith("ERROR\n"), error
+    return error.split("message:")[1].split("\n")[0]
+
+
+def send(peer: Any, body: str, destination: str = "/queue/q", headers: str = "") -> list[str]:
+    return peer.say(f"SEND\ndestination:{destination}\n{headers}\n{body}^")
+
+
+def bodies(frames: list[str]) -> list[str]:
+    return [frame.partition("\n\n")[2] for frame in frames if frame.startswith("MESSAGE")]
+
+
+def header(frame: str, name: str) -> str:
+    return frame.split(f"\n{name}:")[1].split("\n")[0]
+
+
+# ---------------------------------------------------------------- receipts
+
+
+@pytest.mark.parametrize(
+    ("frame", "waits"),
+    [
+        ("SEND\ndestination:/queue/q\n", False),
+        ("SEND\ndestination:/queue/q\npersistent:true\n", True),
+        ("SUBSCRIBE\nid:2\ndestination:/queue/q\n", False),
+        ("SUBSCRIBE\nid:2\ndestination:/topic/t\nactivemq.subscriptionName:n\n", True),
+        ("UNSUBSCRIBE\nid:1\n", False),
+        ("UNSUBSCRIBE\nid:1\nactivemq.subscriptionName:old\n", True),
+        ("ACK\nid:ID\\chost-1-1\\c1\\c1\n", True),
+        ("NACK\nid:ID\\chost-1-1\\c1\\c1\n", True),
+        ("BEGIN\ntransaction:u\n", False),
+        ("COMMIT\ntransaction:t\n", True),
+        ("ABORT\ntransaction:t\n", False),
+    ],
+)
+def test_receipt_for_what_must_last_waits_for_the_disk(connect: Any, broker: Any, frame: str, waits: bool) -> None:
+    peer = connect()
+    broker.durables.add(("ID:host-1-1", "old"))
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    send(peer, "x", "/queue/a")
+    broker.disk_is_slow = True
+    answers = peer.say(f"{frame}receipt:r\n\n^")
+    assert answers == ([] if waits else [RECEIPT])
+    broker.sync()
+    assert peer.hear() == ([RECEIPT] if waits else [])
+
+
+def test_empty_receipt_is_a_receipt(connect: Any) -> None:
+    assert send(connect(), "x", headers="receipt:\n") == ["RECEIPT\nreceipt-id:\n\n"]
+
+
+def test_receipt_precedes_what_the_command_delivers(connect: Any) -> None:
+    peer = connect()
+    send(peer, "0")
+    send(peer, "1")
+    subscribe = "SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\nactivemq.prefetchSize:1\nreceipt:r\n\n^"
+    answers = peer.say(subscribe)
+    assert answers[0] == RECEIPT
+    assert bodies(answers) == ["0"]
+    answers = peer.say(f"ACK\nid:{header(answers[1], 'ack')}\nreceipt:r\n\n^")
+    assert answers[0] == RECEIPT
+    assert bodies(answers) == ["1"]
+
+
+def test_durable_subscription_starts_after_its_receipt(connect: Any, broker: Any) -> None:
+    peer = connect()
+    broker.disk_is_slow = True
+    peer.say("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:r\n\n^")
+    assert not broker.all_consumers()[0].started
+    broker.sync()
+    assert broker.all_consumers()[0].started
+    assert peer.hear() == [RECEIPT]
+
+
+def test_durable_subscription_that_ended_before_its_receipt_is_not_started(connect: Any, broker: Any) -> None:
+    peer = connect()
+    broker.disk_is_slow = True
+    peer.say(
+        "SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:r\n\n^", "UNSUBSCRIBE\nid:1\n\n^"
+    )
+    broker.sync()
+    assert peer.hear() == [RECEIPT]
+
+
+# ---------------------------------------------------------------- SUBSCRIBE, UNSUBSCRIBE
+
+
+def test_options_reach_the_core(connect: Any, broker: Any) -> None:
+    connect().say(
+        "SUBSCRIBE\nid:1\ndestination:/queue/q.>\nselector:n > 5\nactivemq.prefetchSize:7\nactivemq.exclusive:true\n"
+        "activemq.priority:-5\nactivemq.noLocal:TRUE\nactivemq.retroactive:true\n"
+        "activemq.maximumPendingMessageLimit:9\n\n^"
+    )
+    assert broker.all_consumers()[0].request == ConsumerRequest(
+        destination=queue("q.>"),
+        prefetch=7,
+        selector="convert_string_expressions:n > 5",
+        no_local=True,
+        exclusive=True,
+        priority=-5,
+        retroactive=True,
+        pending_limit=9,
+    )
+
+
+def test_exact_selector_is_passed_as_it_is(connect: Any, broker: Any) -> None:
+    connect().say("SUBSCRIBE\nid:1\ndestination:/queue/q\nselector:a = 1\nactivemq.selector:b = 2\n\n^")
+    assert broker.all_consumers()[0].request.selector == "b = 2"
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "", "99999999999", "٣"])
+def test_option_that_cannot_be_read_is_left_out_and_logged(
+    connect: Any, broker: Any, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    connect().say(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:{value}\nselector: \n\n^")
+    assert broker.all_consumers()[0].request == ConsumerRequest(destination=queue("q"))
+    assert "activemq.prefetchSize" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("version", "frame", "message"),
+    [
+        ("1.2", "SUBSCRIBE\ndestination:/queue/q\n", "SUBSCRIBE received without a subscription id!"),
+        ("1.2", "SUBSCRIBE\nid:1\n", "Invalid empty or 'null' Destination header"),
+        ("1.0", "SUBSCRIBE\n", "Invalid empty or 'null' Destination header"),
+        (
+            "1.0",
+            "SUBSCRIBE\ndestination:/queue/q\nbrowser:true\n",
+            "Queue Browser feature only valid for Stomp v1.1+ clients!",
+        ),
+        (
+            "1.2",
+            "SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.subscriptionName:n\n",
+            "Invalid Subscription\\c cannot durably subscribe to a Queue destination!",
+        ),
+        ("1.1", "UNSUBSCRIBE\n", "UNSUBSCRIBE received without a subscription id!"),
+        ("1.0", "UNSUBSCRIBE\n", "Must specify the subscriptionId or the destination you are unsubscribing from"),
+        ("1.2", "UNSUBSCRIBE\nid:9\n", "No subscription matched."),
+        ("1.0", "UNSUBSCRIBE\ndestination:/queue/q\n", "No subscription matched."),
+        ("1.2", "ACK\n", "ACK received without a ack id for acknowledge!"),
+        ("1.2", "NACK\n", "NACK received without an ack header to acknowledge!"),
+        ("1.2", "ACK\nid:ID\\chost-1-1\\c1\\c1\n", "Unexpected ACK received for message-id [null]"),
+        ("1.2", "NACK\nid:x\n", "Unexpected NACK received for message-id [null]"),
+        ("1.1", "ACK\nsubscription:1\n", "ACK received without a message-id to acknowledge!"),
+        ("1.1", "ACK\nmessage-id:m\n", "ACK received without a subscription id for acknowledge!"),
+        ("1.1", "ACK\nmessage-id:m\nsubscription:1\n", "Unexpected ACK received for message-id [m]"),
+        ("1.0", "ACK\nmessage-id:m\n", "Unexpected ACK received for message-id [m]"),
+        ("1.0", "NACK\nmessage-id:m\n", "NACK received but connection is in v1.0 mode."),
+        ("1.2", "BEGIN\n", "Must specify the transaction you are beginning"),
+        ("1.2", "COMMIT\n", "Must specify the transaction you are committing"),
+        ("1.2", "ABORT\n", "Must specify the transaction you are committing"),
+        ("1.2", "COMMIT\ntransaction:t\n", "Invalid transaction id\\c t"),
+        ("1.2", "SEND\ndestination:/queue/q\ntransaction:t\n", "Invalid transaction id\\c t"),
+        ("1.2", "ACK\nid:x\ntransaction:t\n", "Invalid transaction id\\c t"),
+        ("1.2", "SEND\n", "SEND received without a Destination specified!"),
+        ("1.2", "SEND\ndestination:/queue/q\nexpires:soon\n", "Invalid expires header\\c soon"),
+    ],
+)
+def test_frame_that_cannot_be_granted_earns_an_error_and_no_receipt(
+    connect: Any, broker: Any, version: str, frame: str, message: str
+) -> None:
+    peer = connect(version)
+    [answer] = peer.say(f"{frame}receipt:r\n\n^")
+    assert message_of(answer).replace("\\c", ":") == message.replace("\\c", ":")
+    assert header(answer, "receipt-id") == "r"
+    assert header(answer, "content-type") == "text/plain"
+    assert not peer.link.closed
+    assert broker.received == []
+    assert broker.all_consumers() == []
+
+
+def test_second_subscription_of_an_id_takes_the_id_over(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n^", "SUBSCRIBE\nid:1\ndestination:/queue/b\n\n^")
+    assert peer.say("UNSUBSCRIBE\nid:1\nreceipt:r\n\n^") == [RECEIPT]
+    assert [consumer.request.destination for consumer in broker.all_consumers()] == [queue("a")]
+    assert message_of(peer.say("UNSUBSCRIBE\nid:1\n\n^")[0]) == "No subscription matched."
+
+
+def test_subscription_is_ended_by_destination_in_1_0(connect: Any, broker: Any) -> None:
+    peer = connect("1.0")
+    peer.say("SUBSCRIBE\ndestination:/queue/a\n\n^", "SUBSCRIBE\ndestination:/queue/b\n\n^")
+    peer.say("UNSUBSCRIBE\ndestination:/queue/b\n\n^")
+    assert [consumer.request.destination for consumer in broker.all_consumers()] == [queue("a")]
+
+
+def test_durable_subscription_is_removed_by_name_also_in_1_0(connect: Any, broker: Any) -> None:
+    peer = connect("1.0", headers="client-id:c\n")
+    broker.durables.add(("c", "n"))
+    assert peer.say("UNSUBSCRIBE\nid:1\nactivemq.subscriptionName:n\nreceipt:r\n\n^") == [RECEIPT]
+    assert broker.durables == set()
+
+
+def test_number_of_subscriptions_and_transactions_is_limited(connect: Any) -> None:
+    peer = connect(limits=StompLimits(subscriptions=1, transactions=1))
+    for frame in ("SUBSCRIBE\nid:{}\ndestination:/queue/q\n", "BEGIN\ntransaction:{}\n"):
+        assert peer.say(f"{frame.format(1)}receipt:r\n\n^") == [RECEIPT]
+        assert message_of(peer.say(f"{frame.format(2)}\n^")[0]).startswith("A connection may have 1 ")
+
+
+def test_refused_subscription_leaves_nothing_behind(connect: Any, broker: Any) -> None:
+    peer = connect()
+    frame = "SUBSCRIBE\nid:{}\ndestination:/topic/t\nactivemq.subscriptionName:n\n\n^"
+    peer.say(frame.format(1))
+    assert message_of(peer.say(frame.format(2))[0]).startswith("Durable consumer is in use")
+    assert message_of(peer.say("UNSUBSCRIBE\nid:2\n\n^")[0]) == "No subscription matched."
+    assert len(broker.all_consumers()) == 1
+
+
+def test_browser_sees_the_end_and_cannot_refuse(connect: Any) -> None:
+    peer = connect("1.1")
+    answers = peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\nack:client\nreceipt:r\n\n^")
+    assert answers[0] == RECEIPT
+    assert header(answers[1], "browser") == "end"
+    assert header(answers[1], "message-id") == "0"
+
+
+# ---------------------------------------------------------------- acknowledgements
+
+
+def test_auto_is_settled_when_the_bytes_have_left(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:2\n\n^")
+    assert bodies(send(peer, "0") + send(peer, "1") + send(peer, "2")) == ["0", "1"]
+    assert broker.settled == []
+    assert bodies(peer.flush()) == ["2"]
+    assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
+    peer.flush()
+    assert broker.settled == [f"ID:host-1-1:-1:1:{number}" for number in (1, 2, 3)]
+
+
+def test_auto_that_has_not_left_is_delivered_again(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nreceipt:s\n\n^")
+    send(peer, "0")
+    peer.session.lost()
+    assert broker.settled == []
+    answers = connect().say("SUBSCRIBE\nid:1\ndestination:/queue/q\n\n^")
+    assert header(answers[0], "redelivered") == "true"
+
+
+def test_auto_cannot_be_acknowledged(connect: Any) -> None:
+    peer = connect("1.1")
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:whatever\n\n^")
+    [frame] = send(peer, "0")
+    answers = peer.say(f"ACK\nsubscription:1\nmessage-id:{header(frame, 'message-id')}\n\n^")
+    assert message_of(answers[0]).startswith("Unexpected ACK received")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize(("mode", "settled"), [("client", [1, 2]), ("client-individual", [2])])
+def test_client_acknowledges(connect: Any, broker: Any, version: str, mode: str, settled: list[int]) -> None:
+    peer = connect(version)
+    peer.say(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:{mode}\n\n^")
+    frames = [send(peer, str(number))[0] for number in range(3)]
+    name = {
+        "1.0": f"message-id:{{}}{header(frames[1], 'message-id')}",
+        "1.1": f"subscription:1\nmessage-id:{header(frames[1], 'message-id')}",
+        "1.2": f"id:{header(frames[1], 'ack') if version == '1.2' else ''}",
+    }[version].format("")
+    assert peer.say(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
+    assert broker.settled == [f"ID:host-1-1:-1:1:{number}" for number in settled]
+    assert message_of(peer.say(f"ACK\n{name}\nreceipt:r\n\n^")[0]).startswith("Unexpected ACK received")
+
+
+def test_refused_message_leaves_the_others(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    frames = [send(peer, str(number))[0] for number in range(3)]
+    assert peer.say(f"NACK\nid:{header(frames[1], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
+    assert [message_id for message_id, _ in broker.rejected] == ["ID:host-1-1:-1:1:2"]
+    assert peer.say(f"ACK\nid:{header(frames[2], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
+    assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:3"]
+
+
+def test_ack_for_a_subscription_that_ended_is_answered_and_has_no_effect(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    [frame] = send(peer, "0")
+    peer.say("UNSUBSCRIBE\nid:1\n\n^")
+    for command in ("ACK", "NACK"):
+        assert peer.say(f"{command}\nid:{header(frame, 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
+    assert (broker.settled, broker.rejected) == ([], [])
+
+
+def test_browsers_message_cannot_be_refused(connect: Any, broker: Any) -> None:
+    peer = connect("1.1")
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\nack:client\n\n^")
+    send(peer, "0")
+    broker.all_consumers()[0].offer(broker.queues[queue("q")][0])
+    [frame] = peer.hear()
+    answers = peer.say(f"NACK\nsubscription:1\nmessage-id:{header(frame, 'message-id')}\n\n^")
+    assert message_of(answers[0]) == "Cannot Nack a message on a Queue Browser Subscription."
+
+
+def test_message_that_cannot_be_rendered_is_reported_and_given_up_after_the_dispatch(connect: Any, broker: Any) -> None:
+    for mode in ("auto", "client"):
+        peer = connect()
+        peer.say(f"SUBSCRIBE\nid:1\ndestination:/queue/{mode}\nack:{mode}\n\n^")
+        broker.route(Message(message_id=mode, destination=queue(mode), data=b"\x17nonsense", persistent=True))
+        assert message_of(peer.hear()[0]).startswith(mode)
+        assert mode not in dict(broker.rejected)
+        peer.session.written()
+        assert "cannot be shown" in dict(broker.rejected)[mode]
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_sends_count_at_commit_and_never_after_abort(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("BEGIN\ntransaction:t\n\n^", "BEGIN\ntransaction:u\n\n^")
+    send(peer, "t", headers="transaction:t\n")
+    send(peer, "u", headers="transaction:u\n")
+    assert broker.received == []
+    peer.say("ABORT\ntransaction:t\n\n^", "COMMIT\ntransaction:u\n\n^")
+    assert [message.message_id for message in broker.received] == ["ID:host-1-1:-1:1:2"]
+    assert message_of(peer.say("COMMIT\ntransaction:u\n\n^")[0]) == "Invalid transaction id\\c u"
+
+
+def test_transaction_is_begun_once(connect: Any) -> None:
+    peer = connect()
+    peer.say("BEGIN\ntransaction:t\n\n^")
+    assert message_of(peer.say("BEGIN\ntransaction:t\n\n^")[0]) == "The transaction was already started\\c t"
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_aborted_acknowledgement_can_be_given_again(connect: Any, broker: Any, version: str) -> None:
+    peer = connect(version)
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    frames = [send(peer, str(number))[0] for number in range(3)]
+    name = (
+        f"id:{header(frames[1], 'ack')}"
+        if version == "1.2"
+        else f"subscription:1\nmessage-id:{header(frames[1], 'message-id')}"
+    )
+    assert peer.say(f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert message_of(peer.say(f"ACK\n{name}\n\n^")[0]).startswith("Unexpected ACK")
+    assert peer.say("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert broker.settled == []
+    assert peer.say(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
+    assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
+
+
+def test_abort_after_the_subscription_ended_is_harmless(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    [frame] = send(peer, "0")
+    peer.say(f"ACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^", "UNSUBSCRIBE\nid:1\n\n^")
+    assert peer.say("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+
+
+def test_nack_cannot_be_transacted(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    [frame] = send(peer, "0")
+    answers = peer.say(f"NACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^")
+    assert message_of(answers[0]).startswith("Poison ack cannot be transacted")
+    assert broker.rejected == []

@@ -1,0 +1,238 @@
+"""A conversation's beginning and end, its timers, its errors and its flow."""
+
+from typing import Any
+
+import pytest
+
+from pybroker import __version__
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.transports.stomp.frames import StompLimits
+from pybroker.transports.stomp.states import State
+
+# ---------------------------------------------------------------- CONNECT
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [
+        ("", "1.0"),
+        ("accept-version:1.0\n", "1.0"),
+        ("accept-version:1.0,1.1,1.2\n", "1.2"),
+        ("accept-version:1.1,9.9\n", "1.1"),
+        ("accept-version:1.0, 1.1\n", "1.0"),
+    ],
+)
+def test_highest_common_version_is_chosen(connect: Any, parsed: Any, accept: str, version: str) -> None:
+    [answer] = connect(None).say(f"STOMP\n{accept}\n^")
+    assert parsed(answer) == (
+        "CONNECTED",
+        {"version": version, "heart-beat": "0,0", "session": "ID:host-1-1", "server": f"pybroker/{__version__}"},
+        "",
+    )
+
+
+def test_connected_repeats_client_id_and_request(connect: Any, parsed: Any, broker: Any) -> None:
+    [answer] = connect(None).say("CONNECT\nclient-id:me\nrequest-id:7\nreceipt:8\nheart-beat:1000,2000\n\n^")
+    _, headers, _ = parsed(answer)
+    assert (headers["session"], headers["response-id"], headers["receipt-id"]) == ("me", "7", "7")
+    assert headers["heart-beat"] == "2000,1000"
+    assert broker.connections[0].client_id == "me"
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ("accept-version:2.0\n", "Invalid Protocol version[2.0], supported versions are: [1.2, 1.1, 1.0]"),
+        ("heart-beat:x\n", "Invalid heart-beat header:x"),
+        ("client-id:taken\n", "Broker: fake - Client: taken already connected"),
+    ],
+)
+def test_refused_connect_closes_and_says_why(
+    connect: Any, parsed: Any, broker: Any, headers: str, message: str
+) -> None:
+    connect("1.2", headers="client-id:taken\n")
+    peer = connect(None)
+    [answer] = peer.say(f"CONNECT\nreceipt:1\n{headers}\n^")
+    command, answered, body = parsed(answer)
+    assert (command, answered["message"], answered["receipt-id"]) == ("ERROR", message, "1")
+    assert int(answered["content-length"]) == len(body.encode())
+    assert body.startswith(message)
+    assert len(body) > len(message), "no remedy"
+    assert peer.link.closed
+    assert len(broker.connections) == 1
+
+
+def test_frames_may_follow_connect_at_once_in_the_agreed_version(connect: Any, broker: Any) -> None:
+    peer = connect(None)
+    answers = peer.say("CONNECT\naccept-version:1.2\n\n^\nSEND\ndestination:/queue/a\nreceipt:x\\cy\n\n^")
+    assert answers[1] == "RECEIPT\nreceipt-id:x\\cy\n\n"
+    assert len(broker.received) == 1
+
+
+def test_refused_commands_before_connect_leave_the_connection_open(connect: Any) -> None:
+    peer = connect(None)
+    assert peer.say("SEND\nreceipt:1\n\n^")[0].startswith("ERROR\nmessage:Not connected.\n")
+    assert not peer.link.closed
+    assert peer.say("CONNECT\n\n^")[0].startswith("CONNECTED\n")
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_unknown_command_closes_with_its_receipt_id(connect: Any, parsed: Any) -> None:
+    peer = connect()
+    [answer] = peer.say("SENDX\nreceipt:14\n\n^", "SEND\ndestination:/queue/a\nreceipt:15\n\n^")
+    command, headers, _ = parsed(answer)
+    assert (command, headers["receipt-id"]) == ("ERROR", "14")
+    assert headers["message"] == "Unknown STOMP action\\c SENDX"
+    assert peer.link.closed
+    assert peer.say("SEND\ndestination:/queue/a\nreceipt:16\n\n^") == []
+
+
+def test_broken_frame_closes_without_receipt_id(connect: Any, parsed: Any, broker: Any) -> None:
+    peer = connect()
+    [answer] = peer.say("SEND\ndestination:/queue/a\ncontent-length:2\nreceipt:1\n\nbody^")
+    assert "receipt-id" not in parsed(answer)[1]
+    assert peer.link.closed
+    assert broker.connections == []
+
+
+def test_client_error_of_the_core_leaves_the_connection_open(connect: Any, parsed: Any) -> None:
+    peer = connect()
+    [answer] = peer.say("SEND\ndestination:/remote-temp-queue/ID:gone\nreceipt:1\n\n^")
+    _, headers, body = parsed(answer)
+    assert headers["receipt-id"] == "1"
+    assert body == "The destination temp-queue://ID:gone does not exist."
+    assert not peer.link.closed
+
+
+def test_error_of_several_lines_has_its_first_as_message(connect: Any, parsed: Any, broker: Any) -> None:
+    peer = connect("1.0")
+
+    def fail(_: Any, __: Any = None) -> None:
+        raise StoreUnavailable("no space\nleft\0", hint="make room")
+
+    broker.connections[0].send = fail
+    [answer] = peer.say("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
+    _, headers, body = parsed(answer)
+    assert headers["message"] == "no space"
+    assert body == "no space\nleft\ufffd; make room"
+    assert peer.link.closed
+
+
+# ---------------------------------------------------------------- timers
+
+
+def test_silence_before_connect_ends_in_an_error(connect: Any) -> None:
+    peer = connect(None, limits=StompLimits(connect_seconds=30))
+    assert peer.link.wake == 130.0
+    peer.link.now = 130.0
+    peer.session.on_timer()
+    assert peer.hear()[0].startswith("ERROR\nmessage:No CONNECT within 30 seconds\n")
+    assert peer.link.closed
+
+
+def test_without_heart_beats_no_timer_is_set(connect: Any) -> None:
+    assert connect().link.wake is None
+
+
+def test_server_beats_and_gives_a_silent_client_up_as_recorded(connect: Any, broker: Any) -> None:
+    """18-heartbeat, 500,500: a beat, then the end after 1.5 s; here with an ERROR."""
+    peer = connect("1.2", headers="heart-beat:500,500\n")
+    beats: list[float] = []
+    while not peer.link.closed:
+        peer.link.now = peer.link.wake
+        peer.session.on_timer()
+        if bytes(peer.link.output) == b"\n":
+            beats.append(peer.link.now - 100)
+            peer.link.output.clear()
+    assert beats == [0.5, 0.75, 1.0, 1.25]
+    assert peer.link.now == 101.5
+    assert peer.hear()[0].startswith("ERROR\nmessage:Nothing was received for 1.5 seconds\n")
+    assert broker.connections == []
+    assert peer.link.wake is None
+
+
+def test_any_byte_keeps_a_client_alive_and_any_frame_replaces_a_beat(connect: Any) -> None:
+    peer = connect("1.2", headers="heart-beat:500,500\n")
+    for _ in range(40):
+        peer.link.now += 0.25
+        peer.say("\n")
+        peer.say("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
+        peer.session.on_timer()
+        assert peer.hear() == []
+    assert not peer.link.closed
+
+
+def test_timer_that_comes_late_is_harmless(connect: Any) -> None:
+    peer = connect("1.2", headers="heart-beat:500,500\n")
+    peer.say("DISCONNECT\n\n^")
+    peer.session.on_timer()
+    assert peer.hear() == []
+
+
+# ---------------------------------------------------------------- DISCONNECT
+
+
+def test_disconnect_is_answered_after_everything_before_it_is_safe(connect: Any, broker: Any) -> None:
+    peer = connect()
+    broker.disk_is_slow = True
+    assert peer.say(
+        "SEND\ndestination:/queue/a\npersistent:true\nreceipt:1\n\n^",
+        "DISCONNECT\nreceipt:2\n\n^",
+        "SEND\ndestination:/queue/a\nreceipt:3\n\n^",
+    ) == []  # fmt: skip
+    assert not peer.link.closed
+    assert broker.connections == []
+    broker.sync()
+    assert peer.hear() == ["RECEIPT\nreceipt-id:1\n\n", "RECEIPT\nreceipt-id:2\n\n"]
+    assert peer.link.closed
+    assert len(broker.received) == 1
+
+
+def test_disconnect_without_receipt_just_closes(connect: Any) -> None:
+    peer = connect()
+    assert peer.say("DISCONNECT\n\n^") == []
+    assert peer.link.closed
+    assert peer.session.state is State.CLOSED
+
+
+def test_receipts_that_come_after_the_connection_was_lost_go_nowhere(connect: Any, broker: Any) -> None:
+    peer = connect("1.2", headers="client-id:c\n")
+    broker.disk_is_slow = True
+    peer.say("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:s\n\n^")
+    peer.session.lost()
+    broker.sync()
+    assert peer.hear() == []
+
+
+# ---------------------------------------------------------------- flow
+
+
+def test_slow_reader_pauses_deliveries_until_its_output_has_left(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n^")
+    peer.session.pause_writing()
+    assert peer.say("SEND\ndestination:/queue/a\n\n^") == []
+    assert peer.flush()[0].startswith("MESSAGE\n")
+
+
+def test_answers_go_on_while_deliveries_are_paused(connect: Any) -> None:
+    peer = connect()
+    peer.session.pause_writing()
+    assert peer.say("BEGIN\ntransaction:t\nreceipt:1\n\n^") == ["RECEIPT\nreceipt-id:1\n\n"]
+
+
+def test_core_slows_the_client_down_through_the_link(connect: Any, broker: Any) -> None:
+    peer = connect()
+    broker.connections[0].throttle.pause_reading()
+    assert not peer.link.reading
+
+
+def test_peer_that_is_slow_before_connect_is_paused_from_the_start(connect: Any, broker: Any) -> None:
+    peer = connect(None)
+    peer.session.pause_writing()
+    peer.say("CONNECT\n\n^")
+    assert broker.connections[0].paused
+    peer.session.written()
+    assert not broker.connections[0].paused
