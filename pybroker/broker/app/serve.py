@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 import signal
+import sys
 
 from pybroker import __version__
 from pybroker.broker.app import preflight, wiring
@@ -13,6 +14,7 @@ from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node, Publish
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
+from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ def serve(config: Config) -> None:
     """
     preflight.check(config)
     _allow_files(config.connections_max + _SPARE_FILES)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     asyncio.run(_serve(config))
 
 

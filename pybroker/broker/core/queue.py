@@ -80,6 +80,8 @@ class Queue:
         if (consumer := self._choose(reference)) is not None:
             self._hand_over(reference, consumer)
             self.pending.sweep()
+        else:
+            message.decoded = None  # who waits, waits small: the fields are decoded again when they are needed
 
     def attach(self, consumer: Consumer) -> None:
         """Let a consumer take part."""

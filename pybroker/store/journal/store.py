@@ -28,24 +28,21 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as with_changes
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
 from pybroker.broker.domain.ports import Backlog, Clock, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.appender import JournalSettings, explained
-from pybroker.store.journal.cleanup import compactable, removable, renewable
+from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
     Commit,
-    MalformedRecord,
     RemoveDestination,
     RemoveMessage,
     Rollback,
@@ -56,18 +53,15 @@ from pybroker.store.journal.commands import (
     encode_add,
     encode_remove,
 )
-from pybroker.store.journal.compaction import compacted, encode_data_file
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_record
-from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load
+from pybroker.store.journal.reader import Damage, data_files, load
 from pybroker.store.journal.replay import BodyReader, Progress, ReplayResult, replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Schedule
 
 INDEX_FILES = ("db.data", "db.redo", "db.free")
 CLEAN_STOP = "pybroker clean stop "
-COMPACTIONS_MAX = 2
-"""Data files one cleanup rewrites: each keeps the writer's thread from its batches for some 50 ms."""
 DELIVERED_MAX = 20_000
 """Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
 
@@ -117,13 +111,8 @@ class JournalStore:
         self._files = files or JournalFiles(directory)
         self._progress = progress
         self._state = StoreState()
-        self._file_ids: set[int] = set()
-        self._file_ids_seen = 0
-        self._compacted: set[int] = set()
-        self._fruitless_count = 0
-        self.is_cleaning = False
-        """True while the writer's thread has files to remove or to compact."""
         self._is_open = False
+        self._collector: GarbageCollector | None = None
         self._writer = self._new_writer(1)
 
     # ------------------------------------------------------------ opening
@@ -202,14 +191,22 @@ class JournalStore:
 
     def _begin(self, result: ReplayResult) -> None:
         """Begin a new data file with what ends the predecessor's affairs, and a remark about who goes on."""
-        self._file_ids = set(data_files(self.directory))
-        self._file_ids_seen = result.last_file_id
         commands: list[Command] = [Rollback(transaction) for transaction in result.unfinished]
         commands.append(Trace(f"pybroker {__version__} started {self._now()}"))
         self._writer = self._new_writer(result.last_file_id + 1)
         locations = self._writer.start([encode_record(encode(command)) for command in commands])
         for command, location in zip(commands, locations, strict=True):
             self._state.apply(command, location)
+        self._collector = GarbageCollector(
+            self._state,
+            self._writer,
+            self._files,
+            file_ids=data_files(self.directory),
+            settings=self._settings,
+            check=self._check,
+            post=self._post,
+            append=self._append,
+        )
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
@@ -239,7 +236,7 @@ class JournalStore:
         if contents is None:
             if destination.is_topic:
                 return
-        elif message.message_id in contents.messages or (destination.is_topic and not contents.subscriptions):
+        elif message.message_id in contents.messages or (contents.is_topic and not contents.subscriptions):
             return
         payload = encode_add(message, transaction, priority_supported=self._prioritized)
         self._state.apply(
@@ -349,33 +346,13 @@ class JournalStore:
         Decides at once, and acts in the writer's thread. Cheap enough to be called every few seconds. Where nothing
         could be removed for a while, files that hold little but acknowledgements are compacted, a few at a time.
         """
-        if self.is_cleaning:
-            return
-        if self._clean_up():
-            self._fruitless_count = 0
-        else:
-            self._fruitless_count += 1
-            if 0 < self._settings.compact_after_cleanups <= self._fruitless_count:
-                self._compact_some()
+        if self._collector is not None:
+            self._collector.collect()
 
-    def _clean_up(self) -> bool:
-        """Have removed what can be; tell whether there is anything."""
-        for renewal in renewable(self._state, self._existing(), self._writer.file_id):
-            self._append(renewal)
-        doomed = removable(self._state, self._existing(), self._writer.file_id)
-        if doomed:
-            self.is_cleaning = True
-            self._writer.submit(partial(self._remove, doomed))
-        return bool(doomed)
-
-    def _compact_some(self) -> None:
-        """Have compacted what was not yet in this life."""
-        found = compactable(self._state, self._existing(), self._writer.file_id)
-        chosen = [file_id for file_id in found if file_id not in self._compacted][:COMPACTIONS_MAX]
-        if chosen:
-            self.is_cleaning = True
-            self._compacted.update(chosen)
-            self._writer.submit(partial(self._compact, chosen))
+    @property
+    def is_cleaning(self) -> bool:
+        """True while the writer's thread has files to remove or to compact."""
+        return self._collector is not None and self._collector.is_busy
 
     def close(self, delivered: Iterable[str] = ()) -> None:
         """Clean up, write what is left, note which messages consumers have seen, and let go. Blocks.
@@ -386,7 +363,8 @@ class JournalStore:
         """
         if self._is_open:
             self._is_open = False
-            self._clean_up()
+            if self._collector is not None:
+                self._collector.remove()
             self._writer.end_batch()
             self._append(Trace(_clean_stop(delivered)))
             self._writer.close()
@@ -395,66 +373,6 @@ class JournalStore:
         """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
         self._is_open = False
         self._writer.abandon()
-
-    def _existing(self) -> set[int]:
-        """Return the data files there are; the writer has created all ids from the last look on."""
-        self._file_ids.update(range(self._file_ids_seen + 1, self._writer.file_id + 1))
-        self._file_ids_seen = self._writer.file_id
-        return self._file_ids
-
-    def _remove(self, file_ids: Sequence[int]) -> None:
-        """Remove files, in the writer's thread. One that cannot be removed stops this cleanup, and not the broker."""
-        removed: list[int] = []
-        try:
-            for file_id in file_ids:
-                self._check()
-                self._remove_one(self._files.path(file_id))
-                removed.append(file_id)
-        except OSError as error:
-            logger.warning("%s: cleanup goes no further for now: %s", self.directory, error)
-        self._post(partial(self._removed, removed))
-
-    def _remove_one(self, path: Path) -> None:
-        if self._settings.archive_directory is None:
-            self._files.remove(path)
-        else:
-            self._files.archive(path, self._settings.archive_directory)
-
-    def _removed(self, file_ids: Sequence[int]) -> None:
-        self.is_cleaning = False
-        self._file_ids.difference_update(file_ids)
-        self._compacted.difference_update(file_ids)
-        self._state.forget_files(file_ids)
-        logger.info("%s: %d data files were needed no more", self.directory, len(file_ids))
-
-    def _compact(self, file_ids: Sequence[int]) -> None:
-        """Rewrite files without their dead messages, in the writer's thread."""
-        closed: list[int] = []
-        for file_id in file_ids:
-            try:
-                if self._compact_one(file_id):
-                    closed.append(file_id)
-            except (OSError, StoreUnavailable, MalformedRecord) as error:
-                logger.warning("%s: db-%d.log is left as it is: %s", self.directory, file_id, error)
-        self._post(partial(self._were_compacted, closed))
-
-    def _compact_one(self, file_id: int) -> bool:
-        """Rewrite a file if that makes it smaller; tell whether no other file has to answer its records any more."""
-        walk = DataFileWalk(load(self._files.path(file_id)), file_id)
-        small = compacted(payload for _, payload in walk)
-        if walk.damages:
-            return False  # It may yet be looked into by somebody who knows more.
-        if small.dropped_count:
-            self._check()
-            self._files.replace(file_id, encode_data_file(small.records, checksum=self._settings.checksum))
-            logger.info("%s: db-%d.log: %d dead messages dropped", self.directory, file_id, small.dropped_count)
-        return small.is_closed
-
-    def _were_compacted(self, closed: Sequence[int]) -> None:
-        self.is_cleaning = False
-        for file_id in closed:
-            for answered in self._state.usage.references.values():
-                answered.discard(file_id)
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")

@@ -11,6 +11,7 @@ from functools import partial
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Clock, Connection, Delivery
+from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
 from pybroker.transports.stomp.codec import encode_frame
@@ -116,6 +117,27 @@ class Client:
 
     def _subscribe(self, frame: Frame) -> None:
         headers = frame.headers
+        request = self._request(headers)
+        subscription = self._new_subscription(headers, is_browser=request.browser)
+        subscription.consumer = self._connection.subscribe(
+            request, subscription.deliver, subscription.browsed if request.browser else None
+        )
+        self._admit(subscription)
+        receipt = headers.get("receipt")
+        if receipt is None:
+            subscription.start()
+        elif request.subscription_name is None:
+            self._receipt(receipt)
+            subscription.start()
+        else:
+            self._connection.when_durable(partial(self._receipt_then_start, receipt, subscription))
+
+    def _request(self, headers: Mapping[str, str]) -> ConsumerRequest:
+        """Return what SUBSCRIBE asks for.
+
+        Raises:
+            Refused: it lacks something, or asks for what there is not.
+        """
         if self._version is not Version.V1_0 and "id" not in headers:
             raise Refused(
                 "SUBSCRIBE received without a subscription id!",
@@ -138,19 +160,7 @@ class Client:
                 "Invalid Subscription: cannot durably subscribe to a Queue destination!",
                 "A queue keeps its messages anyway; leave out activemq.subscriptionName, or subscribe to a topic.",
             )
-        subscription = self._new_subscription(headers, is_browser=request.browser)
-        subscription.consumer = self._connection.subscribe(
-            request, subscription.deliver, subscription.browsed if request.browser else None
-        )
-        self._admit(subscription)
-        receipt = headers.get("receipt")
-        if receipt is None:
-            subscription.start()
-        elif request.subscription_name is None:
-            self._receipt(receipt)
-            subscription.start()
-        else:
-            self._connection.when_durable(partial(self._receipt_then_start, receipt, subscription))
+        return request
 
     def _new_subscription(self, headers: Mapping[str, str], *, is_browser: bool) -> Subscription:
         writer = MessageWriter(

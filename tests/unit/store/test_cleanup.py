@@ -103,8 +103,9 @@ def test_forgotten_files_are_forgotten() -> None:
 
 def test_an_update_moves_the_message_and_its_ack_answers_both_records() -> None:
     updated = UpdateMessage(add("a"))
-    assert gone([add("a")], [updated]) == [1]
+    assert gone([add("a")], [updated]) == [], "the first record has the message's place in the order"
     assert gone([add("a"), add("live")], [updated], [ack("a")]) == [2]
+    assert gone([add("a")], [updated], [ack("a")]) == [1, 2, 3]
 
 
 def test_an_ack_answers_duplicates_too() -> None:

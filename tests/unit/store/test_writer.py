@@ -353,6 +353,36 @@ class TestCallbacks:
         rig.writer.close()
 
 
+class TestAbandon:
+    def test_what_was_not_written_never_is_and_nobody_is_told(self, rig: Rig, tmp_path: Path) -> None:
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("open"))
+        rig.writer.abandon()
+        rig.loop.turn()
+        assert rig.log == []
+        assert len(contents(tmp_path)) == 1
+        with pytest.raises(StoreUnavailable, match="given up"):
+            rig.writer.append(FIRST)
+        rig.writer.abandon()
+
+    def test_a_write_under_way_is_not_acknowledged(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pybroker.store.journal.writer.ABANDON_SECONDS", 0.0)
+        rig.files.hold_write.clear()
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(rig.note("under way"))
+        rig.loop.turn()
+        rig.writer.abandon()
+        rig.files.hold_write.set()
+        rig.writer._thread.join(WAIT_SECONDS)
+        rig.loop.turn()
+        assert rig.log == []
+        assert rig.failures == []
+
+    def test_the_file_is_left_at_its_full_length(self, rig: Rig, tmp_path: Path) -> None:
+        rig.writer.abandon()
+        assert (tmp_path / "db-1.log").stat().st_size == rig.settings.file_bytes_max
+
+
 class TestStrategies:
     def test_periodic_tells_after_the_write_and_syncs_in_time(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=0.01)

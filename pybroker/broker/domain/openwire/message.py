@@ -51,7 +51,7 @@ from pybroker.broker.domain.openwire.loose import (
 from pybroker.broker.domain.openwire.routing import clamped_priority
 from pybroker.broker.domain.openwire.routing import routing as routing
 from pybroker.broker.domain.openwire.shapes import read_structure
-from pybroker.broker.domain.openwire.values import Value, decode_map, decode_stream
+from pybroker.broker.domain.openwire.values import Value, decode_map, decode_stream, encode_map
 from pybroker.broker.domain.transaction import TransactionId
 
 
@@ -118,7 +118,7 @@ class OpenWireMessage:
     remote_blob_url: str | None = None
     mime_type: str | None = None
     deleted_by_broker: bool = False
-    _properties: dict[str, Value] | None = field(default=None, init=False, repr=False, compare=False)
+    _properties: Mapping[str, Value] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def properties(self) -> Mapping[str, Value]:
@@ -164,6 +164,12 @@ class OpenWireMessage:
         """Make a text the content, uncompressed."""
         self.content = None if text is None else encode_text(text)
         self.compressed = False
+
+
+    def set_properties(self, properties: Mapping[str, Value]) -> None:
+        """Make these the properties; the mapping is kept and not changed. None at all encode as null."""
+        self.marshalled_properties = encode_map(properties) if properties else None
+        self._properties = properties
 
 
 # ---------------------------------------------------------------- the codec

@@ -13,12 +13,11 @@ from struct import Struct
 from struct import error as StructError
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.message import PRIORITY_DEFAULT, SIZE_OVERHEAD, Message
+from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.loose import INT, LONG, NULL, UnencodableOpenWire, string
-from pybroker.broker.domain.openwire.message import MessageType
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.routing import clamped_priority
-from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import TransactionId
 
 _MIDDLE = Struct(">qqBBiB?qbBqBBi")
@@ -28,6 +27,7 @@ priority, no reply to, timestamp, no type, content present, its length."""
 _TAIL = Struct(">BBBiBqBBBBqqB")
 """From the data structure on: nothing there, but when the broker got the message."""
 
+_NONE_OF_FOUR = (None, None, None, None)
 _DELIVERY = Struct(">?qb")
 _SEQUENCES = Struct(">qqB")
 _PRESENT_LENGTH = Struct(">Bi")
@@ -39,7 +39,15 @@ class MessageTemplate:
     Keep one per (producer, destination) and drop it with the connection.
     """
 
-    __slots__ = ("_connection_id", "_destination", "_heads", "_id_prefix", "_message_id_head", "_prefix")
+    __slots__ = (
+        "_connection_id",
+        "_destination",
+        "_heads",
+        "_id_prefix",
+        "_message_id_head",
+        "_prefix",
+        "_producer_id",
+    )
 
     def __init__(self, producer_id: ids.ProducerId, destination: Destination) -> None:
         """Encode what the messages have in common.
@@ -48,6 +56,7 @@ class MessageTemplate:
             UnencodableOpenWire: the destination's name is too long.
         """
         self._destination = destination
+        self._producer_id = producer_id
         self._connection_id = producer_id.connection_id or ""
         self._id_prefix = f"{producer_id}:"
         producer = ids.producer_id(producer_id)
@@ -100,45 +109,73 @@ class MessageTemplate:
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
         """
-        priority = clamped_priority(priority)
-        marshalled = encode_map(properties) if properties else None
+        # Long by its parameters, and reads better whole. The fields go along with the message: a consumer that waits,
+        # or a selector, need not decode them again.
+        fields = OpenWireMessage(
+            type=type,
+            producer_id=self._producer_id,
+            destination=self._destination,
+            transaction_id=transaction_id,
+            message_id=ids.OpenWireMessageId(None, self._producer_id, sequence),
+            group_id=group_id,
+            group_sequence=group_sequence,
+            correlation_id=correlation_id,
+            persistent=persistent,
+            expiration=expiration,
+            priority=clamped_priority(priority),
+            reply_to=reply_to,
+            timestamp=timestamp,
+            jms_type=jms_type,
+            content=content,
+            broker_in_time=broker_in_time,
+        )
+        fields.set_properties(properties)
         try:
-            head = self._heads.get(type) if transaction_id is None else None
-            if head is None:
-                head = type.to_bytes() + self._prefix + ids.transaction_id(transaction_id) + self._message_id_head
-            if correlation_id is None and reply_to is None and jms_type is None and group_id is None:
-                middle = _MIDDLE.pack(
-                    sequence, 0, 0, 0, group_sequence, 0, persistent, expiration, priority, 0, timestamp, 0,
-                    1, len(content),
-                )  # fmt: skip
-            else:
-                middle = b"".join((
-                    _SEQUENCES.pack(sequence, 0, 0),
-                    string(group_id),
-                    INT.pack(group_sequence),
-                    string(correlation_id),
-                    _DELIVERY.pack(persistent, expiration, priority),
-                    ids.destination(reply_to),
-                    LONG.pack(timestamp),
-                    string(jms_type),
-                    _PRESENT_LENGTH.pack(1, len(content)),
-                ))  # fmt: skip
-            tail = _TAIL.pack(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, broker_in_time, 0, 0)
+            data = self._encode(fields, sequence, content)
         except StructError as error:
             raise UnencodableOpenWire(f"a number out of its range: {error}") from error
-        size = SIZE_OVERHEAD + len(content)
-        if marshalled is None:
-            data = b"".join((head, middle, content, NULL, tail))
-        else:
-            size += len(marshalled)
-            data = b"".join((head, middle, content, _PRESENT_LENGTH.pack(1, len(marshalled)), marshalled, tail))
         return Message(
             message_id=self._id_prefix + str(sequence),
             destination=self._destination,
             data=data,
             persistent=persistent,
-            priority=priority,
+            priority=fields.priority,
             expiration=expiration,
             connection_id=self._connection_id,
-            size=size,
+            size=fields.size,
+            decoded=fields,
         )
+
+    def _encode(self, fields: OpenWireMessage, sequence: int, content: bytes) -> bytes:
+        head = self._heads.get(fields.type) if fields.transaction_id is None else None
+        if head is None:
+            transaction = ids.transaction_id(fields.transaction_id)
+            head = fields.type.to_bytes() + self._prefix + transaction + self._message_id_head
+        marshalled = fields.marshalled_properties
+        tail = _TAIL.pack(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, fields.broker_in_time, 0, 0)
+        middle = _middle(fields, sequence, len(content))
+        if marshalled is None:
+            return b"".join((head, middle, content, NULL, tail))
+        return b"".join((head, middle, content, _PRESENT_LENGTH.pack(1, len(marshalled)), marshalled, tail))
+
+
+def _middle(fields: OpenWireMessage, sequence: int, length: int) -> bytes:
+    """Return what stands between the message id and the content."""
+    if (fields.group_id, fields.correlation_id, fields.reply_to, fields.jms_type) == _NONE_OF_FOUR:
+        return _MIDDLE.pack(
+            sequence, 0, 0, 0, fields.group_sequence, 0, fields.persistent, fields.expiration, fields.priority, 0,
+            fields.timestamp, 0, 1, length,
+        )  # fmt: skip
+    return b"".join(
+        (
+            _SEQUENCES.pack(sequence, 0, 0),
+            string(fields.group_id),
+            INT.pack(fields.group_sequence),
+            string(fields.correlation_id),
+            _DELIVERY.pack(fields.persistent, fields.expiration, fields.priority),
+            ids.destination(fields.reply_to),
+            LONG.pack(fields.timestamp),
+            string(fields.jms_type),
+            _PRESENT_LENGTH.pack(1, length),
+        )
+    )

@@ -1,0 +1,148 @@
+"""Microseconds per message for each step a message takes through the codecs: STOMP, OpenWire, KahaDB, selectors.
+
+Run from the root of the checkout: `python -m benchmarks.codecs`.
+"""
+
+import timeit
+from collections.abc import Callable
+from statistics import median
+from typing import cast
+
+from benchmarks.report import Report, Row, parser
+from benchmarks.workload import BODY_BYTES, PROPERTIES, QUEUE, messages, send_frame, template
+from pybroker.broker.core.reference import Reference, Source
+from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.domain.openwire.body import encode_text_utf8
+from pybroker.broker.domain.openwire.message import MessageType, routing
+from pybroker.broker.domain.openwire.message import decode as decode_message
+from pybroker.broker.domain.ports import Connection
+from pybroker.store.journal.commands import AddMessage, RemoveMessage, decode, encode_add, encode_remove
+from pybroker.store.journal.format import Location
+from pybroker.store.journal.state import StoreState
+from pybroker.transports.stomp.codec import FrameDecoder
+from pybroker.transports.stomp.destinations import DestinationNames
+from pybroker.transports.stomp.frames import StompLimits, Version
+from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
+
+REPEATS = 7
+CHUNK_FRAMES = 50
+"""SEND frames in one chunk: about what one read of a busy socket brings (64 KiB)."""
+
+CONNECTION_ID = "ID:bench-host-12345-1700000000000-1:1"
+SELECTOR = "region = 'eu' AND customer LIKE 'ACME%' AND JMSPriority > 2"
+
+Work = tuple[str, Callable[[], object], int]
+"""What is measured, the call that does it, and messages per call."""
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parser(__doc__).parse_args()
+    report = Report(options)
+    calls = 2_000 if options.quick else 40_000
+    work = [*stomp_work(), *openwire_work(), *kahadb_work(calls), *selector_work()]
+    report.table(f"one text message of {BODY_BYTES} bytes with three properties", [measured(*each, calls) for each in work])
+    report.finish()
+
+
+def measured(name: str, call: Callable[[], object], per_call: int, count: int) -> Row:
+    """Return microseconds per message: the median says what to expect, the least what the code itself costs."""
+    number = max(1, count // per_call)
+    times = [seconds / (number * per_call) * 1e6 for seconds in timeit.repeat(call, number=number, repeat=REPEATS)]
+    return {"step": name, "µs (median)": median(times), "µs (least)": min(times)}
+
+
+def stomp_work() -> list[Work]:
+    """Frames to messages and back."""
+    limits = StompLimits()
+    names = DestinationNames(cast("Connection", None), temporaries_max=0)  # asked only for temporary destinations
+    reader = MessageReader(CONNECTION_ID, names, lambda: 1_700_000_000_000)
+    writer = MessageWriter(names, Version.V1_2, subscription_id="1", transformation=None)
+    chunk = send_frame(f"/queue/{QUEUE.name}", receipt="4711") * CHUNK_FRAMES
+    decoder = FrameDecoder(limits)
+    decoder.version = Version.V1_2
+    message = next(messages(1))
+    fresh = Reference(message, cast("Source", None), 0)
+    decoded = Reference(next(messages(1)), cast("Source", None), 0)
+    decoded.message.decoded = decode_message(message.data)
+
+    def decode_chunk() -> None:
+        for _ in decoder.feed(chunk):
+            pass
+
+    def decode_and_map_chunk() -> None:
+        for frame in decoder.feed(chunk):
+            reader.read(frame.headers, frame.body, None)
+
+    def render_first() -> None:
+        message.decoded = None
+        writer.write(fresh, CONNECTION_ID)
+
+    return [
+        ("STOMP: decode SEND", decode_chunk, CHUNK_FRAMES),
+        ("STOMP: decode SEND and map it to a message", decode_and_map_chunk, CHUNK_FRAMES),
+        ("STOMP: render MESSAGE, to the first consumer", render_first, 1),
+        ("STOMP: render MESSAGE, to each further one", lambda: writer.write(decoded, CONNECTION_ID), 1),
+    ]
+
+
+def openwire_work() -> list[Work]:
+    """Marshalled messages."""
+    build = template().build
+    content = encode_text_utf8(b"x" * BODY_BYTES)
+    data = next(messages(1)).data
+
+    def encode() -> None:
+        build(
+            type=MessageType.TEXT, sequence=1, content=content, properties=PROPERTIES, persistent=True, timestamp=1
+        )
+
+    return [
+        ("OpenWire: encode (template)", encode, 1),
+        ("OpenWire: read what routing needs", lambda: routing(data), 1),
+        ("OpenWire: decode every field", lambda: decode_message(data), 1),
+    ]
+
+
+def kahadb_work(count: int) -> list[Work]:
+    """Journal records, and what they do to the store's state."""
+    message = next(messages(1))
+    add = encode_add(message)
+    remove = encode_remove(QUEUE, message.message_id)
+    adds = [AddMessage(QUEUE, f"{CONNECTION_ID}:1:{number}", message.data) for number in range(count)]
+    removes = [RemoveMessage(QUEUE, each.message_id) for each in adds]
+
+    def apply_pairs() -> None:
+        state = StoreState()
+        for command in (*adds, *removes):
+            state.apply(command, Location(1, 0))
+
+    return [
+        ("KahaDB: encode an add", lambda: encode_add(message), 1),
+        ("KahaDB: encode a remove", lambda: encode_remove(QUEUE, message.message_id), 1),
+        ("KahaDB: decode an add", lambda: decode(add), 1),
+        ("KahaDB: decode a remove", lambda: decode(remove), 1),
+        ("KahaDB: apply an add and a remove", apply_pairs, count),
+    ]
+
+
+def selector_work() -> list[Work]:
+    """Asking whether a message is wanted."""
+    selector = compile_selector(SELECTOR)
+    message = next(messages(1))
+    decoded = next(messages(1))
+    decoded.decoded = decode_message(message.data)
+
+    def first_match() -> None:
+        message.decoded = None
+        selector.matches(message)
+
+    assert selector.matches(decoded)
+    return [
+        ("selector of three conditions: first look", first_match, 1),
+        ("selector of three conditions: each further look", lambda: selector.matches(decoded), 1),
+    ]
+
+
+if __name__ == "__main__":
+    main()
