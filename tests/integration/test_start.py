@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
+
 PYBROKER = [sys.executable, "-m", "pybroker.broker.app.cli"]
 
 
@@ -130,6 +132,17 @@ class TestMistakes:
         (tmp_path / "db-1.log").write_bytes(b"<html>" * 1000)
         text = self.refused(tmp_path, "--store", str(tmp_path), "--stomp", "0")
         assert "db-1.log" in text
+
+    def test_a_store_of_a_newer_format(self, tmp_path):
+        journal = tmp_path / "s" / "kahadb"
+        journal.mkdir(parents=True)
+        newer = encode_batch([encode_record(b"\x63\x00")]) + EOF_MARKER
+        (journal / "db-1.log").write_bytes(newer)
+        found = run("start", "--store", str(tmp_path / "s"), "--stomp", "0")
+        assert found.returncode == 1
+        assert "unknown command type 99 in a sound record; a newer version wrote this store" in found.stderr
+        assert [path.name for path in journal.glob("db*")] == ["db-1.log"]
+        assert (journal / "db-1.log").read_bytes() == newer
 
     def test_a_bad_setting(self, tmp_path):
         text = self.refused(tmp_path, "--store", str(tmp_path / "s"), "--sync", "sometimes")

@@ -40,6 +40,9 @@ from pybroker.store.journal.protobuf import (
 from pybroker.store.journal.protobuf import (
     MalformedRecord as MalformedRecord,
 )
+from pybroker.store.journal.protobuf import (
+    UnknownCommand as UnknownCommand,
+)
 
 CACHED_DESTINATIONS = 4096
 """Destinations whose encoding is remembered; beyond it they are encoded again, at about a microsecond each."""
@@ -468,6 +471,7 @@ def decode(payload: bytes) -> Command:
     """Return the command a user record's payload stands for. Fields this codec does not know are skipped.
 
     Raises:
+        UnknownCommand: the payload is well formed, and its type is none of ours.
         MalformedRecord: the payload is no command.
     """
     try:
@@ -476,7 +480,7 @@ def decode(payload: bytes) -> Command:
         if position + length != len(payload):
             raise MalformedRecord(f"the command has {len(payload) - position} bytes, its length says {length}")
         if kind >= len(_DECODERS):
-            raise MalformedRecord(f"unknown command type {kind}")
+            raise UnknownCommand(f"unknown command type {kind}")
         if kind == CommandType.ADD_MESSAGE:
             usual = _decode_usual_add(payload, position)
             if usual is not None:

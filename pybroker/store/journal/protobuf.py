@@ -33,6 +33,10 @@ class MalformedRecord(BrokerError):
     """A payload that is no journal command: unknown type, truncated, or a field that is missing or does not decode."""
 
 
+class UnknownCommand(MalformedRecord):
+    """A sound record of a type that this version does not know: what wrote it is newer."""
+
+
 # ---------------------------------------------------------------- encoding
 
 

@@ -31,6 +31,7 @@ from pybroker.store.journal.commands import (
     MalformedRecord,
     Subscribe,
     Trace,
+    UnknownCommand,
     UpdateMessage,
     decode,
 )
@@ -109,7 +110,7 @@ def replay(directory: Path, state: StoreState, *, progress: Progress | None = No
 
     Raises:
         StoreUnavailable: the directory or a file cannot be read.
-        JournalCorrupt: the data files are no KahaDB journal, see `inspect`.
+        JournalCorrupt: the data files are no KahaDB journal, see `inspect`, or hold commands of a newer version.
     """
     files = inspect(directory)
     if any(_is_compacted(path) for path in files.values()):
@@ -139,6 +140,13 @@ class _Replay:
                 command = decode(payload)
                 if type(command) is Subscribe:
                     decode_subscription_info(command.info)
+            except UnknownCommand as error:
+                raise JournalCorrupt(
+                    f"{error} in a sound record",
+                    path=str(path),
+                    offset=location.offset,
+                    hint="a newer version wrote this store: start that one; this one changed nothing in the journal",
+                ) from error
             except (MalformedRecord, MalformedOpenWire) as error:
                 length = RECORD_HEADER_BYTES + len(payload)
                 self._damages.append(Damage(file_id, location.offset, length, f"a record does not decode: {error}"))

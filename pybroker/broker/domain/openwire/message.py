@@ -165,7 +165,6 @@ class OpenWireMessage:
         self.content = None if text is None else encode_text(text)
         self.compressed = False
 
-
     def set_properties(self, properties: Mapping[str, Value]) -> None:
         """Make these the properties; the mapping is kept and not changed. None at all encode as null."""
         self.marshalled_properties = encode_map(properties) if properties else None
