@@ -27,7 +27,13 @@ _UNREAD_BYTES_MAX = 4 << 20
 """Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
 
 _LINGER_SECONDS = 2.0
-"""How long a closing connection waits for its peer to take the last bytes and close too."""
+"""How long a connection whose last bytes have left waits for its peer to close too."""
+
+_STOP_LINGER_SECONDS = 0.3
+"""The same when the broker stops, and a standby waits to take over."""
+
+_STUCK_SECONDS = 10.0
+"""How long a closing connection may take to get its last bytes out."""
 
 _BACKLOG = 1024
 """Connections the kernel queues for accept: after a failover all clients come at once."""
@@ -94,7 +100,7 @@ class Server:
     async def drain(self, seconds: float) -> None:
         """Close every connection once its output has left; cut those that take longer."""
         for connection in list(self.connections):
-            connection.close()
+            connection.close(_STOP_LINGER_SECONDS)
         if waiting := [connection.gone for connection in self.connections]:
             await asyncio.wait(waiting, timeout=seconds)
         self.abort()
@@ -146,6 +152,7 @@ class _Connection(asyncio.Protocol):
         self._read_holds = 0
         self._unread_hold = False
         self._closing = False
+        self._linger_seconds = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------ link
@@ -165,18 +172,19 @@ class _Connection(asyncio.Protocol):
             self._unread_hold = True
             self.pause_reading()
 
-    def close(self) -> None:
+    def close(self, linger_seconds: float = _LINGER_SECONDS) -> None:
         """Close once what was written has left."""
         if self._closing:
             return
-        self._send()
+        has_left = self._send()
         self._closing = True
+        self._linger_seconds = linger_seconds
         self.wake_at(None)
         if self._transport.is_closing():
             return
         self._transport.write_eof()
         self._transport.resume_reading()
-        self._loop.call_later(_LINGER_SECONDS, self.abort)
+        self._loop.call_later(linger_seconds if has_left else _STUCK_SECONDS, self.abort)
         self._loop.call_soon(self._lost)
 
     def time(self) -> float:
@@ -239,7 +247,10 @@ class _Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The kernel took all."""
         self._write_paused = False
-        self._flush()
+        if self._closing:
+            self._loop.call_later(self._linger_seconds, self.abort)
+        else:
+            self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Both sides are closed."""

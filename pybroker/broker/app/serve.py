@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 import signal
+import socket
 import sys
 
 from pybroker import __version__
@@ -44,7 +45,14 @@ async def _serve(config: Config) -> None:
         where.journal.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"cannot create {where.journal}: {error.strerror}", path=str(where.journal)) from error
-    membership = Membership(where.members, config.name, str(wiring.lock_path(config)))
+    try:
+        membership = Membership(where.members, config.name, str(wiring.lock_path(config)))
+    except StoreUnavailable as error:
+        if config.lock != "flock":
+            raise
+        _log.warning("status will not know this member: %s", error)  # a file system without byte range locks
+        await _live(config, config.name or socket.gethostname(), _tell_nobody)
+        return
     _log.info("pybroker %s: member %s of %s", __version__, membership.name, config.store)
     renewal = asyncio.create_task(membership.renew())
     try:
@@ -70,7 +78,7 @@ async def _live(config: Config, name: str, publish: Publish) -> None:
 
 
 def _tell_nobody(role: Role, listeners: list[str]) -> None:
-    """Publish nothing: nobody shares a store in memory."""
+    """Publish nothing, where nobody could read it."""
 
 
 def _allow_files(needed: int) -> None:

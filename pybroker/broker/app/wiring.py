@@ -1,6 +1,7 @@
 """Which adapter serves which setting: the one place that chooses stores, locks and protocols."""
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -17,6 +18,7 @@ from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
+from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.server import Protocol
@@ -24,6 +26,10 @@ from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.codec import encode_frame
 from pybroker.transports.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.session import StompSession
+
+_log = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 2.0
 
 
 def clock() -> int:
@@ -78,6 +84,7 @@ def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Excepti
         post=loop.call_soon_threadsafe,
         on_failure=on_failure,
         clock=clock,
+        progress=_progress(),
     )
 
 
@@ -106,6 +113,19 @@ def make_protocols(config: Config, broker: Broker) -> dict[str, tuple[int, Proto
         refusal = encode_frame("ERROR", headers, told.encode(), Version.V1_0)
         protocols["stomp"] = config.stomp, Protocol(name="stomp", session=stomp_session, refusal=refusal)
     return protocols
+
+
+def _progress() -> Progress:
+    """Return what logs how far a recovery has come, every now and then if it takes long."""
+    said_at = time.monotonic()
+
+    def log(done: int, total: int, records: int) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _PROGRESS_SECONDS:
+            said_at = time.monotonic()
+            _log.info("recovering: %d of %d journal files read, %d records", done, total, records)
+
+    return log
 
 
 def _connection_ids() -> Iterator[str]:
