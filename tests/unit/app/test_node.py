@@ -1,0 +1,229 @@
+"""A member's life, with a lock that can be taken away and a store that can fail, on real sockets of this machine."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pybroker.broker.app import node as node_module
+from pybroker.broker.app import wiring
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.node import Node
+from pybroker.broker.core.mastership import Role
+from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
+from pybroker.locks.memory import LockRegistry, MemoryLock
+from pybroker.store.memory import MemoryStore
+
+SECONDS = 20
+
+
+class Store(MemoryStore):
+    """A store that notes how it was left, and whose recovery can be held up or fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready = threading.Event()
+        self.ready.set()
+        self.failure: Exception | None = None
+        self.end = ""
+
+    def recover(self):
+        assert self.ready.wait(SECONDS)
+        if self.failure:
+            raise self.failure
+        return super().recover()
+
+    def close(self, delivered=()) -> None:
+        self.end = "closed"
+        super().close(delivered)
+
+    def abandon(self) -> None:
+        self.end = "abandoned"
+
+
+class Member:
+    """A node, its store and what it told others."""
+
+    def __init__(self, port: int = 0, **settings: object) -> None:
+        self.store = Store()
+        self.roles: list[Role] = []
+        self.listeners: list[str] = []
+        self.fail: Callable[[Exception], None] = lambda error: None
+        self.node = Node(Config(store="memory:", stomp=port, lock_check="50ms", **settings), "m", self._publish)
+
+    def make_store(self, config, lock, on_failure):
+        self.fail = on_failure
+        return self.store
+
+    def _publish(self, role: Role, listeners: list[str]) -> None:
+        self.roles.append(role)
+        self.listeners = listeners
+
+    async def until(self, role: Role) -> None:
+        async with asyncio.timeout(SECONDS):
+            while self.roles[-1:] != [role] or (role is Role.MASTER and not self.listeners):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    @property
+    def port(self) -> int:
+        return int(self.listeners[0].rpartition(":")[2])
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    registry = LockRegistry()
+    monkeypatch.setattr(wiring, "make_lock", lambda config: MemoryLock(registry, "lock"))
+    return registry
+
+
+@pytest.fixture
+def live(registry, monkeypatch):
+    """Run a scenario beside a member's life; returns how that life ended."""
+
+    def live(member: Member, scenario: Callable[[], Awaitable[None]]) -> BaseException | None:
+        monkeypatch.setattr(wiring, "make_store", member.make_store)
+
+        async def both() -> BaseException | None:
+            running = asyncio.create_task(member.node.run())
+            await scenario()
+            async with asyncio.timeout(SECONDS):
+                (result,) = await asyncio.gather(running, return_exceptions=True)
+            return result
+
+        return asyncio.run(both())
+
+    return live
+
+
+@pytest.fixture
+def member(registry):
+    return Member()
+
+
+def test_it_serves_until_asked_to_stop(live, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        reader, writer = await member.connect()
+        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+        assert (await reader.read(9)) == b"CONNECTED"
+        member.node.stop()
+        await reader.read()
+        writer.close()
+
+    assert live(member, scenario) is None
+    assert member.roles[0] is Role.STANDBY
+    assert member.roles[-2:] == [Role.RELINQUISHING, Role.STOPPED]
+    assert member.store.end == "closed"
+
+
+def test_it_waits_while_another_holds_the_lock(live, registry, member):
+    other = MemoryLock(registry, "lock")
+    assert other.try_acquire()
+
+    async def scenario() -> None:
+        await member.until(Role.STANDBY)
+        assert member.listeners == []
+        other.release()
+        await member.until(Role.MASTER)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+
+
+def test_a_standby_stops_at_once(live, registry, member):
+    MemoryLock(registry, "lock").try_acquire()
+
+    async def scenario() -> None:
+        await member.until(Role.STANDBY)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    assert member.roles == [Role.STANDBY, Role.STOPPED]
+
+
+def test_losing_the_lock_cuts_clients_off_and_writes_nothing(live, registry, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        port = member.port
+        reader, writer = await member.connect()
+        registry.revoke("lock")
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(OSError, match=str(port)):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    assert isinstance(live(member, scenario), LockNotHeld)
+    assert member.store.end == "abandoned"
+
+
+def test_a_failed_store_ends_it_with_the_reason(live, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        member.fail(StoreUnavailable("the disk is gone"))
+
+    result = live(member, scenario)
+    assert isinstance(result, StoreUnavailable)
+    assert "the disk is gone" in str(result)
+    assert member.store.end == "abandoned"
+
+
+def test_a_recovery_that_fails_gives_the_lock_back(live, registry, member):
+    member.store.failure = StoreUnavailable("unreadable")
+
+    async def scenario() -> None:
+        await member.until(Role.STOPPED)
+
+    assert isinstance(live(member, scenario), StoreUnavailable)
+    assert MemoryLock(registry, "lock").try_acquire()
+    assert Role.MASTER not in member.roles
+
+
+def test_a_taken_port_gives_the_lock_back(live, registry, monkeypatch):
+    monkeypatch.setattr(node_module, "_BIND_SECONDS", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        member = Member(port=taken.getsockname()[1])
+
+        async def scenario() -> None:
+            await member.until(Role.STOPPED)
+
+        assert isinstance(live(member, scenario), ConfigError)
+    assert MemoryLock(registry, "lock").try_acquire()
+
+
+@pytest.mark.parametrize("event", ["stop", "revoke"])
+def test_what_happens_during_recovery_is_heeded_before_listening(live, registry, member, event):
+    member.store.ready.clear()
+
+    async def scenario() -> None:
+        await member.until(Role.PROMOTING)
+        if event == "stop":
+            member.node.stop()
+        else:
+            member.fail(LockNotHeld("taken"))
+        member.store.ready.set()
+        await member.until(Role.STOPPED)
+
+    result = live(member, scenario)
+    assert result is None if event == "stop" else isinstance(result, LockNotHeld)
+    assert Role.MASTER not in member.roles
+    assert member.listeners == []
+
+
+def test_the_port_of_a_dying_master_is_waited_for(live, registry):
+    taken = socket.create_server(("127.0.0.1", 0))
+    member = Member(port=taken.getsockname()[1])
+
+    async def scenario() -> None:
+        await member.until(Role.PROMOTING)
+        taken.close()
+        await member.until(Role.MASTER)
+        member.node.stop()
+
+    assert live(member, scenario) is None
