@@ -16,7 +16,7 @@ from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.message import MessageType, routing
 from pybroker.broker.domain.openwire.message import decode as decode_message
 from pybroker.broker.domain.ports import Connection
-from pybroker.store.journal.commands import AddMessage, RemoveMessage, decode, encode_add, encode_remove
+from pybroker.store.journal.commands import AddMessage, Command, RemoveMessage, decode, encode_add, encode_remove
 from pybroker.store.journal.format import Location
 from pybroker.store.journal.state import StoreState
 from pybroker.transports.stomp.codec import FrameDecoder
@@ -41,7 +41,9 @@ def main() -> None:
     report = Report(options)
     calls = 2_000 if options.quick else 40_000
     work = [*stomp_work(), *openwire_work(), *kahadb_work(calls), *selector_work()]
-    report.table(f"one text message of {BODY_BYTES} bytes with three properties", [measured(*each, calls) for each in work])
+    report.table(
+        f"one text message of {BODY_BYTES} bytes with three properties", [measured(*each, calls) for each in work]
+    )
     report.finish()
 
 
@@ -93,9 +95,7 @@ def openwire_work() -> list[Work]:
     data = next(messages(1)).data
 
     def encode() -> None:
-        build(
-            type=MessageType.TEXT, sequence=1, content=content, properties=PROPERTIES, persistent=True, timestamp=1
-        )
+        build(type=MessageType.TEXT, sequence=1, content=content, properties=PROPERTIES, persistent=True, timestamp=1)
 
     return [
         ("OpenWire: encode (template)", encode, 1),
@@ -110,12 +110,13 @@ def kahadb_work(count: int) -> list[Work]:
     add = encode_add(message)
     remove = encode_remove(QUEUE, message.message_id)
     adds = [AddMessage(QUEUE, f"{CONNECTION_ID}:1:{number}", message.data) for number in range(count)]
-    removes = [RemoveMessage(QUEUE, each.message_id) for each in adds]
+    commands: list[Command] = [*adds, *(RemoveMessage(QUEUE, each.message_id) for each in adds)]
+    location = Location(1, 0)
 
     def apply_pairs() -> None:
         state = StoreState()
-        for command in (*adds, *removes):
-            state.apply(command, Location(1, 0))
+        for command in commands:
+            state.apply(command, location)
 
     return [
         ("KahaDB: encode an add", lambda: encode_add(message), 1),

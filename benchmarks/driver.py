@@ -57,10 +57,10 @@ class BrokerProcess:
         """Return how long it took from the lock to open ports, to the broker's own knowledge."""
         return int(self._wait_for(_LISTENING)[2])
 
-    def cpu_seconds(self) -> float:
+    def cpu_seconds(self) -> tuple[float, float]:
         """Return user and system time it has used so far, in steps of a clock tick (10 ms)."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+        return int(fields[11]) / _CLOCK_TICKS, int(fields[12]) / _CLOCK_TICKS
 
     def peak_bytes(self) -> int:
         """Return the most memory it ever had resident."""
@@ -121,9 +121,7 @@ class Loop:
 
     def want(self, peer: "Peer", *, writing: bool) -> None:
         """Serve a connection also when it can be written to, or not any more."""
-        self._selector.modify(
-            peer.socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0), peer
-        )
+        self._selector.modify(peer.socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0), peer)
 
     def run_until(self, is_done: Callable[[], bool]) -> None:
         """Serve all until a condition holds."""

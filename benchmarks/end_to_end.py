@@ -110,19 +110,21 @@ def run(scenario: Scenario, broker: BrokerProcess, port: int) -> Row:
     consumers = [Consumer(loop, port, scenario.destination, ack=scenario.ack) for _ in range(scenario.consumers)]
     share = scenario.count // scenario.producers
     producers = [Producer(loop, port, frame, count=share, window=scenario.window) for _ in range(scenario.producers)]
-    cpu_before = broker.cpu_seconds()
+    user_before, system_before = broker.cpu_seconds()
     begun = time.perf_counter()
     for producer in producers:
         producer.start()
     loop.run_until(
-        lambda: sum(producer.confirmed for producer in producers) == scenario.count
-        and sum(consumer.delivered for consumer in consumers) == scenario.delivery_count
+        lambda: (
+            sum(producer.confirmed for producer in producers) == scenario.count
+            and sum(consumer.delivered for consumer in consumers) == scenario.delivery_count
+        )
     )
     for consumer in consumers:
         consumer.end()
     loop.run_until(lambda: all(consumer.ended for consumer in consumers))
     seconds = time.perf_counter() - begun
-    cpu_seconds = broker.cpu_seconds() - cpu_before
+    user_after, system_after = broker.cpu_seconds()
     loop.close()
     latencies = [latency for producer in producers for latency in producer.latencies]
     return {
@@ -131,7 +133,8 @@ def run(scenario: Scenario, broker: BrokerProcess, port: int) -> Row:
         "messages/s": scenario.count / seconds,
         "receipt p50 ms": quantile(latencies, 0.5) * 1000,
         "receipt p99 ms": quantile(latencies, 0.99) * 1000,
-        "broker CPU s per 1,000": cpu_seconds / scenario.count * 1000,
+        "CPU s per 1,000: user": (user_after - user_before) / scenario.count * 1000,
+        "system": (system_after - system_before) / scenario.count * 1000,
         "peak MiB": broker.peak_bytes() / 2**20,
     }
 

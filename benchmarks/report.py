@@ -1,4 +1,4 @@
-"""What every benchmark shares: its options, a table for people, and a file with the figures and where they were measured.
+"""What every benchmark shares: its options, a table for people, and a file with the figures and their circumstances.
 
 A figure without machine, Python, commit and command says nothing, so the JSON file always has all four:
 
@@ -62,7 +62,7 @@ class Report:
             "command": " ".join(["python", "-m", package, *sys.argv[1:]]),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": commit(),
-            "python": f"{platform.python_implementation()} {platform.python_version()}",
+            "python": f"{platform.python_implementation()} {platform.python_version()} ({platform.python_compiler()})",
             "machine": machine(self._directory) | {"load at start": round(self._load, 2)},
             "tables": self._tables,
         }
@@ -79,7 +79,9 @@ def render(rows: Sequence[Row]) -> str:
         "| " + " | ".join(t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True)) + " |"
         for line in texts
     ]
-    lines.insert(1, "|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, numeric, strict=True)) + "|")
+    lines.insert(
+        1, "|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, numeric, strict=True)) + "|"
+    )
     return "\n".join(lines)
 
 

@@ -76,14 +76,7 @@ class TestPair:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ("--lock", "flock"),
-        ("--lock-poll", "20ms"),
-        ("--sync", "periodic"),
-        ("--sync", "never"),
-        ("--no-journal-preallocate",),
-    ],
-    ids=" ".join,
+    ["--lock flock", "--lock-poll 20ms", "--sync periodic", "--sync never", "--no-journal-preallocate"],
 )
 def test_a_standby_takes_over_whatever_the_settings(tmp_path, connect, options):
     with Pair(tmp_path, *options.split()) as pair:
