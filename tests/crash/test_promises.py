@@ -171,6 +171,47 @@ def test_1_a_receipt_is_sent_only_after_the_record_is_on_disk(tmp_path, command)
     run(scenario)
 
 
+def test_a_receipt_goes_before_the_message_it_causes_and_later_ones_behind(tmp_path):
+    """ActiveMQ answers first, and simple clients take the next frame for their receipt."""
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        peer = world.peer()
+        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client-individual\n\n\0")
+        peer.output = b""
+        world.disk.released.clear()
+        peer.say(SEND + "receipt:a\n\nfirst\0")
+        peer.say(SEND + "\nsecond\0")
+        peer.say("SEND\nreceipt:refused\n\n\0")
+        await world.until(world.disk.entered.is_set)
+        assert peer.bodies() == []
+        world.disk.released.set()
+        await world.until(lambda: len(peer.bodies()) == 2)
+        frames = [frame.strip().split("\n")[0] for frame in peer.output.decode().split("\0")]
+        assert frames == ["ERROR", "RECEIPT", "MESSAGE", "MESSAGE", ""]
+        assert peer.bodies() == ["first", "second"]
+        world.store.close()
+
+    run(scenario)
+
+
+def test_a_message_held_behind_a_receipt_goes_back_when_its_subscription_ends(tmp_path):
+    async def scenario() -> None:
+        world = World(tmp_path)
+        peer, other = world.peer(), world.peer()
+        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        world.disk.released.clear()
+        peer.say(SEND + "receipt:a\n\nx\0")
+        peer.say("UNSUBSCRIBE\nid:1\n\n\0")
+        other.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        world.disk.released.set()
+        await world.until(lambda: b"RECEIPT" in peer.output)
+        assert (peer.bodies(), other.bodies()) == ([], ["x"])
+        world.store.close()
+
+    run(scenario)
+
+
 def test_2_a_persistent_message_without_receipt_is_stored_too_and_another_never(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)

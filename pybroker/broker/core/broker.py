@@ -234,7 +234,9 @@ class Broker:
         self, connection: Connection, request: ConsumerRequest, deliver: Deliver, name: str
     ) -> Consumer:
         destination = request.destination
-        if not destination.is_topic or destination.is_temporary:
+        if destination.is_temporary:
+            raise InvalidDestination("A durable subscription cannot be created for a temporary topic.")
+        if not destination.is_topic:
             raise InvalidDestination("Invalid Subscription: cannot durably subscribe to a Queue destination!")
         info = DurableSubscription(
             client_id=connection.client_id,

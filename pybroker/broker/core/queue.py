@@ -147,14 +147,16 @@ class Queue:
     def restore(self, references: Sequence[Reference]) -> None:
         """Put references back into their places.
 
-        All count as redelivered, for nobody knows which of them the consumer saw. Only the oldest is dead-lettered
-        when it has come back too often: it is the one the consumer was at, and the rest of its window is innocent.
+        All count as redelivered, for nobody knows which of them the consumer saw. Only the oldest comes under
+        suspicion, and is dead-lettered when that has happened too often: it is the one the consumer was at, whether it
+        crashed or gave up in order, and the rest of its window is innocent.
         """
         suspect = min(references, key=lambda reference: reference.sequence)
+        suspect.suspected += 1
         for reference in references:
             reference.redelivery_count += 1
-            if reference is suspect and 0 <= self._max_redeliveries < reference.redelivery_count:
-                self.reject(reference, f"redelivered {self._max_redeliveries} times without an acknowledgement")
+            if 0 <= self._max_redeliveries < reference.suspected:
+                self._give_up(reference)
             else:
                 self.pending.restore(reference)
         for consumer in self.consumers:
@@ -181,6 +183,17 @@ class Queue:
             self.consumers.remove(consumer)
             self.consumers.append(consumer)
         consumer.offer(reference)
+
+    def _give_up(self, reference: Reference) -> None:
+        message = reference.message
+        if not message.persistent:
+            _log.warning(
+                "%s from %s is dropped: its consumers left it %d times, and it is not persistent",
+                message.message_id,
+                self.destination,
+                reference.suspected,
+            )
+        self.reject(reference, f"redelivered {self._max_redeliveries} times without an acknowledgement")
 
     def _expired(self, reference: Reference) -> None:
         self.pending.take(reference, State.SETTLED)

@@ -30,16 +30,18 @@ class Reference:
         source: the backlog it belongs to.
         sequence: its place there; a returned reference goes back to its place.
         redelivery_count: how often it may have been seen before; more than 0 marks it redelivered.
+        suspected: how often its consumer left while it was the oldest one outstanding: the one it was at.
         state: see `State`.
     """
 
-    __slots__ = ("message", "redelivery_count", "sequence", "source", "state")
+    __slots__ = ("message", "redelivery_count", "sequence", "source", "state", "suspected")
 
     def __init__(self, message: Message, source: "Source", sequence: int, redelivery_count: int = 0) -> None:
         self.message = message
         self.source = source
         self.sequence = sequence
         self.redelivery_count = redelivery_count
+        self.suspected = 0
         self.state = State.PENDING
 
 

@@ -90,7 +90,7 @@ def checked(kind: DestinationType, name: str) -> Destination:
     """
     name = name.partition("?")[0].strip()
     if not name:
-        raise InvalidDestination("the destination's name is empty: write for example queue://ORDERS")
+        raise InvalidDestination("the destination's name is empty: write one, such as ORDERS")
     return Destination(kind, name)
 
 

@@ -61,6 +61,9 @@ from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Schedule
 
 INDEX_FILES = ("db.data", "db.redo", "db.free")
+INDEX_HEADER_BYTES = 4096
+"""Of ActiveMQ's page file: two copies of a properties text."""
+
 CLEAN_STOP = "pybroker clean stop "
 DELIVERED_MAX = 20_000
 """Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
@@ -148,7 +151,7 @@ class JournalStore:
                 queues={queue: list(reader.messages(state, queue)) for queue in state.queues()},
                 backlogs=self._read_backlogs(reader),
                 prepared=list(state.prepared),
-                delivered=_delivered(result),
+                delivered=frozenset() if self._activemq_stopped_cleanly() else _delivered(result),
             )
             self.damages = [*result.damages, *reader.damages]
         return recovery
@@ -178,6 +181,17 @@ class JournalStore:
             logger.info("%s: the last write was torn, nothing in it was acknowledged: %s", self.directory, tail)
         for damage in self.damages:
             logger.error("%s: damaged: %s", self.directory, damage)
+
+    def _activemq_stopped_cleanly(self) -> bool:
+        """Tell whether an ActiveMQ was the last master, and stopped in order: then it marks nothing as redelivered.
+
+        Only an ActiveMQ leaves an index, whose first page says so in plain text.
+        """
+        try:
+            with (self.directory / "db.data").open("rb") as index:
+                return b"cleanShutdown=true" in index.read(INDEX_HEADER_BYTES)
+        except FileNotFoundError:
+            return False
 
     def _drop_index(self) -> None:
         self._files.remove(*(self.directory / name for name in INDEX_FILES))

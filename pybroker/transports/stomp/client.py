@@ -19,6 +19,7 @@ from pybroker.transports.stomp.destinations import DestinationNames
 from pybroker.transports.stomp.errors import Refused
 from pybroker.transports.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
+from pybroker.transports.stomp.outbox import Outbox, Place
 from pybroker.transports.stomp.subscriptions import Subscription, consumer_request
 
 _log = logging.getLogger(__name__)
@@ -60,9 +61,9 @@ class Client:
         self._subscriptions: dict[int, Subscription] = {}
         self._by_client_id: dict[str, Subscription] = {}
         self._transactions: dict[str, _Transaction] = {}
-        self._sent: dict[Subscription, Delivery] = {}
+        self._outbox = Outbox(write)
+        self._place: Place | None = None
         self._unwritable: list[tuple[Subscription, Delivery, str]] = []
-        self._held: list[bytes] | None = None
         commands: Mapping[Command, Callable[[Frame], None]] = {
             Command.SEND: self._send,
             Command.SUBSCRIBE: self._subscribe,
@@ -79,10 +80,10 @@ class Client:
 
     def settle(self) -> None:
         """Settle what needs no acknowledgement by the client: its bytes have left the process."""
-        if self._sent:
-            sent = list(self._sent.items())
+        if self._outbox.sent:
+            sent = list(self._outbox.sent.items())
             # Emptied first: settling opens windows, and the core may deliver again before it returns.
-            self._sent.clear()
+            self._outbox.sent.clear()
             for subscription, delivery in sent:
                 subscription.consumer.acknowledge_through(delivery)
         if self._unwritable:
@@ -95,7 +96,7 @@ class Client:
         """End everything; what is unacknowledged goes back to the core. Harmless when repeated."""
         for subscription in self._subscriptions.values():
             subscription.closed = True
-        self._sent.clear()
+        self._outbox.sent.clear()
         self._connection.close()
 
     # ------------------------------------------------------------ SEND
@@ -105,13 +106,10 @@ class Client:
         transaction = self._transaction_id(headers)
         message = self._reader.read(headers, frame.body, transaction)
         self._connection.send(message, transaction)
-        receipt = headers.get("receipt")
-        if receipt is None:
-            return
         if message.persistent:
-            self._connection.when_durable(partial(self._receipt, receipt))
+            self._receipt_when_durable(headers)
         else:
-            self._receipt(receipt)
+            self._receipt_now(headers)
 
     # ------------------------------------------------------------ SUBSCRIBE, UNSUBSCRIBE
 
@@ -127,10 +125,11 @@ class Client:
         if receipt is None:
             subscription.start()
         elif request.subscription_name is None:
-            self._receipt(receipt)
+            self._receipt_now(headers)
             subscription.start()
         else:
-            self._connection.when_durable(partial(self._receipt_then_start, receipt, subscription))
+            self._receipt_when_durable(headers)
+            self._connection.when_durable(subscription.start)
 
     def _request(self, headers: Mapping[str, str]) -> ConsumerRequest:
         """Return what SUBSCRIBE asks for.
@@ -145,7 +144,7 @@ class Client:
             )
         if not headers.get("destination", "").strip():
             raise Refused("Invalid empty or 'null' Destination header", "Write for example destination:/queue/ORDERS.")
-        if self._version is Version.V1_0 and "browser" in headers:
+        if self._version is Version.V1_0 and headers.get("browser") == "true":
             raise Refused(
                 "Queue Browser feature only valid for Stomp v1.1+ clients!", "Connect with accept-version:1.1 or 1.2."
             )
@@ -176,8 +175,7 @@ class Client:
             version=self._version,
             connection_id=self._connection.connection_id,
             writer=writer,
-            write=self._write_message,
-            sent=self._sent,
+            outbox=self._outbox,
             unwritable=self._note_unwritable,
         )
 
@@ -361,44 +359,35 @@ class Client:
     # ------------------------------------------------------------ answers
 
     def _carry_out(self, handler: Callable[[Frame], None], frame: Frame) -> None:
-        """Run a command; what it makes the core deliver to this very client follows the receipt if that comes at once.
-
-        ActiveMQ answers first, too, and simple clients take the next frame for the receipt they wait for.
-        """
+        """Run a command; what it makes the core deliver to this very client follows its receipt."""
         if not self._subscriptions or "receipt" not in frame.headers:
             handler(frame)
             return
-        held: list[bytes] = []
-        self._held = held
+        place = self._place = self._outbox.reserve()
         try:
             handler(frame)
+        except BaseException:
+            self._outbox.fill(place, b"")  # an ERROR takes the receipt's place
+            raise
         finally:
-            self._held = None
-            for data in held:
-                self._write(data)
-
-    def _write_message(self, data: bytes) -> None:
-        if self._held is None:
-            self._write(data)
-        else:
-            self._held.append(data)
-
-    def _receipt(self, receipt: str) -> None:
-        self._write(f"RECEIPT\nreceipt-id:{self._escape(receipt)}\n\n\0\n".encode())
-
-    def _receipt_then_start(self, receipt: str, subscription: Subscription) -> None:
-        self._receipt(receipt)
-        subscription.start()
+            self._place = None
 
     def _receipt_now(self, headers: Mapping[str, str]) -> None:
         receipt = headers.get("receipt")
         if receipt is not None:
-            self._receipt(receipt)
+            self._receipt(receipt, self._place)
 
     def _receipt_when_durable(self, headers: Mapping[str, str]) -> None:
         receipt = headers.get("receipt")
         if receipt is not None:
-            self._connection.when_durable(partial(self._receipt, receipt))
+            self._connection.when_durable(partial(self._receipt, receipt, self._place))
+
+    def _receipt(self, receipt: str, place: Place | None) -> None:
+        frame = f"RECEIPT\nreceipt-id:{self._escape(receipt)}\n\n\0\n".encode()
+        if place is None:
+            self._write(frame)
+        else:
+            self._outbox.fill(place, frame)
 
     def _note_unwritable(self, subscription: Subscription, delivery: Delivery, error: BrokerError) -> None:
         """Tell the client of a message that cannot be shown; it is given up after this, not amidst a dispatch."""

@@ -93,7 +93,7 @@ class HeartBeat:
             return False
         self._look_at = now + self._look_seconds
         due = not self.wrote
-        self.wrote = False
+        self.wrote = due  # the beat itself counts: with nothing else to say there is one per interval
         return due
 
     def next_look(self) -> float | None:

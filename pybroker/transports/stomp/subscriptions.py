@@ -21,6 +21,7 @@ from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
 from pybroker.transports.stomp.frames import Version, shortened
 from pybroker.transports.stomp.mapping import MessageWriter
+from pybroker.transports.stomp.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def consumer_request(headers: Mapping[str, str], destination: Destination) -> Co
         selector=_selector(headers),
         subscription_name=headers.get("activemq.subscriptionName"),
         no_local=_flag(headers, "activemq.noLocal"),
-        browser=_flag(headers, "browser") or _flag(headers, "activemq.browser"),
+        browser=headers.get("browser") == "true" or _flag(headers, "activemq.browser"),
         exclusive=_flag(headers, "activemq.exclusive"),
         priority=_number(headers, "activemq.priority", _BYTE) or 0,
         retroactive=_flag(headers, "activemq.retroactive"),
@@ -102,9 +103,8 @@ class Subscription:
     __slots__ = (
         "_ack_prefix",
         "_cumulative",
-        "_sent",
+        "_outbox",
         "_unwritable",
-        "_write",
         "_writer",
         "client_id",
         "closed",
@@ -127,8 +127,7 @@ class Subscription:
         version: Version,
         connection_id: str,
         writer: MessageWriter,
-        write: Callable[[bytes], None],
-        sent: dict["Subscription", Delivery],
+        outbox: Outbox,
         unwritable: Callable[["Subscription", Delivery, BrokerError], None],
     ) -> None:
         """Prepare to deliver.
@@ -140,8 +139,7 @@ class Subscription:
             version: of the conversation.
             connection_id: begins the ids in 1.2's `ack` headers.
             writer: renders messages for this subscription.
-            write: takes finished frames.
-            sent: gets the last delivery whose bytes were written but may not have left, in mode auto.
+            outbox: takes finished frames.
             unwritable: is told of a message that cannot be rendered.
         """
         self.serial = serial
@@ -154,8 +152,7 @@ class Subscription:
         self._cumulative = self.mode is AckMode.CLIENT
         self._ack_prefix = f"{connection_id}:{serial}:" if version is Version.V1_2 else None
         self._writer = writer
-        self._write = write
-        self._sent = sent
+        self._outbox = outbox
         self._unwritable = unwritable
 
     @property
@@ -169,8 +166,7 @@ class Subscription:
         except BrokerError as error:
             self._unwritable(self, delivery, error)
             return
-        self._sent[self] = delivery
-        self._write(frame)
+        self._outbox.message(frame, self, delivery)
 
     def _deliver_tracked(self, delivery: Delivery, /) -> None:
         serial = self.unacknowledged.add(delivery)
@@ -181,11 +177,11 @@ class Subscription:
             self.unacknowledged.take(serial)
             self._unwritable(self, delivery, error)
             return
-        self._write(frame)
+        self._outbox.message(frame, self)
 
     def browsed(self) -> None:
         """Tell the client that a browsed queue's end is reached."""
-        self._write(self._writer.end_of_browsing(self.destination_text.strip()))
+        self._outbox.message(self._writer.end_of_browsing(self.destination_text.strip()), self)
 
     def acknowledge(self, serial: int, transaction: LocalTransactionId | None) -> list[Taken]:
         """Acknowledge a delivery, in mode client with all earlier ones.
@@ -221,5 +217,5 @@ class Subscription:
     def close(self) -> None:
         """End it; what is unacknowledged goes back to the core."""
         self.closed = True
-        self._sent.pop(self, None)
+        self._outbox.sent.pop(self, None)
         self.consumer.close()

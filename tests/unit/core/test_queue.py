@@ -124,6 +124,13 @@ def test_only_the_oldest_of_a_returned_window_is_suspect(world):
     assert world.client().subscribe("queue://Q").ids == ["innocent"]
 
 
+def test_one_burial_does_not_drag_the_next_along(world):
+    world.client().send("queue://Q", "poison", *"abc")
+    for _ in range(10):
+        world.client().subscribe("queue://Q").consumer.close()
+    assert world.client().subscribe("queue://Q").ids == ["a", "b", "c"]
+
+
 def test_unlimited_redeliveries(make_world):
     world = make_world(max_redeliveries=-1)
     world.client().send("queue://Q", "a")

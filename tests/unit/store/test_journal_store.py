@@ -122,6 +122,19 @@ class TestTakeOver:
         assert states == [{"db-7.log", "lock"}]
         assert names(directory) == {"db-7.log", "db-8.log", "lock"}
 
+    @pytest.mark.parametrize(
+        ("header", "delivered"), [("cleanShutdown=true", frozenset()), ("cleanShutdown=false", None)]
+    )
+    def test_an_activemq_that_stopped_in_order_delivered_nothing_to_mark(
+        self, directory: Path, header: str, delivered: frozenset[str] | None
+    ) -> None:
+        directory.mkdir(parents=True)
+        (directory / "db-1.log").write_bytes(encode_batch([encode_record(encode(Trace("LOADED")))]) + EOF_MARKER)
+        (directory / "db.data").write_bytes(f"#\nfileTypeVersion=1\n{header}\n".encode().ljust(4096))
+        bench = Bench(directory)
+        assert bench.store.recover().delivered == delivered
+        bench.store.abandon()
+
     def test_unfinished_local_transactions_are_rolled_back_in_the_journal(self, directory: Path) -> None:
         bench = Bench(directory)
         bench.store.recover()

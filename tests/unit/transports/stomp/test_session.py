@@ -146,7 +146,7 @@ def test_server_beats_and_gives_a_silent_client_up_as_recorded(connect: Any, bro
         if bytes(peer.link.output) == b"\n":
             beats.append(peer.link.now - 100)
             peer.link.output.clear()
-    assert beats == [0.5, 0.75, 1.0, 1.25]
+    assert beats == [0.5, 1.0]
     assert peer.link.now == 101.5
     assert peer.hear()[0].startswith("ERROR\nmessage:Nothing was received for 1.5 seconds\n")
     assert broker.connections == []

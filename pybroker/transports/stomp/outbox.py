@@ -1,0 +1,75 @@
+"""The order of a connection's frames: a RECEIPT comes before the MESSAGEs that its own frame causes.
+
+ActiveMQ answers first, and simple clients take the next frame for the receipt they wait for. So a receipt takes its
+place when its frame is carried out, and MESSAGEs that the core delivers before it is due, because it waits for the
+disk, queue up behind it. What queues is bounded by the subscriptions' prefetch, and counts as written only when it is.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker.broker.domain.ports import Delivery
+
+if TYPE_CHECKING:
+    from pybroker.transports.stomp.subscriptions import Subscription
+
+
+class Place:
+    """Where a receipt will stand; empty until it is due."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame: bytes | None = None
+
+
+class Outbox:
+    """Frames on their way out.
+
+    Attributes:
+        sent: per subscription in mode auto the last delivery whose frame was written, until it is settled.
+    """
+
+    __slots__ = ("_queue", "_write", "sent")
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._queue: deque[Place | tuple[bytes, Subscription, Delivery | None]] = deque()
+        self.sent: dict[Subscription, Delivery] = {}
+
+    def reserve(self) -> Place:
+        """Take the next place for a receipt."""
+        place = Place()
+        self._queue.append(place)
+        return place
+
+    def fill(self, place: Place, frame: bytes) -> None:
+        """Write a receipt that is due, or nothing if there is none to write, and what it held up."""
+        place.frame = frame
+        queue = self._queue
+        while queue:
+            head = queue[0]
+            if isinstance(head, Place):
+                if head.frame is None:
+                    return
+                queue.popleft()
+                if head.frame:
+                    self._write(head.frame)
+            else:
+                queue.popleft()
+                self._write_message(*head)
+
+    def message(self, frame: bytes, subscription: "Subscription", settles: Delivery | None = None) -> None:
+        """Write a MESSAGE, behind the receipts before it; `settles` is settled once the frame has left."""
+        if self._queue:
+            self._queue.append((frame, subscription, settles))
+        else:
+            self._write_message(frame, subscription, settles)
+
+    def _write_message(self, frame: bytes, subscription: "Subscription", settles: Delivery | None) -> None:
+        if subscription.closed:  # in the meantime: the message is back in its queue
+            return
+        if settles is not None:
+            self.sent[subscription] = settles
+        self._write(frame)
