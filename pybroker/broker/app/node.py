@@ -7,9 +7,10 @@ and thrown away when it ends, so that a broker that stepped back begins afresh.
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,8 @@ class Node:
 
     def __init__(self, config: Config, name: str, publish: Publish) -> None:
         self.role = Role.STANDBY
+        self.is_stopping = False
+        """True once somebody asked for the end."""
         self._config = config
         self._name = name
         self._publish = publish
@@ -77,7 +80,8 @@ class Node:
             raise self._error
 
     def stop(self) -> None:
-        """Ask for an orderly end."""
+        """Ask for an orderly end; asked again, not to wait for clients."""
+        self.is_stopping = True
         self._on(Event.STOP)
 
     # ------------------------------------------------------------ decide
@@ -87,9 +91,9 @@ class Node:
         role, actions, sentence = decide(self.role, event)
         if sentence:
             _log.log(logging.ERROR if error else logging.INFO, "%s%s", sentence, f" ({error})" if error else "")
+        self._error = self._error or error
         if role is self.role and not actions:
             return
-        self._error = self._error or error
         if Action.ABORT_CLIENTS in actions:
             self._abort_clients()
         self.role = role
@@ -107,7 +111,7 @@ class Node:
             case Action.DRAIN_CLIENTS:
                 await self._drain_clients()
             case Action.CLOSE_STORE:
-                await self._close_store()
+                self._close_store()
             case Action.ABANDON_STORE:
                 self._abandon_store()
             case Action.RELEASE_LOCK:
@@ -119,12 +123,14 @@ class Node:
     async def _wait_for_lock(self) -> None:
         try:
             if not self._lock.try_acquire():
-                _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 compile_selector("TRUE")  # reads the grammar, which would hold up the first clients of a new master
+                _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 if not await asyncio.to_thread(self._lock.acquire):
                     return
-        except (LockError, StoreUnavailable) as error:
-            self._error = error
+        except Exception as error:
+            if not isinstance(error, BrokerError):
+                _log.exception("waiting for the lock failed unexpectedly")
+            self._error = error if isinstance(error, BrokerError) else LockError(repr(error))
             self._on(Event.STOP)
             return
         self._lock_won_at = asyncio.get_running_loop().time()
@@ -135,8 +141,9 @@ class Node:
             await self._begin_term()
         except BrokerError as error:
             self._on(Event.PROMOTION_FAILED, error)
-        except OSError as error:
-            self._on(Event.PROMOTION_FAILED, StoreUnavailable(str(error), path=str(error.filename or "")))
+        except Exception as error:  # a bug, or a file system that does what nobody thought of: not to be a master with
+            _log.exception("the promotion failed unexpectedly")
+            self._on(Event.PROMOTION_FAILED, StoreUnavailable(f"the store cannot be opened: {error!r}"))
 
     async def _begin_term(self) -> None:
         store = wiring.make_store(self._config, self._lock, self._store_failed)
@@ -152,7 +159,9 @@ class Node:
                 (protocol, unused.enter_context(await self._bind(setting, port)))
                 for setting, (port, protocol) in wiring.make_protocols(self._config, term.broker).items()
             ]
-            await asyncio.to_thread(term.broker.recover)
+            with _without_garbage_collection():
+                recovery = await asyncio.to_thread(store.recover)
+                term.broker.load(recovery)
             if self.role is not Role.PROMOTING:  # asked to stop, or the lock lost, in the meantime
                 return
             listeners = [await term.server.listen(protocol, where) for protocol, where in ports]
@@ -182,7 +191,17 @@ class Node:
             (config.expire_interval, term.broker.expire),
             (config.cleanup_interval, term.store.cleanup),
         ):
-            term.chores.append(asyncio.create_task(_every(seconds, chore)))
+            term.chores.append(asyncio.create_task(self._every(seconds, chore)))
+
+    async def _every(self, seconds: float, chore: Callable[[], None]) -> None:
+        """Do a chore again and again; one that fails ends the term, for nobody knows what it leaves behind."""
+        try:
+            while True:
+                await asyncio.sleep(seconds)
+                chore()
+        except Exception as error:
+            _log.exception("a periodic task failed")
+            self._store_failed(error)
 
     def _check_lock(self) -> None:
         try:
@@ -194,7 +213,7 @@ class Node:
         if isinstance(error, LockNotHeld):
             self._on(Event.LOCK_LOST, error)
         else:
-            self._on(Event.STORE_FAILED, error if isinstance(error, BrokerError) else StoreUnavailable(str(error)))
+            self._on(Event.STORE_FAILED, error if isinstance(error, BrokerError) else StoreUnavailable(repr(error)))
 
     def _abort_clients(self) -> None:
         if self._term is not None:
@@ -208,6 +227,7 @@ class Node:
             return
         self._end_chores()
         server, store = self._term.server, self._term.store
+        self._term.broker.quiesce()
         server.close_listeners()
         server.hold()
         on_disk = asyncio.Event()
@@ -215,11 +235,12 @@ class Node:
         await _within(self._config.stop_timeout, on_disk.wait())
         await server.drain(self._config.stop_timeout)
 
-    async def _close_store(self) -> None:
+    def _close_store(self) -> None:
         if self._term is None:
             return
         try:
-            await asyncio.to_thread(self._term.store.close, list(self._term.broker.delivered()))
+            # On this thread, which has nobody left to serve: the store belongs to it.
+            self._term.store.close(self._term.broker.delivered())
         except BrokerError as error:
             self._error = error
         self._term = None
@@ -235,10 +256,15 @@ class Node:
                 chore.cancel()
 
 
-async def _every(seconds: float, chore: Callable[[], None]) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        chore()
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keep the collector from going through every message again and again while a backlog is read in; or ever after."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:

@@ -72,6 +72,8 @@ async def _live(config: Config, name: str, publish: Publish) -> None:
         try:
             await node.run()
         except LockNotHeld as error:
+            if node.is_stopping:
+                raise
             _log.warning("standing by again after losing the lock: %s", error)
         else:
             return

@@ -10,14 +10,20 @@ from typing import TypeVar
 
 from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.connection import Connection
-from pybroker.broker.core.consumer import Consumer
-from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.consumer import Consumer, Matcher, matcher
+from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
 from pybroker.broker.core.durable import Durable, on_topic
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import State
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.domain.destination import Destination, DestinationType, matches
-from pybroker.broker.domain.errors import ClientError, InvalidClientId, InvalidDestination, SubscriptionInUse
+from pybroker.broker.domain.errors import (
+    ClientError,
+    InvalidClientId,
+    InvalidDestination,
+    InvalidSelector,
+    SubscriptionInUse,
+)
 from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.subscription import (
     BROWSER_PREFETCH,
@@ -69,27 +75,38 @@ class Broker:
         self._queue_patterns: dict[Consumer, None] = {}
         self._topic_patterns: dict[Consumer, TopicSubscription] = {}
         self._temporary_count = 0
+        self.is_stopping = False
         self.abandoned = False
 
     # ------------------------------------------------------------ life
 
     def recover(self) -> None:
-        """Take over what the store holds. Blocks; called once, before the first client.
+        """Take over what the store holds. Blocks; called once, before the first client."""
+        self.load(self.store.recover())
+
+    def load(self, recovery: Recovery) -> None:
+        """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread.
 
         After a crash nobody knows what consumers have seen, so everything recovered counts as redelivered once.
         """
-        recovery = self.store.recover()
         for destination, messages in recovery.queues.items():
+            if destination.is_temporary:  # of a connection that is no more
+                self.store.remove_destination(destination)
+                continue
             queue = self._queue(destination)
             for message in messages:
                 queue.place(message, _seen(recovery, message.message_id))
-        for backlog in recovery.backlogs:  # all topics first: a new topic is joined to the subscriptions that match it
+        concrete = [backlog for backlog in recovery.backlogs if not backlog.subscription.destination.is_pattern]
+        for backlog in concrete:  # all topics first: a new topic is joined to the subscriptions that match it
             self._topic(backlog.subscription.destination)
         for backlog in recovery.backlogs:
-            durable = self.durables.get(backlog.subscription.key) or self._new_durable(backlog.subscription)
+            if backlog.subscription.key not in self.durables:
+                self._new_durable(backlog.subscription, _recovered_matcher(backlog.subscription))
+        for backlog in concrete:
+            durable = self.durables[backlog.subscription.key]
             self._join(durable, self._topic(backlog.subscription.destination))
             for message in backlog.messages:
-                durable.enqueue(message, _seen(recovery, message.message_id))
+                durable.append(message, _seen(recovery, message.message_id))
         for durable in self.durables.values():
             self._join_matching(durable)
 
@@ -105,6 +122,12 @@ class Broker:
         """Let go of waiting messages past their time; called every now and then, for destinations nobody reads."""
         for source in self._backlogs():
             source.expire()
+
+    def quiesce(self) -> None:
+        """Deliver nothing any more: clients are about to leave, and what one leaves must not go to the next."""
+        self.is_stopping = True
+        for connection in self._clients.values():
+            connection.pause()
 
     def abandon(self) -> None:
         """Change nothing any more: the store is not ours to write to, and clients are being cut off."""
@@ -142,9 +165,11 @@ class Broker:
             InvalidDestination: a temporary destination that is gone.
             ClientError: too many destinations.
         """
-        if destination.is_queue:
-            return self.queues.get(destination) or self._queue(destination)
-        return self.topics.get(destination) or self._topic(destination)
+        existing = (self.queues if destination.is_queue else self.topics).get(destination)
+        if existing is not None:
+            return existing
+        self._admit(destination)
+        return self._queue(destination) if destination.is_queue else self._topic(destination)
 
     def create_temporary(self, owner: Connection, kind: DestinationType) -> Destination:
         """Create a temporary destination."""
@@ -178,7 +203,7 @@ class Broker:
             InvalidDestination: there is none of that name.
             SubscriptionInUse: it is active.
         """
-        durable = self.durables.get(f"{client_id}:{subscription_name}")
+        durable = self._durable(client_id, subscription_name)
         if durable is None:
             raise InvalidDestination(
                 f"No durable subscription exists for clientID: {client_id} and subscriptionName: {subscription_name}"
@@ -211,7 +236,7 @@ class Broker:
         if request.destination.is_pattern:
             self._queue_patterns[consumer] = None
         else:
-            self._queue(request.destination)
+            self.target(request.destination)
         for queue in _matching(request.destination, self.queues):
             queue.attach(consumer)
         return consumer
@@ -225,7 +250,7 @@ class Broker:
         if request.destination.is_pattern:
             self._topic_patterns[consumer] = subscription
         else:
-            self._topic(request.destination)
+            self.target(request.destination)
         for topic in _matching(request.destination, self.topics):
             subscription.join(topic)
         return consumer
@@ -246,7 +271,7 @@ class Broker:
             selector=request.selector,
             no_local=request.no_local,
         )
-        durable = self.durables.get(info.key)
+        durable = self._durable(connection.client_id, name)
         if durable is not None and durable.consumer is not None:
             raise SubscriptionInUse(
                 f"Durable consumer is in use for client: {connection.client_id} and subscriptionName: {name}"
@@ -254,19 +279,41 @@ class Broker:
         # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
         consumer = Consumer(connection, request, deliver, prefetch=_prefetch(request, DURABLE_PREFETCH))
         if not destination.is_pattern:
-            self._topic(destination)
+            self.target(destination)
         if durable is not None and not durable.is_same(info):
             self._drop_durable(durable)
             durable = None
         if durable is None:
-            durable = self._new_durable(info)
+            durable = self._new_durable(info, matcher(info.selector))
             self._join_matching(durable)
+            if not durable.topics:
+                self.store.subscribe(info)
         durable.attach(consumer)
         return consumer
 
-    def _new_durable(self, info: DurableSubscription) -> Durable:
-        durable = Durable(info, store=self.store, dead_letters=self.dead_letters, clock=self.clock)
-        self.durables[info.key] = durable
+    def _durable(self, client_id: str, name: str) -> Durable | None:
+        """Return a durable subscription.
+
+        Raises:
+            SubscriptionInUse: KahaDB's key, `<client id>:<name>`, is that of another client's subscription.
+        """
+        durable = self.durables.get(f"{client_id}:{name}")
+        if durable is not None and durable.info.client_id != client_id:
+            raise SubscriptionInUse(
+                f"the store cannot tell {client_id}:{name} from subscription {durable.info.name} of client "
+                f"{durable.info.client_id}: choose a name without a colon"
+            )
+        return durable
+
+    def _new_durable(self, info: DurableSubscription, matches: Matcher | None) -> Durable:
+        durable = self.durables[info.key] = Durable(
+            info,
+            matches,
+            store=self.store,
+            dead_letters=self.dead_letters,
+            clock=self.clock,
+            max_redeliveries=self.policy.max_redeliveries,
+        )
         return durable
 
     def _join(self, durable: Durable, topic: Topic) -> None:
@@ -285,12 +332,13 @@ class Broker:
         for topic in durable.topics:
             topic.durables.remove(durable)
             self.store.unsubscribe(topic.destination, durable.info.key)
+        if durable.info.subscribed_destination.is_pattern:
+            self.store.unsubscribe(durable.info.subscribed_destination, durable.info.key)
 
     # ------------------------------------------------------------ private: destinations
 
     def _queue(self, destination: Destination) -> Queue:
         if (queue := self.queues.get(destination)) is None:
-            self._admit(destination)
             queue = self.queues[destination] = Queue(
                 destination,
                 store=self.store,
@@ -305,7 +353,6 @@ class Broker:
 
     def _topic(self, destination: Destination) -> Topic:
         if (topic := self.topics.get(destination)) is None:
-            self._admit(destination)
             topic = self.topics[destination] = Topic(destination, store=self.store)
             for consumer, subscription in self._topic_patterns.items():
                 if _covers(consumer.request.destination, destination):
@@ -316,12 +363,26 @@ class Broker:
         return topic
 
     def _admit(self, destination: Destination) -> None:
+        """Make sure that clients may create a destination. What is stored, and the dead letter queue, need no leave."""
         if destination.is_temporary and destination not in self._owners:
             raise InvalidDestination(f"The destination {destination} does not exist.")
-        if len(self.queues) + len(self.topics) >= self.policy.destinations_max:
+        count = len(self.queues) + len(self.topics)
+        if count >= self.policy.destinations_max and destination != DEAD_LETTER_QUEUE:
             raise ClientError(
                 f"{destination} cannot be created: there are {self.policy.destinations_max} destinations already"
             )
+
+
+def _recovered_matcher(info: DurableSubscription) -> Matcher | None:
+    """Return a stored subscription's selector; one that this broker refuses must not keep it from starting.
+
+    Such a subscription, an ActiveMQ's with an XPath say, keeps every message for whoever understands it.
+    """
+    try:
+        return matcher(info.selector)
+    except InvalidSelector as error:
+        _log.error("durable subscription %s keeps all messages, and cannot be activated here: %s", info.key, error)
+        return None
 
 
 def _covers(wanted: Destination, destination: Destination) -> bool:

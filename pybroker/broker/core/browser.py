@@ -4,43 +4,40 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.queue import Queue
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.transaction import LocalTransactionId
 
 
 class Snapshot:
     """What a browser is shown: every matching message once, then the end."""
 
-    __slots__ = ("_browsed", "_consumer", "_references")
+    __slots__ = ("_browsed", "_consumer", "_found")
 
     def __init__(self, queues: Sequence[Queue], consumer: Consumer, browsed: Callable[[], None]) -> None:
         self._consumer = consumer
         self._browsed = browsed
-        found = [
-            (reference.message, reference.redelivery_count)
-            for queue in queues
-            for reference in sorted([*queue.in_flight(), *queue.pending], key=lambda held: held.sequence)
-            if consumer.accepts(reference.message, reference.redelivery_count)
-        ]
-        self._references: Iterator[Reference] | None = iter(
-            [Reference(message, self, index, count) for index, (message, count) in enumerate(found)]
+        self._found: Iterator[Reference] | None = iter(
+            [
+                reference
+                for queue in queues
+                for reference in sorted([*queue.in_flight(), *queue.pending], key=lambda held: held.sequence)
+            ]
         )
         consumer.sources.append(self)
 
     def dispatch(self) -> None:
         """Show what the browser has room for; say so when there is no more."""
-        while self._references is not None and self._consumer.has_room:
-            reference = next(self._references, None)
-            if reference is None:
-                self._references = None
+        while self._found is not None and self._consumer.has_room:
+            found = next(self._found, None)
+            if found is None:
+                self._found = None
                 self._browsed()
-            else:
-                reference.state = State.DISPATCHED
-                self._consumer.offer(reference)
+            elif self._consumer.accepts(found.message, found.redelivery_count):
+                self._consumer.offer(Reference(found.message, self, found.sequence, found.redelivery_count))
 
     def detach(self, consumer: Consumer) -> None:
         """Show no more."""
-        self._references = None
+        self._found = None
 
     def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
         """Looking changes nothing."""
@@ -48,7 +45,7 @@ class Snapshot:
     def settle(self, reference: Reference) -> None:
         """Looking changes nothing."""
 
-    def restore(self, references: Sequence[Reference]) -> None:
+    def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Looking changes nothing."""
 
     def reject(self, reference: Reference, cause: str) -> None:

@@ -25,7 +25,9 @@ class Connection:
     def __init__(self, broker: "Broker", connection_id: str, client_id: str, throttle: Throttle) -> None:
         self.connection_id = connection_id
         self.client_id = client_id
-        self.paused = False
+        self.flush_count = 0
+        self.is_held = False
+        """True when nothing may be delivered: the client does not read, or is gone, or the broker is stopping."""
         self.closed = False
         self.consumers: set[Consumer] = set()
         self.temporaries: list[Destination] = []
@@ -40,12 +42,12 @@ class Connection:
     def send(self, message: Message, transaction: LocalTransactionId | None = None) -> None:
         """Route a message, now or at its transaction's commit."""
         target = self._broker.target(message.destination)
-        if message.expiration and message.is_expired(self._broker.clock()):
-            self._broker.dead_letters.expire(message)
-        elif transaction is None:
-            target.send(message)
-        else:
+        if transaction is not None:
             self.transaction(transaction).sent(target, message)
+        elif message.expiration and message.is_expired(self._broker.clock()):
+            self._broker.dead_letters.expire(message)
+        else:
+            target.send(message)
         if message.persistent and not self._throttled and self._broker.is_behind:
             self._throttled = True
             self._throttle.pause_reading()
@@ -114,14 +116,18 @@ class Connection:
 
     # ------------------------------------------------------------ flow and end
 
+    def written(self) -> None:
+        """Learn that all that was delivered so far has left the process."""
+        self.flush_count += 1
+
     def pause(self) -> None:
         """Stop delivering."""
-        self.paused = True
+        self.is_held = True
 
     def resume(self) -> None:
         """Deliver again."""
-        if self.paused:
-            self.paused = False
+        if self.is_held and not self.closed and not self._broker.is_stopping:
+            self.is_held = False
             for consumer in list(self.consumers):
                 consumer.dispatch()
 
@@ -129,7 +135,7 @@ class Connection:
         """Undo what is open, give back what is held, and go."""
         if self.closed or self._broker.abandoned:
             return
-        self.closed = True
+        self.closed = self.is_held = True
         for transaction in list(self._transactions):
             self.rollback(transaction)
         for consumer in list(self.consumers):

@@ -53,7 +53,7 @@ class Consumer:
     @property
     def has_room(self) -> bool:
         """True when another message may be delivered now."""
-        return self.started and len(self.outstanding) < self.prefetch and not self.connection.paused
+        return self.started and len(self.outstanding) < self.prefetch and not self.connection.is_held
 
     @property
     def is_selective(self) -> bool:
@@ -69,6 +69,7 @@ class Consumer:
     def offer(self, reference: Reference) -> None:
         """Deliver a reference; the caller made sure of room and match."""
         self.outstanding[reference] = None
+        reference.flush_count = self.connection.flush_count
         self.deliver(reference)
 
     def dispatch(self) -> None:
@@ -76,12 +77,14 @@ class Consumer:
         if len(self.sources) > 1:
             self.sources.append(self.sources.pop(0))
         for source in self.sources:
+            if not self.has_room:
+                return
             source.dispatch()
 
     def take_back(self, references: list[Reference]) -> None:
         """Hold references again whose acknowledgements were rolled back; they are older than what came since."""
         if self.closed:
-            _restore(references)
+            _restore(references, self.connection.flush_count)
         else:
             self.outstanding = dict.fromkeys(references) | self.outstanding
 
@@ -131,7 +134,7 @@ class Consumer:
             source.detach(self)
         references = list(self.outstanding)
         self.outstanding.clear()
-        _restore(references)
+        _restore(references, self.connection.flush_count)
 
     # ------------------------------------------------------------ private
 
@@ -150,7 +153,11 @@ class Consumer:
         self.dispatch()
 
 
-def matcher(selector: str | None) -> Callable[[Message, int], bool] | None:
+Matcher = Callable[[Message, int], bool]
+"""A compiled selector: message and redelivery count in, match or not out."""
+
+
+def matcher(selector: str | None) -> Matcher | None:
     """Return the compiled selector, or None for one that is absent or blank and lets everything through.
 
     Raises:
@@ -159,10 +166,14 @@ def matcher(selector: str | None) -> Callable[[Message, int], bool] | None:
     return compile_selector(selector).matches if selector and not selector.isspace() else None
 
 
-def _restore(references: list[Reference]) -> None:
-    """Give references back to their backlogs, each backlog in one go so that it sees their order."""
-    by_source: dict[Source, list[Reference]] = {}
+def _restore(references: list[Reference], flush_count: int) -> None:
+    """Give references back to their backlogs, each backlog in one go so that it sees their order.
+
+    What was delivered after the connection's last flush never left the process: nobody can have seen it.
+    """
+    by_source: dict[Source, tuple[list[Reference], list[Reference]]] = {}
     for reference in references:
-        by_source.setdefault(reference.source, []).append(reference)
-    for source, group in by_source.items():
-        source.restore(group)
+        seen, unseen = by_source.setdefault(reference.source, ([], []))
+        (seen if reference.flush_count < flush_count else unseen).append(reference)
+    for source, (seen, unseen) in by_source.items():
+        source.restore(seen, unseen)

@@ -2,8 +2,7 @@
 
 As ActiveMQ's shared dead letter strategy: a persistent message moves to the queue `ActiveMQ.DLQ` with its id, priority,
 properties and body, and says where it was and why it is there; a non-persistent one is dropped. A message that dies on
-the dead letter queue itself is dropped too. Unlike ActiveMQ the same id may be buried twice: dropping the second copy
-could lose a message that was acknowledged to its producer.
+the dead letter queue itself is dropped too, and so is a second copy while the first is still there.
 """
 
 import logging
@@ -13,6 +12,7 @@ from typing import Protocol
 
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import to_message, view
 from pybroker.broker.domain.openwire.values import Long, encode_map
 from pybroker.broker.domain.ports import Clock
@@ -47,7 +47,14 @@ class DeadLetters:
             _log.debug("dropped %s from %s: %s", message.message_id, message.destination, cause)
             return
         _log.info("dead-lettered %s from %s: %s", message.message_id, message.destination, cause)
-        self._target(DEAD_LETTER_QUEUE).send(dead_letter(message, cause))
+        try:
+            letter = dead_letter(message, cause)
+        except MalformedOpenWire as error:
+            _log.error(
+                "%s is dead-lettered as it is, without saying why: it does not decode: %s", message.message_id, error
+            )
+            letter = replace(message, destination=DEAD_LETTER_QUEUE, decoded=None)
+        self._target(DEAD_LETTER_QUEUE).send(letter)
 
     def expire(self, message: Message) -> None:
         """Bury a message that outlived its time."""

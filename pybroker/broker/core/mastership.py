@@ -87,6 +87,15 @@ _TABLE: dict[tuple[Role, Event], Decision] = {
     (Role.MASTER, Event.STOP): Decision(
         Role.RELINQUISHING, _ORDERLY, "asked to stop: sending what is owed, then handing over"
     ),
+    (Role.RELINQUISHING, Event.LOCK_LOST): Decision(
+        Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "lost the lock while stopping: clients are cut off"
+    ),
+    (Role.RELINQUISHING, Event.STORE_FAILED): Decision(
+        Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "the store failed while stopping: clients are cut off"
+    ),
+    (Role.RELINQUISHING, Event.STOP): Decision(
+        Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "asked to stop again: not waiting for clients"
+    ),
     (Role.RELINQUISHING, Event.RELEASED): Decision(Role.STOPPED, (), "stopped: a standby can take over"),
 }
 

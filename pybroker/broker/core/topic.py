@@ -32,6 +32,10 @@ class Topic:
         self.gate = Gate(self.publish)
         self._store = store
 
+    def stores(self, message: Message) -> bool:
+        """Tell whether a message may have to outlive the process: the store knows for whom."""
+        return message.persistent and not self.destination.is_temporary
+
     def send(self, message: Message) -> None:
         """Store a message if a durable subscription needs it to last, and hand it out."""
         if message.persistent and self.durables:
@@ -112,7 +116,7 @@ class TopicSubscription:
         """Drop a reference whose acknowledgement counts."""
         reference.state = State.SETTLED
 
-    def restore(self, references: Sequence[Reference]) -> None:
+    def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Nothing outlives the subscription."""
 
     def reject(self, reference: Reference, cause: str) -> None:

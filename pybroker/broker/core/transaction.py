@@ -35,6 +35,10 @@ class Target(Protocol):
 
     gate: Gate
 
+    def stores(self, message: Message) -> bool:
+        """Tell whether a message must outlive the process."""
+        ...
+
     def enqueue(self, message: Message) -> None:
         """Hand out a message that is stored, or need not be."""
         ...
@@ -56,7 +60,7 @@ class Transaction:
     def sent(self, target: Target, message: Message) -> None:
         """Add a send."""
         self._limit()
-        if message.persistent:
+        if target.stores(message):
             self._store.add(message, self.id)
             self._in_store = True
         self._gates[target.gate] = None

@@ -245,6 +245,10 @@ class Connection(Protocol):
         """Call back once everything this broker accepted so far is safe."""
         ...
 
+    def written(self) -> None:
+        """Learn that all that was delivered so far has left the process: from here on the client may have seen it."""
+        ...
+
     def pause(self) -> None:
         """Stop delivering: the client does not read fast enough."""
         ...

@@ -166,7 +166,8 @@ class JournalWriter:
     def when_durable(self, callback: Callback) -> None:
         """Call back when all that was appended so far is written (and synced, if the strategy says so).
 
-        At once when it already is. In order of the calls. Never after a failure. The callback must not raise.
+        At once when it already is. In order of the calls. Never after a failure. A callback that raises is a
+        bug, and ends the writer once the others have been called.
         """
         if self._records:
             self._open.callbacks.append(callback)
@@ -288,8 +289,15 @@ class JournalWriter:
         self._queued_bytes -= batch.byte_count
         if not self._queued_count and self._stopped is None:
             self._close_open()
+        bug: Exception | None = None
         for callback in batch.callbacks:
-            callback()
+            try:
+                callback()
+            except Exception as error:  # the others still learn that their records are safe
+                logger.exception("a callback failed")
+                bug = bug or error
+        if bug is not None:
+            self._failed(bug)
 
     def _failed(self, error: Exception) -> None:
         """Stop for good and say why."""

@@ -16,6 +16,7 @@ from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import Client
 from pybroker.transports.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.transports.stomp.errors import Broken, Refused, describe
+from pybroker.transports.stomp.flow import Flow, Jam
 from pybroker.transports.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.stomp.heartbeat import HeartBeat, agree
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
@@ -43,14 +44,15 @@ class StompSession(Session):
         self._connection_id = connection_id
         self._limits = limits
         self._clock = clock
-        self._decoder = FrameDecoder(self._limits)
+        self._decoder = FrameDecoder(limits)
+        self._decoder.body_bytes_max = min(limits.body_bytes, limits.stranger_body_bytes)
         self._version = Version.V1_0
         self._connection: Connection | None = None
         self._client: Client | None = None
         self._heart_beat: HeartBeat | None = None
-        self._is_slow = False
+        self._flow = Flow()
         self._enter(State.OPENED)
-        self._link.wake_at(link.time() + self._limits.connect_seconds)
+        self._link.wake_at(link.time() + limits.connect_seconds)
 
     @property
     def state(self) -> State:
@@ -75,18 +77,15 @@ class StompSession(Session):
 
     def written(self) -> None:
         """Settle what has left, and deliver again if the peer was slow."""
+        if self._connection is not None:
+            self._connection.written()
         if self._client is not None:
             self._client.settle()
-        if self._is_slow:
-            self._is_slow = False
-            if self._connection is not None:
-                self._connection.resume()
+        self._flow.clear(Jam.LINK)
 
     def pause_writing(self) -> None:
         """Deliver nothing more until `written`. What else is written, answers, the link bounds by not reading."""
-        self._is_slow = True
-        if self._connection is not None:
-            self._connection.pause()
+        self._flow.jam(Jam.LINK)
 
     def on_timer(self) -> None:
         """Send a heart-beat, or give up a peer that is silent for too long."""
@@ -154,10 +153,14 @@ class StompSession(Session):
         except ClientError as error:
             raise Broken(str(error), "Choose another client-id, or close the other connection first.") from error
         self._connection = connection
-        if self._is_slow:
-            connection.pause()
+        self._flow.attach(connection)
         self._client = Client(
-            connection=connection, version=version, limits=self._limits, clock=self._clock, write=self._write
+            connection=connection,
+            version=version,
+            limits=self._limits,
+            clock=self._clock,
+            write=self._write,
+            flow=self._flow,
         )
         answer = {"version": version.value, "heart-beat": str(agreement), "session": client_id, "server": _SERVER}
         asked = headers.get("request-id", headers.get("receipt"))
@@ -166,6 +169,7 @@ class StompSession(Session):
         # CONNECTED itself is written by the rules of 1.0, which escape nothing.
         self._write(encode_frame("CONNECTED", answer, b"", Version.V1_0))
         self._version = self._decoder.version = version
+        self._decoder.body_bytes_max = self._limits.body_bytes
         now = self._link.time()
         self._heart_beat = HeartBeat(agreement, grace=self._limits.heart_beat_grace, now=now)
         self._link.wake_at(self._heart_beat.next_look())
@@ -220,6 +224,8 @@ class StompSession(Session):
         self._disconnect()
 
     def _beat(self, heart_beat: HeartBeat, now: float) -> None:
+        reading_since = self._link.reading_since
+        heart_beat.not_read_until(now if reading_since is None else reading_since)
         if heart_beat.is_peer_dead(now):
             self._break_off(
                 Broken(

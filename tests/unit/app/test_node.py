@@ -216,6 +216,66 @@ def test_what_happens_during_recovery_is_heeded_before_listening(live, registry,
     assert member.listeners == []
 
 
+def test_a_recovery_that_fails_while_stopping_is_reported_too(live, member):
+    member.store.ready.clear()
+    member.store.failure = StoreUnavailable("unreadable")
+
+    async def scenario() -> None:
+        await member.until(Role.PROMOTING)
+        member.node.stop()
+        member.store.ready.set()
+        await member.until(Role.STOPPED)
+
+    assert isinstance(live(member, scenario), StoreUnavailable)
+
+
+def test_a_periodic_task_that_fails_ends_the_term(live, member, monkeypatch):
+    calls = []
+
+    def fail() -> None:
+        calls.append(True)
+        if len(calls) > 1:  # the first is part of the promotion
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(member.store, "cleanup", fail)
+    monkeypatch.setattr(member.node, "_config", member.node._config.model_copy(update={"cleanup_interval": 0.05}))
+
+    async def scenario() -> None:
+        await member.until(Role.STOPPED)
+
+    result = live(member, scenario)
+    assert isinstance(result, StoreUnavailable)
+    assert "a bug" in str(result)
+    assert Role.MASTER in member.roles
+    assert member.store.end == "abandoned"
+
+
+def test_a_promotion_that_fails_unexpectedly_gives_the_lock_back(live, registry, member):
+    member.store.failure = RuntimeError("a bug")
+
+    async def scenario() -> None:
+        await member.until(Role.STOPPED)
+
+    result = live(member, scenario)
+    assert isinstance(result, StoreUnavailable)
+    assert "a bug" in str(result)
+    assert MemoryLock(registry, "lock").try_acquire()
+
+
+def test_losing_the_lock_while_stopping_still_stops(live, registry, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        reader, writer = await member.connect()
+        member.node.stop()
+        member.fail(LockNotHeld("taken"))
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    assert isinstance(live(member, scenario), LockNotHeld)
+    assert member.node.is_stopping
+
+
 def test_the_port_of_a_dying_master_is_waited_for(live, registry):
     taken = socket.create_server(("127.0.0.1", 0))
     member = Member(port=taken.getsockname()[1])

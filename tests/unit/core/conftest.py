@@ -69,6 +69,8 @@ class Client:
     def __init__(self, connection: Connection, throttle: Throttle) -> None:
         self.connection = connection
         self.throttle = throttle
+        self.reads = True
+        """False: what is delivered stays in the process."""
 
     def send(
         self, destination: str, *names: str, transaction: LocalTransactionId | None = None, **fields: object
@@ -79,7 +81,13 @@ class Client:
     def subscribe(self, destination: str, **request: object) -> Inbox:
         inbox = Inbox()
         wanted = ConsumerRequest(destination=parse(destination), **request)  # type: ignore[arg-type]
-        consumer = self.connection.subscribe(wanted, inbox.deliveries.append, inbox.end)
+
+        def deliver(delivery: Delivery) -> None:
+            inbox.deliveries.append(delivery)
+            if self.reads:
+                self.connection.written()
+
+        consumer = self.connection.subscribe(wanted, deliver, inbox.end)
         inbox.consumer = consumer
         consumer.start()
         return inbox

@@ -15,6 +15,9 @@ EXPECTED = {
     (Role.MASTER, Event.LOCK_LOST): Role.RELINQUISHING,
     (Role.MASTER, Event.STORE_FAILED): Role.RELINQUISHING,
     (Role.MASTER, Event.STOP): Role.RELINQUISHING,
+    (Role.RELINQUISHING, Event.STOP): Role.RELINQUISHING,
+    (Role.RELINQUISHING, Event.LOCK_LOST): Role.RELINQUISHING,
+    (Role.RELINQUISHING, Event.STORE_FAILED): Role.RELINQUISHING,
     (Role.RELINQUISHING, Event.RELEASED): Role.STOPPED,
 }
 ALL = [(role, event) for role in Role for event in Event]

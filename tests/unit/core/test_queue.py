@@ -3,6 +3,7 @@
 import pytest
 
 from pybroker.broker.domain.errors import ClientError, InvalidSelector
+from tests.unit.core.conftest import make_message
 
 
 def test_a_waiting_consumer_gets_a_message_at_once(world):
@@ -339,3 +340,79 @@ def test_many_messages_through_a_small_window_keep_their_order(world):
         inbox.ack(index)
     assert inbox.ids == names
     assert len(world.broker.queues[inbox.deliveries[0].message.destination].pending) == 0
+
+
+class TestLeaving:
+    def test_what_never_left_the_process_is_not_counted_as_redelivered(self, world):
+        world.client().send("queue://Q", "a")
+        client = world.client()
+        client.reads = False
+        client.subscribe("queue://Q")
+        client.connection.close()
+        assert world.client().subscribe("queue://Q").counts == [0]
+
+    def test_many_consumers_leaving_at_once_bury_nothing(self, world):
+        """Each gets for a moment what the one before it left."""
+        world.client().send("queue://Q", "a")
+        clients = [world.client() for _ in range(20)]
+        for client in clients:
+            client.reads = False
+            client.subscribe("queue://Q", prefetch=1)
+        for client in clients:
+            client.connection.close()
+        assert world.client().subscribe("queue://Q").ids == ["a"]
+
+    def test_while_the_broker_stops_nothing_goes_to_the_next_consumer(self, world):
+        world.client().send("queue://Q", "a")
+        clients = [world.client() for _ in range(20)]
+        inboxes = [client.subscribe("queue://Q") for client in clients]
+        world.broker.quiesce()
+        for client in clients:
+            client.connection.resume()
+            client.connection.close()
+        assert [len(inbox.ids) for inbox in inboxes] == [1] + [0] * 19
+        assert len(list(world.broker.delivered())) == 1
+
+    def test_a_consumer_that_finishes_one_message_per_life_buries_none(self, world):
+        world.client().send("queue://Q", *(str(n) for n in range(20)))
+        done = []
+        for _ in range(20):
+            client = world.client()
+            inbox = client.subscribe("queue://Q")
+            done.append(inbox.ids[0])
+            inbox.ack(0)
+            client.connection.close()
+        assert done == [str(n) for n in range(20)]
+
+
+class TestDeadLetterQueue:
+    def test_it_needs_no_leave_to_be_created(self, make_world):
+        client = make_world(destinations_max=1).client()
+        client.send("queue://Q", "a")
+        inbox = client.subscribe("queue://Q")
+        inbox.consumer.reject(inbox.deliveries[0], "NACK")
+        assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["a"]
+
+    def test_a_message_that_does_not_decode_goes_there_as_it_is(self, world):
+        client = world.client()
+        message = make_message("a", "queue://Q", properties={"n": 1})
+        message.decoded = None
+        message.data = message.data.replace(b"\x00\x01n\x05", b"\x00\x01n\x63")
+        client.connection.send(message)
+        inbox = client.subscribe("queue://Q")
+        inbox.consumer.reject(inbox.deliveries[0], "NACK")
+        dead = client.subscribe("queue://ActiveMQ.DLQ").deliveries
+        assert [delivery.message.data for delivery in dead] == [message.data]
+        client.connection.close()
+        world.start()
+        assert len(world.client().subscribe("queue://ActiveMQ.DLQ").deliveries) == 1
+
+
+def test_a_wildcard_consumer_without_room_looks_at_no_queue(world):
+    client = world.client()
+    inbox = client.subscribe("queue://A.*", prefetch=1)
+    for number in range(50):
+        client.send(f"queue://A.{number}", str(number))
+    for index in range(50):
+        inbox.ack(index)
+    assert sorted(inbox.ids, key=int) == [str(number) for number in range(50)]

@@ -2,8 +2,11 @@
 
 import pytest
 
-from pybroker.broker.domain.destination import DestinationType, parse
-from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
+from pybroker.broker.core.broker import Policy
+from pybroker.broker.domain.destination import DestinationType, parse, topic
+from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, InvalidSelector, SubscriptionInUse
+from pybroker.broker.domain.subscription import DurableSubscription
+from tests.unit.core.conftest import make_message
 
 
 def test_every_subscription_gets_every_message_sent_after_it(world):
@@ -174,6 +177,44 @@ class TestDurable:
         assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["a"]
         assert client.subscribe("topic://T", subscription_name="s").ids == []
 
+    def test_a_poison_message_ends_on_the_dead_letter_queue(self, world):
+        client = world.client("me")
+        client.subscribe("topic://T", subscription_name="s").consumer.close()
+        world.client().send("topic://T", "poison", "innocent")
+        for _ in range(7):
+            client.subscribe("topic://T", subscription_name="s").consumer.close()
+        assert client.subscribe("topic://T", subscription_name="s").ids == ["innocent"]
+        assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == ["poison"]
+
+    def test_a_wildcard_that_covers_no_topic_yet_survives_a_restart(self, world):
+        world.client("me").subscribe("topic://w.>", subscription_name="s")
+        world.start()
+        world.client().send("topic://w.a", "kept")
+        world.start()
+        assert world.client("me").subscribe("topic://w.>", subscription_name="s").ids == ["kept"]
+
+    def test_a_stored_selector_we_refuse_does_not_keep_the_broker_from_starting(self, world):
+        info = DurableSubscription(
+            client_id="me",
+            name="s",
+            destination=topic("T"),
+            subscribed_destination=topic("T"),
+            selector="XPATH '//a'",
+        )
+        world.store.subscribe(info)
+        world.start()
+        world.client().send("topic://T", "kept")
+        with pytest.raises(InvalidSelector):
+            world.client("me").subscribe("topic://T", subscription_name="s", selector="XPATH '//a'")
+        assert len(world.broker.durables["me:s"].pending) == 1
+
+    def test_keys_that_the_store_cannot_tell_apart_are_refused(self, world):
+        world.client("a:b").subscribe("topic://T", subscription_name="c").consumer.close()
+        with pytest.raises(SubscriptionInUse, match="without a colon"):
+            world.client("a").subscribe("topic://T", subscription_name="b:c")
+        with pytest.raises(SubscriptionInUse, match="without a colon"):
+            world.client().connection.unsubscribe("a", "b:c")
+
 
 class TestTemporary:
     def test_its_owner_consumes_and_everybody_may_send(self, world):
@@ -194,6 +235,35 @@ class TestTemporary:
         owner.connection.close()
         with pytest.raises(InvalidDestination, match="does not exist"):
             other.send(str(destination), "late")
+
+
+def test_a_persistent_message_on_a_temporary_queue_is_not_stored(world):
+    owner = world.client()
+    destination = owner.connection.create_temporary(DestinationType.TEMP_QUEUE)
+    transaction = owner.connection.begin()
+    owner.send(str(destination), "reply", persistent=True)
+    owner.send(str(destination), "in a transaction", persistent=True, transaction=transaction)
+    owner.connection.commit(transaction)
+    inbox = owner.subscribe(str(destination))
+    assert inbox.ids == ["reply", "in a transaction"]
+    inbox.ack(0)
+    world.start()
+    assert not world.store.recover().queues
+
+
+def test_what_an_older_version_stored_for_a_temporary_queue_is_dropped(world):
+    world.store.add(make_message("lost reply", "temp-queue://ID:gone:1"))
+    world.start()
+    assert not world.store.recover().queues
+
+
+def test_more_destinations_in_the_store_than_clients_may_create_are_recovered(make_world):
+    world = make_world(destinations_max=3)
+    for number in range(3):
+        world.client().send(f"queue://{number}", "a")
+    world.policy = Policy(destinations_max=1)
+    world.start()
+    assert len(world.broker.queues) == 3
 
 
 def test_a_client_id_is_used_once_at_a_time(world):

@@ -123,6 +123,17 @@ def test_a_transaction_ends_once(world, end):
         getattr(connection, end)(transaction)
 
 
+@pytest.mark.parametrize(("end", "dead"), [("commit", ["a"]), ("rollback", [])])
+def test_a_message_that_expires_in_a_transaction_dies_with_the_commit_only(world, end, dead):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    transaction = client.connection.begin()
+    client.send("queue://Q", "a", expiration=world.now_ms - 1, transaction=transaction)
+    getattr(client.connection, end)(transaction)
+    assert inbox.ids == []
+    assert client.subscribe("queue://ActiveMQ.DLQ").ids == dead
+
+
 def test_another_connections_transaction_is_unknown(world):
     transaction = world.client().connection.begin()
     with pytest.raises(TransactionError):

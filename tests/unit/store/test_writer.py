@@ -328,6 +328,20 @@ class TestCallbacks:
         assert rig.log == ["now"]
         rig.writer.close()
 
+    def test_one_that_raises_costs_nobody_else_theirs_and_ends_the_writer(self, rig: Rig) -> None:
+        def raises() -> None:
+            raise RuntimeError("a bug")
+
+        rig.writer.append(FIRST)
+        rig.writer.when_durable(raises)
+        rig.writer.when_durable(rig.note("safe"))
+        rig.settle()
+        assert rig.log == ["safe"]
+        assert [str(failure) for failure in rig.failures] == ["a bug"]
+        with pytest.raises(StoreUnavailable):
+            rig.writer.append(FIRST)
+        rig.writer.abandon()
+
     def test_close_writes_what_is_left_and_its_callbacks_still_run(self, rig: Rig, tmp_path: Path) -> None:
         rig.writer.append(encode_record(b"last"))
         rig.writer.when_durable(rig.note("safe"))
