@@ -17,6 +17,11 @@ class Link(Throttle, Protocol):
         """The other end, for logs, such as `127.0.0.1:50312`."""
         ...
 
+    @property
+    def reading_since(self) -> float | None:
+        """Since when the peer is read without a break, in the seconds of `time`; None while it is not read."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Queue bytes; they leave in one write at the end of this turn of the loop, or sooner when there are many."""
         ...

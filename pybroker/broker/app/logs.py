@@ -15,8 +15,9 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MARGIN = "  | "
 """What each line of a traceback begins with; a time never does."""
 
-_REPEAT_SECONDS = 10.0
-"""How seldom asyncio may repeat itself: it reports every single accept that fails for want of a descriptor."""
+_ACCEPT_FAILED = "socket.accept() out of system resource"
+_ACCEPT_FAILED_SECONDS = 10.0
+"""How seldom asyncio may say so: it does at every single accept, a dozen times per second until there is room."""
 
 
 class _Formatter(logging.Formatter):
@@ -42,20 +43,18 @@ class _Formatter(logging.Formatter):
         return "\n".join(_MARGIN + _one_line(line) for line in super().formatException(ei).split("\n"))
 
 
-class _Seldom(logging.Filter):
-    """Keeps back a message that repeats the last one let through too soon."""
+class _AcceptFailures(logging.Filter):
+    """Lets a want of descriptors be reported now and then only: the log may be what fills the disk otherwise."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._seconds = seconds
-        self._message = ""
         self._said_at = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if message == self._message and record.created - self._said_at < self._seconds:
-            return False
-        self._message, self._said_at = message, record.created
+        if record.getMessage().startswith(_ACCEPT_FAILED):
+            if record.created - self._said_at < _ACCEPT_FAILED_SECONDS:
+                return False
+            self._said_at = record.created
         return True
 
 
@@ -68,7 +67,7 @@ def configure(level: str) -> None:
     root.setLevel(level.upper())
     loop = logging.getLogger("asyncio")
     loop.setLevel(max(logging.WARNING, root.level))
-    loop.filters[:] = [_Seldom(_REPEAT_SECONDS)]
+    loop.filters[:] = [_AcceptFailures()]
 
 
 def instant(milliseconds: int) -> str:

@@ -22,11 +22,13 @@ Source: ActiveMQ 5.17, `journal-data.proto`.
 import enum
 from collections.abc import Callable
 from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple, assert_never
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.store.journal.format import RECORD_HEADER_BYTES, USER_RECORD
 from pybroker.store.journal.protobuf import (
     SIZE_PREFIX,
     Fields,
@@ -70,6 +72,11 @@ class CommandType(enum.IntEnum):
     REMOVE_SCHEDULED_JOBS = 14
     DESTROY_SCHEDULER = 15
     REWRITTEN_DATA_FILE = 16
+
+
+_ADD_MESSAGE = int(CommandType.ADD_MESSAGE)
+_REMOVE_MESSAGE = int(CommandType.REMOVE_MESSAGE)
+"""For the hot path: looking a member up in an enum takes longer than comparing two numbers."""
 
 
 # ---------------------------------------------------------------- messages
@@ -291,14 +298,32 @@ Command = (
 # ---------------------------------------------------------------- encoding
 
 
+def encode_add_record(
+    message: Message, transaction: TransactionId | None = None, *, priority_supported: bool = False
+) -> bytes:
+    """Return the whole user record of an `AddMessage`: the hot path, which copies the message's bytes once."""
+    before, data, after = _add_parts(
+        message.destination, message.message_id, message.data, message.priority, priority_supported, transaction
+    )
+    return b"".join((_record_head(_ADD_MESSAGE, len(before) + len(data) + len(after)), before, data, after))
+
+
+def encode_remove_record(
+    destination: Destination,
+    message_id: str,
+    transaction: TransactionId | None = None,
+    subscription_key: str | None = None,
+) -> bytes:
+    """Return the whole user record of a `RemoveMessage` without an ack: the hot path."""
+    body = _remove_body(destination, message_id, None, subscription_key, transaction)
+    return _record_head(_REMOVE_MESSAGE, len(body)) + body
+
+
 def encode_add(
     message: Message, transaction: TransactionId | None = None, *, priority_supported: bool = False
 ) -> bytes:
-    """Return the payload of an `AddMessage` for a message: the hot path, without an `AddMessage` in between."""
-    body = _add_body(
-        message.destination, message.message_id, message.data, message.priority, priority_supported, transaction
-    )
-    return b"\x01%b%b" % (varint(len(body)), body)
+    """Return the payload of an `AddMessage` for a message."""
+    return encode_add_record(message, transaction, priority_supported=priority_supported)[RECORD_HEADER_BYTES:]
 
 
 def encode_remove(
@@ -308,9 +333,8 @@ def encode_remove(
     ack: bytes | None = None,
     subscription_key: str | None = None,
 ) -> bytes:
-    """Return the payload of a `RemoveMessage`: the hot path, without a `RemoveMessage` in between."""
-    body = _remove_body(destination, message_id, ack, subscription_key, transaction)
-    return b"\x02%b%b" % (varint(len(body)), body)
+    """Return the payload of a `RemoveMessage`."""
+    return encode(RemoveMessage(destination, message_id, ack, subscription_key, transaction))
 
 
 def encode(command: Command) -> bytes:
@@ -319,11 +343,21 @@ def encode(command: Command) -> bytes:
     return b"%c%b%b" % (kind, varint(len(body)), body)
 
 
+_RECORD_HEAD = Struct(">iBB")
+"""A user record's header (see `format`), and the command type."""
+
+
+def _record_head(kind: int, size: int) -> bytes:
+    """Return what a user record has before a command's fields, `size` bytes of them."""
+    length = varint(size)
+    return _RECORD_HEAD.pack(RECORD_HEADER_BYTES + 1 + len(length) + size, USER_RECORD, kind) + length
+
+
 def _body(command: Command) -> tuple[CommandType, bytes]:
     # One flat table with a line or two per command: it reads better whole.
     match command:
         case AddMessage():
-            return CommandType.ADD_MESSAGE, _add_body(*command)
+            return CommandType.ADD_MESSAGE, _add_body(command)
         case RemoveMessage():
             return CommandType.REMOVE_MESSAGE, _remove_body(*command)
         case Commit(transaction):
@@ -333,7 +367,7 @@ def _body(command: Command) -> tuple[CommandType, bytes]:
         case Prepare(transaction):
             return CommandType.PREPARE, _transaction_field(transaction)
         case UpdateMessage(message):
-            return CommandType.UPDATE_MESSAGE, bytes_field(0x0A, _add_body(*message))
+            return CommandType.UPDATE_MESSAGE, bytes_field(0x0A, _add_body(message))
         case Subscribe(destination, key, info, retroactive):
             created = number_field(0x18, retroactive) + bytes_field(0x22, sized(info))
             return CommandType.SUBSCRIPTION, _subscription_prefix(destination, key) + created
@@ -366,26 +400,30 @@ def _body(command: Command) -> tuple[CommandType, bytes]:
     assert_never(command)
 
 
-def _add_body(
+def _add_body(command: AddMessage) -> bytes:
+    return b"".join(_add_parts(*command))
+
+
+def _add_parts(
     destination: Destination,
     message_id: str,
     data: bytes,
     priority: int,
     priority_supported: bool,
     transaction: TransactionId | None,
-) -> bytes:
+) -> tuple[bytes, bytes, bytes]:
+    """Return what comes before the message's bytes, these bytes, and what follows them."""
     text = message_id.encode("utf-8", "replace")
     size = len(data)
-    return b'%b%b\x1a%b%b"%b%b%b%b' % (
+    before = b'%b%b\x1a%b%b"%b%b' % (
         _transaction_field(transaction) if transaction is not None else b"",
         _destination_field(destination),
         varint(len(text)),
         text,
         varint(SIZE_PREFIX.size + size),
         SIZE_PREFIX.pack(size),
-        data,
-        _priority_fields(priority, priority_supported),
     )
+    return before, data, _priority_fields(priority, priority_supported)
 
 
 def _remove_body(
@@ -463,10 +501,6 @@ def _priority_fields(priority: int, priority_supported: bool) -> bytes:
 # ---------------------------------------------------------------- decoding
 
 
-_ADD_MESSAGE = int(CommandType.ADD_MESSAGE)
-"""Looking a member up in an enum takes longer than comparing two numbers."""
-
-
 def decode(payload: bytes) -> Command:
     """Return the command a user record's payload stands for. Fields this codec does not know are skipped.
 
@@ -481,7 +515,7 @@ def decode(payload: bytes) -> Command:
             raise MalformedRecord(f"the command has {len(payload) - position} bytes, its length says {length}")
         if kind >= len(_DECODERS):
             raise UnknownCommand(f"unknown command type {kind}")
-        if kind == CommandType.ADD_MESSAGE:
+        if kind == _ADD_MESSAGE:
             usual = _decode_usual_add(payload, position)
             if usual is not None:
                 return usual

@@ -101,9 +101,13 @@ class StoreState:
         """
         match command:
             case AddMessage():
-                self._add(command, location)
+                # Taken apart as a tuple: a pattern with the fields looks each up by name, at twice the time.
+                destination, message_id, data, priority, priority_supported, transaction = command
+                packed = pack(location, len(data), priority, priority_supported)
+                self.add(destination, message_id, packed, transaction)
             case RemoveMessage():
-                self._remove(command, location)
+                destination, message_id, _, subscription_key, transaction = command
+                self.remove(destination, message_id, subscription_key, location.file_id, transaction)
             case Commit(transaction):
                 self._commit(transaction, location)
             case Rollback(transaction):
@@ -128,6 +132,46 @@ class StoreState:
                 pass  # The scheduler has a journal of its own.
             case _:
                 assert_never(command)
+
+    def add(
+        self, destination: Destination, message_id: str, packed: int, transaction_id: TransactionId | None = None
+    ) -> None:
+        """Do what an `AddMessage` says, without one: this runs for every message.
+
+        Args:
+            destination: where the message lies.
+            message_id: what acks name.
+            packed: its entry, see `contents.pack`.
+            transaction_id: takes effect at its commit.
+        """
+        if transaction_id is None:
+            self._insert(destination, message_id, packed)
+        else:
+            transaction = self._inflight(transaction_id, packed >> FILE_SHIFT)
+            transaction.operations.append(Added(destination, message_id, packed))
+
+    def remove(
+        self,
+        destination: Destination,
+        message_id: str,
+        subscription_key: str | None,
+        file_id: int,
+        transaction_id: TransactionId | None = None,
+    ) -> None:
+        """Do what a `RemoveMessage` says, without one: this runs for every message.
+
+        Args:
+            destination: where the message lies.
+            message_id: which message.
+            subscription_key: the durable subscription that is done with it; None on a queue.
+            file_id: the data file with the record that says so.
+            transaction_id: takes effect at its commit.
+        """
+        if transaction_id is None or self._is_late(transaction_id, file_id):
+            self._delete(destination, message_id, subscription_key, file_id)
+        else:
+            transaction = self._inflight(transaction_id, file_id)
+            transaction.operations.append(Removed(destination, message_id, subscription_key, file_id))
 
     def expect_compacted_files(self) -> None:
         """From here to `finish`, remember what acks and commits in compacted files need.
@@ -227,24 +271,6 @@ class StoreState:
         return files
 
     # ------------------------------------------------------------ messages
-
-    def _add(self, command: AddMessage, location: Location) -> None:
-        destination, message_id, data, priority, priority_supported, transaction_id = command
-        packed = pack(location, len(data), priority, priority_supported)
-        if transaction_id is None:
-            self._insert(destination, message_id, packed)
-        else:
-            transaction = self._inflight(transaction_id, location.file_id)
-            transaction.operations.append(Added(destination, message_id, packed))
-
-    def _remove(self, command: RemoveMessage, location: Location) -> None:
-        destination, message_id, _, subscription_key, transaction_id = command
-        file_id = location.file_id
-        if transaction_id is None or self._is_late(transaction_id, file_id):
-            self._delete(destination, message_id, subscription_key, file_id)
-        else:
-            transaction = self._inflight(transaction_id, file_id)
-            transaction.operations.append(Removed(destination, message_id, subscription_key, file_id))
 
     def _is_late(self, transaction: TransactionId, file_id: int) -> bool:
         return self._seen is not None and file_id in self.compacted and transaction in self._seen.committed

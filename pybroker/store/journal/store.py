@@ -40,19 +40,18 @@ from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.appender import JournalSettings, explained
 from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
-    AddMessage,
     Command,
     Commit,
     RemoveDestination,
-    RemoveMessage,
     Rollback,
     Subscribe,
     Trace,
     Unsubscribe,
     encode,
-    encode_add,
-    encode_remove,
+    encode_add_record,
+    encode_remove_record,
 )
+from pybroker.store.journal.contents import pack
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_record
 from pybroker.store.journal.reader import Damage, data_files, load
@@ -252,11 +251,9 @@ class JournalStore:
                 return
         elif message.message_id in contents.messages or (contents.is_topic and not contents.subscriptions):
             return
-        payload = encode_add(message, transaction, priority_supported=self._prioritized)
-        self._state.apply(
-            AddMessage(destination, message.message_id, message.data, message.priority, self._prioritized, transaction),
-            self._writer.append(encode_record(payload)),
-        )
+        location = self._writer.append(encode_add_record(message, transaction, priority_supported=self._prioritized))
+        packed = pack(location, len(message.data), message.priority, self._prioritized)
+        self._state.add(destination, message.message_id, packed, transaction)
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
         """Append that a queue's message was consumed; nothing happens when it is not there.
@@ -265,11 +262,8 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         if self._state.contains(destination, message_id):
-            payload = encode_remove(destination, message_id, transaction)
-            self._state.apply(
-                RemoveMessage(destination, message_id, None, None, transaction),
-                self._writer.append(encode_record(payload)),
-            )
+            location = self._writer.append(encode_remove_record(destination, message_id, transaction))
+            self._state.remove(destination, message_id, None, location.file_id, transaction)
 
     def acknowledge(
         self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
@@ -282,11 +276,8 @@ class JournalStore:
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
         if subscription is not None and message_id in subscription.pending:
-            payload = encode_remove(topic, message_id, transaction, None, subscription_key)
-            self._state.apply(
-                RemoveMessage(topic, message_id, None, subscription_key, transaction),
-                self._writer.append(encode_record(payload)),
-            )
+            location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
+            self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 
     # ------------------------------------------------------------ everything else
 

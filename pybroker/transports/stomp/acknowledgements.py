@@ -28,13 +28,17 @@ class AckId(NamedTuple):
 
 def parse_ack_id(text: str, connection_id: str) -> AckId | None:
     """Return the id if it can be one of that connection's, else None."""
-    parts = text.rsplit(":", 2)
-    if len(parts) != 3 or parts[0] != connection_id:
+    end = len(connection_id)
+    if not text.startswith(connection_id) or text[end : end + 1] != ":":
         return None
-    numbers = parts[1:]
-    if not all(number.isascii() and number.isdigit() and len(number) < 19 for number in numbers):
+    subscription, _, delivery = text[end + 1 :].partition(":")
+    if not (_is_serial(subscription) and _is_serial(delivery)):
         return None
-    return AckId(int(numbers[0]), int(numbers[1]))
+    return AckId(int(subscription), int(delivery))
+
+
+def _is_serial(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 class Taken(NamedTuple):

@@ -17,6 +17,7 @@ from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
 from pybroker.transports.stomp.codec import encode_frame
 from pybroker.transports.stomp.destinations import DestinationNames
 from pybroker.transports.stomp.errors import Refused
+from pybroker.transports.stomp.flow import Flow
 from pybroker.transports.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
 from pybroker.transports.stomp.outbox import Outbox, Place
@@ -48,8 +49,9 @@ class Client:
         limits: StompLimits,
         clock: Clock,
         write: Callable[[bytes], None],
+        flow: Flow,
     ) -> None:
-        """Begin with nothing subscribed and nothing begun; frames go out through `write`."""
+        """Begin with nothing subscribed and nothing begun; frames go out through `write`, as `flow` allows."""
         self._connection = connection
         self._version = version
         self._escape = ESCAPERS[version]
@@ -61,7 +63,7 @@ class Client:
         self._subscriptions: dict[int, Subscription] = {}
         self._by_client_id: dict[str, Subscription] = {}
         self._transactions: dict[str, _Transaction] = {}
-        self._outbox = Outbox(write)
+        self._outbox = Outbox(write, flow)
         self._place: Place | None = None
         self._unwritable: list[tuple[Subscription, Delivery, str]] = []
         commands: Mapping[Command, Callable[[Frame], None]] = {
@@ -80,17 +82,10 @@ class Client:
 
     def settle(self) -> None:
         """Settle what needs no acknowledgement by the client: its bytes have left the process."""
-        if self._outbox.sent:
-            sent = list(self._outbox.sent.items())
-            # Emptied first: settling opens windows, and the core may deliver again before it returns.
-            self._outbox.sent.clear()
-            for subscription, delivery in sent:
-                subscription.consumer.acknowledge_through(delivery)
-        if self._unwritable:
-            unwritable, self._unwritable = self._unwritable, []
-            for subscription, delivery, cause in unwritable:
-                if not subscription.closed:
-                    subscription.consumer.reject(delivery, cause)
+        sent = self._outbox.take_sent()
+        self._give_up_unwritable()
+        for subscription, delivery in sent.items():
+            subscription.consumer.acknowledge_through(delivery)
 
     def close(self) -> None:
         """End everything; what is unacknowledged goes back to the core. Harmless when repeated."""
@@ -231,6 +226,7 @@ class Client:
     def _ack(self, frame: Frame) -> None:
         headers = frame.headers
         transaction = self._transaction(headers)
+        self._give_up_unwritable()
         found = self._find_delivery(Command.ACK, headers)
         if found is not None:
             subscription, serial = found
@@ -388,6 +384,14 @@ class Client:
             self._write(frame)
         else:
             self._outbox.fill(place, frame)
+
+    def _give_up_unwritable(self) -> None:
+        """Reject what could not be rendered; before any cumulative acknowledgement, which would take it along."""
+        if self._unwritable:
+            # Emptied first: a rejection opens the window, and the core may deliver the next such message at once.
+            unwritable, self._unwritable = self._unwritable, []
+            for subscription, delivery, cause in unwritable:
+                subscription.give_up(delivery, cause)
 
     def _note_unwritable(self, subscription: Subscription, delivery: Delivery, error: BrokerError) -> None:
         """Tell the client of a message that cannot be shown; it is given up after this, not amidst a dispatch."""

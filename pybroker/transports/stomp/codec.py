@@ -42,12 +42,14 @@ class FrameDecoder:
 
     Attributes:
         version: the rules for frames not decoded yet; set it as soon as the version is agreed.
+        body_bytes_max: how long their bodies may be; `limits.body_bytes` unless it is set.
     """
 
-    __slots__ = ("_buffer", "_head", "_limits", "_scanned", "version")
+    __slots__ = ("_buffer", "_head", "_limits", "_scanned", "body_bytes_max", "version")
 
     def __init__(self, limits: StompLimits) -> None:
         self.version = Version.V1_0
+        self.body_bytes_max = limits.body_bytes
         self._limits = limits
         self._buffer = bytearray()
         # About the frame at the buffer's start: its head once complete, and how far its end was looked for in vain.
@@ -108,7 +110,7 @@ class FrameDecoder:
                 )
         else:
             body_end = data.find(0, max(body_start, start + self._scanned))
-            if (len(data) if body_end < 0 else body_end) - body_start > self._limits.body_bytes:
+            if (len(data) if body_end < 0 else body_end) - body_start > self.body_bytes_max:
                 raise self._body_too_long()
             if body_end < 0:
                 self._head, self._scanned = head, len(data) - start
@@ -175,7 +177,7 @@ class FrameDecoder:
                 "Specified content-length is not a valid integer",
                 f"It is {shortened(text)!r} and should be the number of bytes in the body.",
             )
-        if len(digits) > _LENGTH_DIGITS_MAX or int(digits) > self._limits.body_bytes:
+        if len(digits) > _LENGTH_DIGITS_MAX or int(digits) > self.body_bytes_max:
             raise self._body_too_long()
         return int(digits)
 
@@ -211,7 +213,7 @@ class FrameDecoder:
         )
 
     def _body_too_long(self) -> Broken:
-        return Broken("The maximum data length was exceeded", f"A body may have {self._limits.body_bytes} bytes.")
+        return Broken("The maximum data length was exceeded", f"A body may have {self.body_bytes_max} bytes here.")
 
 
 def encode_frame(command: str, headers: Mapping[str, str], body: bytes, version: Version) -> bytes:

@@ -83,6 +83,10 @@ class HeartBeat:
         """Note that bytes came: any bytes count."""
         self._received_at = now
 
+    def not_read_until(self, when: float) -> None:
+        """Note that the peer was not read until then: silence that is ours is none of the peer's."""
+        self._received_at = max(self._received_at, when)
+
     def is_peer_dead(self, now: float) -> bool:
         """Tell whether the peer has been silent for too long."""
         return self._silence_seconds_max is not None and now - self._received_at >= self._silence_seconds_max

@@ -285,7 +285,16 @@ _STANDARD = frozenset(
 class MessageWriter:
     """Renders messages for one subscription."""
 
-    __slots__ = ("_escape", "_heads", "_names", "_property_names", "_subscription_id", "_transformation", "_version")
+    __slots__ = (
+        "_escape",
+        "_heads",
+        "_id_prefixes",
+        "_names",
+        "_property_names",
+        "_subscription_id",
+        "_transformation",
+        "_version",
+    )
 
     def __init__(
         self, names: DestinationNames, version: Version, *, subscription_id: str | None, transformation: str | None
@@ -304,6 +313,7 @@ class MessageWriter:
         self._subscription_id = subscription_id
         self._transformation = transformation
         self._heads: dict[Destination, str] = {}
+        self._id_prefixes: dict[str, str] = {}
         self._property_names: dict[str, str] = {}
 
     def write(self, delivery: Delivery, ack: str | None = None) -> bytes:
@@ -318,29 +328,19 @@ class MessageWriter:
         """
         message = delivery.message
         fields = view(message)
-        body = _body_of(fields)
-        properties = fields.properties
-        if not _STANDARD.isdisjoint(properties):
-            return self._write_overridden(delivery, fields, body, ack)
-        escape = self._escape
-        head = (
-            f"{self._heads.get(message.destination) or self._head(message.destination)}"
-            f"message-id:{escape(message.message_id)}\n"
-            f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
-        )
+        shared = fields.rendered
+        if shared is None or shared[0] is not self._version:
+            if not _STANDARD.isdisjoint(fields.properties):
+                return self._write_overridden(delivery, fields, ack)
+            shared = self._render(message, fields)
+        head = self._heads.get(message.destination) or self._head(message.destination)
         if ack is not None:
-            head += f"ack:{escape(ack)}\n"
-        if message.persistent:
-            head += "persistent:true\n"
+            head += f"ack:{self._escape_id(ack)}\n"
         if delivery.redelivery_count:
             head += "redelivered:true\n"
-        for name, value in self._optional(fields, body).items():
-            head += f"{name}:{escape(value)}\n"
-        names = self._property_names
-        for name, held in properties.items():
-            text = held if type(held) is str else java_text(held)
-            head += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
-        return b"".join(((head + "\n").encode(errors="replace"), body, FRAME_END))
+        for name, value in self._own_headers(fields).items():
+            head += f"{name}:{self._escape(value)}\n"
+        return b"".join((head.encode(errors="replace"), shared[1], shared[2], FRAME_END))
 
     def end_of_browsing(self, destination: str) -> bytes:
         """Return the frame that tells a browser that it has seen all."""
@@ -349,12 +349,37 @@ class MessageWriter:
             headers["subscription"] = self._subscription_id
         return encode_frame("MESSAGE", headers, b"", self._version)
 
-    def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, body: bytes, ack: str | None) -> bytes:
+    def _render(self, message: Message, fields: OpenWireMessage) -> tuple[Version, bytes, bytes]:
+        """Return version, last lines of the head, and body: what is the same for all consumers of that version.
+
+        A topic's message has many consumers and keeps it for the next one. A queue's has one.
+        """
+        escape = self._escape
+        body = _body_of(fields)
+        lines = (
+            f"message-id:{self._escape_id(message.message_id)}\n"
+            f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
+        )
+        if message.persistent:
+            lines += "persistent:true\n"
+        for name, value in _optional_headers(fields, body).items():
+            lines += f"{name}:{escape(value)}\n"
+        names = self._property_names
+        for name, held in fields.properties.items():
+            text = held if type(held) is str else java_text(held)
+            lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
+        rendered = (self._version, (lines + "\n").encode(errors="replace"), body)
+        if message.destination.is_topic:
+            fields.rendered = rendered
+        return rendered
+
+    def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None) -> bytes:
         """Render with properties in the place of standard headers, as ActiveMQ does.
 
         They cannot take the place of what the client needs to acknowledge and to read the frame.
         """
         message = delivery.message
+        body = _body_of(fields)
         headers = {
             "destination": self._names.write(message.destination),
             "message-id": message.message_id,
@@ -366,41 +391,31 @@ class MessageWriter:
             headers["persistent"] = "true"
         if delivery.redelivery_count:
             headers["redelivered"] = "true"
-        optional = self._optional(fields, body)
-        headers |= optional
+        own = self._own_headers(fields)
+        headers |= _optional_headers(fields, body) | own
         headers |= {name: java_text(value) for name, value in fields.properties.items()}
         if "content-length" in headers:
             headers["content-length"] = str(len(body))
-        if self._transformation is not None and "transformation" in optional:
-            headers["transformation"] = self._transformation
+        if "transformation" in own:
+            headers["transformation"] = own["transformation"]
         if self._subscription_id is not None:
             headers["subscription"] = self._subscription_id
         if ack is not None:
             headers["ack"] = ack
         return encode_frame("MESSAGE", headers, body, self._version)
 
-    def _optional(self, fields: OpenWireMessage, body: bytes) -> dict[str, str]:
-        """Return the headers that only some messages have."""
+    def _own_headers(self, fields: OpenWireMessage) -> dict[str, str]:
+        """Return the headers that only some messages have, and that another consumer may see otherwise.
+
+        A temporary destination has a name of its own with the client that made it.
+        """
         headers: dict[str, str] = {}
-        if fields.correlation_id is not None:
-            headers["correlation-id"] = fields.correlation_id
         if fields.reply_to is not None:
             headers["reply-to"] = self._names.write(fields.reply_to)
-        if fields.jms_type is not None:
-            headers["type"] = fields.jms_type
-        if fields.user_id is not None:
-            headers["JMSXUserID"] = fields.user_id
         if fields.original_destination is not None:
             headers["original-destination"] = self._names.write(fields.original_destination)
-        if fields.type is MessageType.BYTES:
-            headers["content-length"] = str(len(body))
-        else:
-            if self._transformation is not None:
-                headers["transformation"] = self._transformation
-            if b"\0" in body:
-                # ActiveMQ writes the two bytes of Java's modified UTF-8 here. Proper UTF-8 has a real NUL, and only
-                # the length keeps it from ending the frame.
-                headers["content-length"] = str(len(body))
+        if self._transformation is not None and fields.type is not MessageType.BYTES:
+            headers["transformation"] = self._transformation
         return headers
 
     def _head(self, destination: Destination) -> str:
@@ -412,11 +427,37 @@ class MessageWriter:
         remember(self._heads, destination, head)
         return head
 
+    def _escape_id(self, text: str) -> str:
+        """Return a message's or delivery's id as it is written. Up to its last part it is the same every time."""
+        prefix, colon, number = text.rpartition(":")
+        return (self._id_prefixes.get(prefix) or self._id_prefix(prefix, colon)) + self._escape(number)
+
+    def _id_prefix(self, prefix: str, colon: str) -> str:
+        written = self._escape(prefix + colon)
+        remember(self._id_prefixes, prefix, written)
+        return written
+
     def _property_name(self, name: str) -> str:
         """Return a property's name as it is written, with its colon."""
         written = readable_name(name) + ":"
         remember(self._property_names, name, written)
         return written
+
+
+def _optional_headers(fields: OpenWireMessage, body: bytes) -> dict[str, str]:
+    """Return the headers that only some messages have."""
+    headers: dict[str, str] = {}
+    if fields.correlation_id is not None:
+        headers["correlation-id"] = fields.correlation_id
+    if fields.jms_type is not None:
+        headers["type"] = fields.jms_type
+    if fields.user_id is not None:
+        headers["JMSXUserID"] = fields.user_id
+    # ActiveMQ writes a text's NUL as the two bytes of Java's modified UTF-8. In proper UTF-8 it is a real one, and only
+    # the length keeps it from ending the frame.
+    if fields.type is MessageType.BYTES or b"\0" in body:
+        headers["content-length"] = str(len(body))
+    return headers
 
 
 def _body_of(fields: OpenWireMessage) -> bytes:

@@ -2,7 +2,7 @@
 
 ActiveMQ answers first, and simple clients take the next frame for the receipt they wait for. So a receipt takes its
 place when its frame is carried out, and MESSAGEs that the core delivers before it is due, because it waits for the
-disk, queue up behind it. What queues is bounded by the subscriptions' prefetch, and counts as written only when it is.
+disk, queue up behind it. When much queues the core is asked to pause. What queues counts as written only when it is.
 """
 
 from collections import deque
@@ -10,9 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pybroker.broker.domain.ports import Delivery
+from pybroker.transports.stomp.flow import Flow, Jam
 
 if TYPE_CHECKING:
     from pybroker.transports.stomp.subscriptions import Subscription
+
+
+WAITING_BYTES_MAX = 1 << 20
+"""What may wait behind receipts before deliveries pause: a disk's latency is bridged, whatever the prefetch is."""
 
 
 class Place:
@@ -31,12 +36,23 @@ class Outbox:
         sent: per subscription in mode auto the last delivery whose frame was written, until it is settled.
     """
 
-    __slots__ = ("_queue", "_write", "sent")
+    __slots__ = ("_flow", "_queue", "_waiting_bytes", "_write", "sent")
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, write: Callable[[bytes], None], flow: Flow) -> None:
+        """Begin empty; frames leave through `write`, and `flow` is told when too many cannot yet."""
         self._write = write
+        self._flow = flow
+        self._waiting_bytes = 0
         self._queue: deque[Place | tuple[bytes, Subscription, Delivery | None]] = deque()
         self.sent: dict[Subscription, Delivery] = {}
+
+    def take_sent(self) -> "dict[Subscription, Delivery]":
+        """Return what was written since the last call and is to be settled, and begin anew."""
+        sent = self.sent
+        if sent:
+            # A new one, because settling opens windows, and the core may deliver again before it returns.
+            self.sent = {}
+        return sent
 
     def reserve(self) -> Place:
         """Take the next place for a receipt."""
@@ -52,18 +68,24 @@ class Outbox:
             head = queue[0]
             if isinstance(head, Place):
                 if head.frame is None:
-                    return
+                    break
                 queue.popleft()
                 if head.frame:
                     self._write(head.frame)
             else:
                 queue.popleft()
+                self._waiting_bytes -= len(head[0])
                 self._write_message(*head)
+        if self._waiting_bytes <= WAITING_BYTES_MAX:
+            self._flow.clear(Jam.RECEIPT)
 
     def message(self, frame: bytes, subscription: "Subscription", settles: Delivery | None = None) -> None:
         """Write a MESSAGE, behind the receipts before it; `settles` is settled once the frame has left."""
         if self._queue:
             self._queue.append((frame, subscription, settles))
+            self._waiting_bytes += len(frame)
+            if self._waiting_bytes > WAITING_BYTES_MAX:
+                self._flow.jam(Jam.RECEIPT)
         else:
             self._write_message(frame, subscription, settles)
 

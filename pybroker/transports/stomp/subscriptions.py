@@ -209,6 +209,15 @@ class Subscription:
         self.consumer.reject(taken.delivery, "NACK of a STOMP client")
         return True
 
+    def give_up(self, delivery: Delivery, cause: str) -> None:
+        """Let go of a delivery that could not be sent. A browser only looks: it leaves the message where it is."""
+        if self.closed:
+            return
+        if self.is_browser:
+            self.consumer.acknowledge(delivery)
+        else:
+            self.consumer.reject(delivery, cause)
+
     def start(self) -> None:
         """Begin to deliver, unless the client has ended it already."""
         if not self.closed:

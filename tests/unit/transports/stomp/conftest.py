@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
+from pybroker.broker.domain.errors import ClientError, InvalidClientId, InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -28,11 +28,15 @@ class FakeLink:
         self.closed = False
         self.now = 100.0
         self.wake: float | None = None
-        self.reading = True
+        self.reading_since: float | None = self.now
+        self.write_paused_beyond: int | None = None
+        self.session: StompSession
 
     def write(self, data: bytes) -> None:
         assert not self.closed, "written after close"
         self.output += data
+        if self.write_paused_beyond is not None and len(self.output) > self.write_paused_beyond:
+            self.session.pause_writing()
 
     def close(self) -> None:
         self.closed = True
@@ -44,10 +48,10 @@ class FakeLink:
         self.wake = when
 
     def pause_reading(self) -> None:
-        self.reading = False
+        self.reading_since = None
 
     def resume_reading(self) -> None:
-        self.reading = True
+        self.reading_since = self.now
 
 
 @dataclass(eq=False)
@@ -105,6 +109,8 @@ class FakeConsumer:
         self.connection.broker.dispatch()
 
     def reject(self, delivery: FakeDelivery, cause: str) -> None:
+        if self.request.browser:
+            raise ClientError("Cannot Nack a message on a Queue Browser Subscription.")
         self.outstanding.remove(delivery)
         self.connection.broker.rejected.append((delivery.message.message_id, cause))
         self.connection.broker.dispatch()
@@ -308,6 +314,7 @@ def connect(broker: FakeBroker) -> Callable[..., Peer]:
             limits=limits or StompLimits(),
             clock=lambda: NOW_MS,
         )
+        link.session = session
         peer = Peer(session, link, broker)
         if version is not None:
             [answer] = peer.say(f"CONNECT\naccept-version:{version}\nhost:h\n{headers}\n^")

@@ -319,6 +319,44 @@ def test_message_that_cannot_be_rendered_is_reported_and_given_up_after_the_disp
         assert "cannot be shown" in dict(broker.rejected)[mode]
 
 
+def unwritable(name: str, message_id: str) -> Message:
+    return Message(message_id=message_id, destination=queue(name), data=b"\x17nonsense", persistent=True)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_message_that_cannot_be_rendered_is_not_settled_with_those_behind_it(
+    connect: Any, broker: Any, version: str
+) -> None:
+    peer = connect(version)
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/auto\n\n^", "SUBSCRIBE\nid:2\ndestination:/queue/q\nack:client\n\n^")
+    for name in ("auto", "q"):
+        broker.route(unwritable(name, name))
+        send(peer, "good", destination=f"/queue/{name}")
+    peer.session.written()
+    assert [message_id for message_id, _ in broker.rejected] == ["auto", "q"]
+    assert broker.settled == ["ID:host-1-1:-1:1:1"]
+
+
+def test_cumulative_acknowledgement_leaves_out_what_was_never_shown(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    broker.route(unwritable("q", "bad"))
+    [frame] = [frame for frame in send(peer, "good") if frame.startswith("MESSAGE\n")][-1:]
+    peer.say(f"ACK\nid:{header(frame, 'ack')}\n\n^")
+    assert [message_id for message_id, _ in broker.rejected] == ["bad"]
+    assert broker.settled == ["ID:host-1-1:-1:1:1"]
+
+
+def test_browser_passes_over_what_cannot_be_rendered(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\n\n^")
+    [browser] = broker.all_consumers()
+    browser.offer(FakeDelivery(unwritable("q", "bad")))
+    assert peer.flush() == []
+    assert browser.outstanding == []
+    assert broker.rejected == []
+
+
 # ---------------------------------------------------------------- transactions
 
 

@@ -79,6 +79,25 @@ def test_refused_commands_before_connect_leave_the_connection_open(connect: Any)
 # ---------------------------------------------------------------- errors
 
 
+def test_a_stranger_may_send_small_frames_only_and_is_refused_by_the_head(connect: Any) -> None:
+    peer = connect(None, limits=StompLimits(stranger_body_bytes=100))
+    [answer] = peer.say("SEND\ncontent-length:101\n\n")
+    assert answer.startswith("ERROR\nmessage:The maximum data length was exceeded\n")
+    assert peer.link.closed
+
+
+def test_a_stranger_may_send_small_frames_only_also_without_a_length(connect: Any) -> None:
+    peer = connect(None, limits=StompLimits(stranger_body_bytes=100))
+    assert peer.say("SEND\n\n" + "x" * 100) == []
+    assert peer.say("x")[0].startswith("ERROR\nmessage:The maximum data length was exceeded\n")
+
+
+def test_a_client_may_send_large_frames_at_once_behind_its_connect(connect: Any, broker: Any) -> None:
+    peer = connect(None, limits=StompLimits(stranger_body_bytes=100))
+    peer.say("CONNECT\n\n^SEND\ndestination:/queue/a\ncontent-length:1000\n\n", "x" * 1000 + "^")
+    assert len(broker.received) == 1
+
+
 def test_unknown_command_closes_with_its_receipt_id(connect: Any, parsed: Any) -> None:
     peer = connect()
     [answer] = peer.say("SENDX\nreceipt:14\n\n^", "SEND\ndestination:/queue/a\nreceipt:15\n\n^")
@@ -164,6 +183,22 @@ def test_any_byte_keeps_a_client_alive_and_any_frame_replaces_a_beat(connect: An
     assert not peer.link.closed
 
 
+def test_silence_counts_only_while_the_client_is_read(connect: Any) -> None:
+    """A producer slowed down by the core sends its beats in vain: they wait in the kernel, unread."""
+    peer = connect("1.2", headers="heart-beat:1000,0\n")
+    peer.link.pause_reading()
+    while peer.link.now < 200:
+        peer.link.now = peer.link.wake
+        peer.session.on_timer()
+    peer.link.resume_reading()
+    resumed_at = peer.link.now
+    while not peer.link.closed:
+        peer.link.now = peer.link.wake
+        peer.session.on_timer()
+    assert peer.link.now == resumed_at + 3
+    assert peer.hear()[0].startswith("ERROR\nmessage:Nothing was received for 3 seconds\n")
+
+
 def test_timer_that_comes_late_is_harmless(connect: Any) -> None:
     peer = connect("1.2", headers="heart-beat:500,500\n")
     peer.say("DISCONNECT\n\n^")
@@ -226,7 +261,7 @@ def test_answers_go_on_while_deliveries_are_paused(connect: Any) -> None:
 def test_core_slows_the_client_down_through_the_link(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.connections[0].throttle.pause_reading()
-    assert not peer.link.reading
+    assert peer.link.reading_since is None
 
 
 def test_peer_that_is_slow_before_connect_is_paused_from_the_start(connect: Any, broker: Any) -> None:
