@@ -63,11 +63,13 @@ class MemoryStore:
         self._delivered = None
         return recovery
 
-    def add(self, message: Message, transaction: TransactionId | None = None) -> None:
-        """Keep a message, once; a topic's only if somebody subscribed durably."""
-        wanted = message.destination.is_queue or message.destination in self._topics
-        if wanted and not self._contains(message.destination, message.message_id):
+    def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
+        """Keep a message, once; a topic's only if somebody subscribed durably. False: it is there already."""
+        if self._contains(message.destination, message.message_id):
+            return False
+        if message.destination.is_queue or message.destination in self._topics:
             self._do(lambda: self._add(message), transaction)
+        return True
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
         """Forget a queue's message; nothing happens when it is not there."""

@@ -108,10 +108,15 @@ class Server:
         return f"{protocol.name}://{host}:{port}"
 
     def close_listeners(self) -> None:
-        """Accept nobody any more; at once, also not who is half accepted. Connections stay."""
+        """Accept nobody any more; ports are free in the next turn of the loop. Connections stay."""
         self._is_closed = True
         for listener in self._listeners:
-            listener.close()
+            loop = asyncio.get_running_loop()
+            for bound in listener.sockets:
+                loop.remove_reader(bound.fileno())
+            # A turn later: asyncio leaks a socket whose server closes after its accept and before its transport is
+            # made, and the peer would wait on it. So the transport is made, and cut by `admit`.
+            loop.call_soon(listener.close)
         self._listeners.clear()
 
     def abort(self) -> None:

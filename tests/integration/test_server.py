@@ -124,3 +124,47 @@ def test_a_thousand_clients_at_once(broker):
                     assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_window_behind_a_receipt_costs_bounded_memory(broker, connect):
+    """One ACK opens a window of 50 MB for a client that reads no more: it is not rendered at once."""
+    producer = connect(broker.port)
+    body = b"x" * 100_000
+    for _ in range(1000):
+        producer.send("SEND", body, destination="/queue/Q", content_length=len(body))
+    producer.request("SEND", destination="/queue/last")
+    client = connect(broker.port)
+    client.send("SUBSCRIBE", id="1", destination="/queue/Q", ack="client", **{"activemq.prefetchSize": "500"})
+    for _ in range(500):
+        message = client.read()
+    before = memory_kb(broker.process.pid)
+    client.send("ACK", id=message.headers["ack"], receipt="a")
+    broker_is_done = connect(broker.port)
+    client._socket.recv(1, socket.MSG_PEEK)  # the receipt, and behind it what was rendered
+    assert broker_is_done.request("SEND", destination="/queue/last").command == "RECEIPT"
+    assert memory_kb(broker.process.pid) - before < 20_000
+
+
+def test_a_stampede_of_refused_connections_costs_others_nothing(start, connect, tmp_path):
+    """More connections than the process has descriptors, and journal files to open all the while."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (250, hard))
+    try:
+        options = ("--connections-max", "20", "--journal-file-max", "1mb", "--journal-batch-max", "64kb")
+        broker = start(*options, store=tmp_path / "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    broker.wait_for("listening on")
+    producer = connect(broker.port)
+    with contextlib.ExitStack() as stampede:
+        for _ in range(10):
+            for _ in range(60):
+                other = stampede.enter_context(socket.socket())
+                other.setblocking(False)
+                other.connect_ex(("127.0.0.1", broker.port))
+            for _ in range(10):
+                answer = producer.request("SEND", b"x" * 60_000, destination="/queue/Q", persistent="true")
+                assert answer.command == "RECEIPT"
+    assert broker.terminate() == 0
+    broker.wait_for("stopped|stopping")
+    assert sum("refused" in line for line in broker.lines) < 30, "a line per second, not one each"

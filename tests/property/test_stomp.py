@@ -111,6 +111,7 @@ class Link:
     def __init__(self) -> None:
         self.closed = False
         self.output = bytearray()
+        self.reading_since = 0.0
 
     def write(self, data: bytes) -> None:
         assert not self.closed

@@ -4,6 +4,7 @@ What comes back from a consumer goes to its old place. Where ActiveMQ keeps pers
 two cursors and gives up on a selector 200 messages deep, this queue has one order and looks at every message.
 """
 
+import logging
 from collections.abc import Sequence
 
 from pybroker.broker.core.consumer import Consumer
@@ -15,6 +16,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.transaction import LocalTransactionId
+
+_log = logging.getLogger(__name__)
 
 
 class Queue(StoredSource):
@@ -42,10 +45,11 @@ class Queue(StoredSource):
         return message.persistent and self._is_stored
 
     def send(self, message: Message) -> None:
-        """Store a message if it must last, and hand it out."""
-        if message.persistent and self._is_stored:
-            self._store.add(message)
-        self.enqueue(message)
+        """Store a message if it must last, and hand it out, unless it is here already."""
+        if not (message.persistent and self._is_stored) or self._store.add(message):
+            self.enqueue(message)
+        else:
+            _log.info("%s is on %s already", message.message_id, self.destination)
 
     def enqueue(self, message: Message) -> None:
         """Hand out a message that is stored, or need not be, unless a commit before it is not on disk yet."""

@@ -37,10 +37,11 @@ class Topic:
         return message.persistent and not self.destination.is_temporary
 
     def send(self, message: Message) -> None:
-        """Store a message if a durable subscription needs it to last, and hand it out."""
-        if message.persistent and self.durables:
-            self._store.add(message)
-        self.enqueue(message)
+        """Store a message if a durable subscription needs it to last, and hand it out, unless it is here already."""
+        if not (message.persistent and self.durables) or self._store.add(message):
+            self.enqueue(message)
+        else:
+            _log.info("%s is on %s already", message.message_id, self.destination)
 
     def enqueue(self, message: Message) -> None:
         """Hand out a message that is stored, or need not be, unless a commit before it is not on disk yet."""

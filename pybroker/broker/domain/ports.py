@@ -55,8 +55,12 @@ class MessageStore(Protocol):
         """Open the store and return its contents. Blocks; called once, before anything else."""
         ...
 
-    def add(self, message: Message, transaction: TransactionId | None = None) -> None:
-        """Append a persistent message to its destination; a topic keeps it for its durable subscriptions."""
+    def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
+        """Append a persistent message to its destination; a topic keeps it for its durable subscriptions.
+
+        Returns:
+            False when the destination holds a message of that id already: it is stored once, and to be handed out once.
+        """
         ...
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:

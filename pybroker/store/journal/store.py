@@ -235,11 +235,14 @@ class JournalStore:
 
     # ------------------------------------------------------------ messages
 
-    def add(self, message: Message, transaction: TransactionId | None = None) -> None:
+    def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
         """Append a persistent message, unless it is there already, or no durable subscription is there to want it.
 
         A message is there already when a failover client sends again what it got no answer for. Whether anybody wants a
         topic's message is asked when it is sent, also in a transaction, as ActiveMQ does.
+
+        Returns:
+            False if the message is there already.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -248,12 +251,15 @@ class JournalStore:
         contents = self._state.destinations.get(destination)
         if contents is None:
             if destination.is_topic:
-                return
-        elif message.message_id in contents.messages or (contents.is_topic and not contents.subscriptions):
-            return
+                return True
+        elif message.message_id in contents.messages:
+            return False
+        elif contents.is_topic and not contents.subscriptions:
+            return True
         location = self._writer.append(encode_add_record(message, transaction, priority_supported=self._prioritized))
         packed = pack(location, len(message.data), message.priority, self._prioritized)
         self._state.add(destination, message.message_id, packed, transaction)
+        return True
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
         """Append that a queue's message was consumed; nothing happens when it is not there.

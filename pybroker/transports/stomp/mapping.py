@@ -25,6 +25,7 @@ from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
 from pybroker.broker.domain.openwire.template import MessageTemplate
+from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.ports import Clock, Delivery
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.stomp.codec import FRAME_END, encode_frame
@@ -281,20 +282,15 @@ _STANDARD = frozenset(
 )
 """Headers of MESSAGE that a property of the same name competes with."""
 
+_BYTES = MessageType.BYTES
+_TEXT = MessageType.TEXT
+"""Looking a member up in its enum costs as much as writing a header, and this runs once per message and consumer."""
+
 
 class MessageWriter:
     """Renders messages for one subscription."""
 
-    __slots__ = (
-        "_escape",
-        "_heads",
-        "_id_prefixes",
-        "_names",
-        "_property_names",
-        "_subscription_id",
-        "_transformation",
-        "_version",
-    )
+    __slots__ = ("_escape", "_heads", "_names", "_property_names", "_subscription_id", "_transformation", "_version")
 
     def __init__(
         self, names: DestinationNames, version: Version, *, subscription_id: str | None, transformation: str | None
@@ -313,7 +309,6 @@ class MessageWriter:
         self._subscription_id = subscription_id
         self._transformation = transformation
         self._heads: dict[Destination, str] = {}
-        self._id_prefixes: dict[str, str] = {}
         self._property_names: dict[str, str] = {}
 
     def write(self, delivery: Delivery, ack: str | None = None) -> bytes:
@@ -328,19 +323,21 @@ class MessageWriter:
         """
         message = delivery.message
         fields = view(message)
-        shared = fields.rendered
-        if shared is None or shared[0] is not self._version:
-            if not _STANDARD.isdisjoint(fields.properties):
+        rendered = fields.rendered
+        if rendered is None or rendered[0] is not self._version:
+            properties = fields.properties
+            if not _STANDARD.isdisjoint(properties):
                 return self._write_overridden(delivery, fields, ack)
-            shared = self._render(message, fields)
+            rendered = self._render(message, fields, properties)
+        _, lines, body = rendered
         head = self._heads.get(message.destination) or self._head(message.destination)
         if ack is not None:
-            head += f"ack:{self._escape_id(ack)}\n"
+            head += f"ack:{self._escape(ack)}\n"
         if delivery.redelivery_count:
             head += "redelivered:true\n"
         for name, value in self._own_headers(fields).items():
             head += f"{name}:{self._escape(value)}\n"
-        return b"".join((head.encode(errors="replace"), shared[1], shared[2], FRAME_END))
+        return b"".join(((head + lines).encode(errors="replace"), body, FRAME_END))
 
     def end_of_browsing(self, destination: str) -> bytes:
         """Return the frame that tells a browser that it has seen all."""
@@ -349,15 +346,18 @@ class MessageWriter:
             headers["subscription"] = self._subscription_id
         return encode_frame("MESSAGE", headers, b"", self._version)
 
-    def _render(self, message: Message, fields: OpenWireMessage) -> tuple[Version, bytes, bytes]:
-        """Return version, last lines of the head, and body: what is the same for all consumers of that version.
+    def _render(
+        self, message: Message, fields: OpenWireMessage, properties: Mapping[str, Value]
+    ) -> tuple[Version, str, bytes]:
+        """Return the version, the last lines of the head, and the body: the same for all consumers of that version.
 
-        A topic's message has many consumers and keeps it for the next one. A queue's has one.
+        A topic's message keeps them for its next consumer. A queue's message has one consumer, and the memory is better
+        spent on other messages.
         """
         escape = self._escape
         body = _body_of(fields)
         lines = (
-            f"message-id:{self._escape_id(message.message_id)}\n"
+            f"message-id:{escape(message.message_id)}\n"
             f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
         )
         if message.persistent:
@@ -365,11 +365,11 @@ class MessageWriter:
         for name, value in _optional_headers(fields, body).items():
             lines += f"{name}:{escape(value)}\n"
         names = self._property_names
-        for name, held in fields.properties.items():
+        for name, held in properties.items():
             text = held if type(held) is str else java_text(held)
             lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
-        rendered = (self._version, (lines + "\n").encode(errors="replace"), body)
-        if message.destination.is_topic:
+        rendered = (self._version, lines + "\n", body)
+        if not message.destination.is_queue:
             fields.rendered = rendered
         return rendered
 
@@ -414,7 +414,7 @@ class MessageWriter:
             headers["reply-to"] = self._names.write(fields.reply_to)
         if fields.original_destination is not None:
             headers["original-destination"] = self._names.write(fields.original_destination)
-        if self._transformation is not None and fields.type is not MessageType.BYTES:
+        if self._transformation is not None and fields.type is not _BYTES:
             headers["transformation"] = self._transformation
         return headers
 
@@ -426,16 +426,6 @@ class MessageWriter:
         head += f"destination:{self._escape(self._names.write(destination))}\n"
         remember(self._heads, destination, head)
         return head
-
-    def _escape_id(self, text: str) -> str:
-        """Return a message's or delivery's id as it is written. Up to its last part it is the same every time."""
-        prefix, colon, number = text.rpartition(":")
-        return (self._id_prefixes.get(prefix) or self._id_prefix(prefix, colon)) + self._escape(number)
-
-    def _id_prefix(self, prefix: str, colon: str) -> str:
-        written = self._escape(prefix + colon)
-        remember(self._id_prefixes, prefix, written)
-        return written
 
     def _property_name(self, name: str) -> str:
         """Return a property's name as it is written, with its colon."""
@@ -455,16 +445,16 @@ def _optional_headers(fields: OpenWireMessage, body: bytes) -> dict[str, str]:
         headers["JMSXUserID"] = fields.user_id
     # ActiveMQ writes a text's NUL as the two bytes of Java's modified UTF-8. In proper UTF-8 it is a real one, and only
     # the length keeps it from ending the frame.
-    if fields.type is MessageType.BYTES or b"\0" in body:
+    if fields.type is _BYTES or b"\0" in body:
         headers["content-length"] = str(len(body))
     return headers
 
 
 def _body_of(fields: OpenWireMessage) -> bytes:
     """Return a frame's body: text as UTF-8, bytes as they are, nothing for the other types."""
-    if fields.type is MessageType.BYTES:
+    if fields.type is _BYTES:
         return fields.body_bytes()
-    if fields.type is not MessageType.TEXT:
+    if fields.type is not _TEXT:
         return b""
     try:
         return fields.text_utf8() or b""

@@ -408,6 +408,31 @@ class TestDeadLetterQueue:
         assert len(world.client().subscribe("queue://ActiveMQ.DLQ").deliveries) == 1
 
 
+@pytest.mark.parametrize("destination", ["queue://Q", "topic://T"])
+def test_a_persistent_message_sent_again_is_handed_out_once(world, destination):
+    client = world.client("me")
+    name = None if destination.startswith("queue") else "s"
+    inbox = client.subscribe(destination, subscription_name=name)
+    message = make_message("a", destination)
+    client.connection.send(message)
+    client.connection.send(message)
+    assert inbox.ids == ["a"]
+
+
+def test_two_copies_of_a_dead_letter_are_one(world):
+    for number in (1, 2):
+        world.client(f"c{number}x").subscribe("topic://T", subscription_name="s").consumer.close()
+    world.client().send("topic://T", "a", expiration=world.now_ms + 1)
+    world.now_ms += 2
+    world.broker.expire()
+    client = world.client()
+    inbox = client.subscribe("queue://ActiveMQ.DLQ")
+    assert inbox.ids == ["a"]
+    inbox.ack(0)
+    world.start()
+    assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == []
+
+
 def test_a_wildcard_consumer_without_room_looks_at_no_queue(world):
     client = world.client()
     inbox = client.subscribe("queue://A.*", prefetch=1)

@@ -34,9 +34,10 @@ from pybroker.store.journal.commands import (
     UpdateMessage,
     decode,
     encode,
-    encode_add,
-    encode_remove,
+    encode_add_record,
+    encode_remove_record,
 )
+from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, USER_RECORD, encode_record
 from pybroker.store.journal.reader import DataFileWalk, data_files, load
 
 LOCAL = LocalTransactionId("ID:host-1-2-3:4", 7)
@@ -161,12 +162,21 @@ def test_an_ack_that_is_empty_differs_from_one_that_is_absent() -> None:
 def test_the_hot_path_encodes_the_same_bytes(transaction: TransactionId | None) -> None:
     message = Message(message_id="ID:1", destination=queue("Q"), data=b"\x1c" * 1000, persistent=True, priority=7)
 
-    assert encode_add(message, transaction, priority_supported=True) == encode(
-        AddMessage(message.destination, "ID:1", message.data, 7, True, transaction)
+    assert encode_add_record(message, transaction, priority_supported=True) == encode_record(
+        encode(AddMessage(message.destination, "ID:1", message.data, 7, True, transaction))
     )
-    assert encode_remove(topic("T"), "ID:1", transaction, b"ack", "c:s") == encode(
-        RemoveMessage(topic("T"), "ID:1", b"ack", "c:s", transaction)
+    assert encode_remove_record(topic("T"), "ID:1", transaction, "c:s") == encode_record(
+        encode(RemoveMessage(topic("T"), "ID:1", None, "c:s", transaction))
     )
+
+
+@pytest.mark.parametrize("size", [0, 90, 127, 128, 4095, 4096, 20_000])
+def test_a_record_of_any_size_is_what_a_reader_finds(size: int) -> None:
+    message = Message(message_id="ID:1", destination=queue("Q"), data=bytes(size), persistent=True)
+    record = encode_add_record(message)
+
+    assert RECORD_HEADER.unpack_from(record) == (len(record), USER_RECORD)
+    assert decode(record[RECORD_HEADER_BYTES:]) == AddMessage(queue("Q"), "ID:1", bytes(size))
 
 
 def test_fields_of_later_versions_are_skipped() -> None:

@@ -34,7 +34,6 @@ from pybroker.store.journal.commands import (
     Trace,
     UpdateMessage,
     encode,
-    encode_add,
 )
 from pybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
@@ -62,6 +61,10 @@ JOURNAL_ONLY = [
     "10-corrupt-batch",
     "11-redelivered-updates",
 ]
+
+
+def encode_add(message: Message) -> bytes:
+    return encode(AddMessage(message.destination, message.message_id, message.data, message.priority))
 
 
 def recovered(directory: Path) -> tuple[StoreState, ReplayResult]:

@@ -80,8 +80,8 @@ class OpenWireMessage:
         broker_path: brokers it has passed, for networks of brokers.
         transaction_id: the transaction it was sent in; without meaning once that is committed.
         user_id: the authenticated user who sent it, if the broker was told to say so.
-        rendered: what a transport made of the message for one consumer and keeps for the next: in which form, head and
-            body. The form is the transport's own object; who finds another than its own does its own work.
+        rendered: what a transport made of the message for one consumer and keeps for the next: the form it is in, its
+            head, its body. Who finds another form than its own does the work again.
     """
 
     type: MessageType
@@ -120,7 +120,7 @@ class OpenWireMessage:
     remote_blob_url: str | None = None
     mime_type: str | None = None
     deleted_by_broker: bool = False
-    rendered: tuple[object, bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
+    rendered: tuple[object, str, bytes] | None = field(default=None, init=False, repr=False, compare=False)
     _properties: Mapping[str, Value] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

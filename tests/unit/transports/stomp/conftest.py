@@ -136,6 +136,7 @@ class FakeConnection:
     transactions: dict = field(default_factory=dict)
     begun: int = 0
     paused: bool = False
+    written_count: int = 0
     closed: bool = False
 
     def send(self, message: Message, transaction: LocalTransactionId | None = None) -> None:
@@ -193,6 +194,9 @@ class FakeConnection:
             self.broker.waiting.append(callback)
         else:
             callback()
+
+    def written(self) -> None:
+        self.written_count += 1
 
     def pause(self) -> None:
         self.paused = True

@@ -395,3 +395,68 @@ def test_end_of_browsing(names: DestinationNames) -> None:
     assert sorted(frame.decode().split("\n")) == sorted(
         ["MESSAGE", "subscription:1", "destination:/queue/q", "message-id:0", "browser:end", "", "\0", ""]
     )
+
+
+# ---------------------------------------------------------------- one rendering for all consumers of a topic
+
+BROADCAST = replace(PLAIN, destination=topic("t"), content=b"\0\0\0\x01x", jms_type="t")
+
+
+def a_writer(
+    names: DestinationNames, version: Version = Version.V1_2, transformation: str | None = None
+) -> MessageWriter:
+    return MessageWriter(names, version, subscription_id="s:1", transformation=transformation)
+
+
+def test_topics_message_is_rendered_once_for_all_consumers_of_a_version(names: DestinationNames) -> None:
+    message = to_message(BROADCAST)
+    first = a_writer(names).write(Delivery(message))
+    rendered = view(message).rendered
+    assert rendered is not None
+    assert a_writer(names).write(Delivery(message)) == first
+    assert view(message).rendered is rendered
+
+
+def test_queues_message_holds_no_second_copy_of_its_body(names: DestinationNames) -> None:
+    message = to_message(replace(BROADCAST, destination=queue("q")))
+    a_writer(names).write(Delivery(message))
+    assert view(message).rendered is None
+
+
+def test_rendering_for_another_consumer_changes_nothing_but_what_is_its_own(names: DestinationNames) -> None:
+    message = to_message(replace(BROADCAST, correlation_id="a:b"))
+    fresh = {version: a_writer(names, version).write(Delivery(to_message(view(message)))) for version in Version}
+    assert len(set(fresh.values())) > 1
+    for version in (*Version, *Version):
+        assert a_writer(names, version).write(Delivery(message)) == fresh[version]
+    tracked = a_writer(names).write(Delivery(message, redelivery_count=1), "c:1:2")
+    assert sorted(tracked.split(b"\n\n")[0].split(b"\n")) == sorted(
+        [*fresh[Version.V1_2].split(b"\n\n")[0].split(b"\n"), b"ack:c\\c1\\c2", b"redelivered:true"]
+    )
+
+
+def test_temporary_reply_destination_has_its_own_name_with_each_consumer(names: DestinationNames) -> None:
+    temporary = names.parse("/temp-queue/r")
+    message = to_message(replace(BROADCAST, reply_to=temporary))
+    elsewhere = DestinationNames(Connection(), temporaries_max=2)
+    assert b"\nreply-to:/temp-queue/r\n" in a_writer(names).write(Delivery(message))
+    assert f"\nreply-to:/remote-temp-queue/{temporary.name}\n".replace("ID:host-1-7:", r"ID\chost-1-7\c").encode() in (
+        a_writer(elsewhere).write(Delivery(message))
+    )
+
+
+def test_transformation_is_the_subscriptions_own(names: DestinationNames) -> None:
+    message = to_message(BROADCAST)
+    plain = a_writer(names)
+    transforming = a_writer(names, transformation="jms-json")
+    for _ in range(2):
+        assert b"\ntransformation:jms-json\n" in transforming.write(Delivery(message))
+        assert b"transformation" not in plain.write(Delivery(message))
+
+
+def test_message_whose_properties_override_headers_is_never_shared(names: DestinationNames) -> None:
+    message = to_message(replace(BROADCAST, marshalled_properties=encode_map({"priority": "p", "ack": "y"})))
+    first = a_writer(names).write(Delivery(message), "a1")
+    assert view(message).rendered is None
+    assert b"\nack:a1\n" in first
+    assert b"\nack:a2\n" in a_writer(names).write(Delivery(message), "a2")
