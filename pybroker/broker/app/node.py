@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -257,7 +257,7 @@ class Node:
 
 
 @contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def _without_garbage_collection() -> Generator[None]:
     """Keep the collector from going through every message again and again while a backlog is read in; or ever after."""
     gc.disable()
     try:

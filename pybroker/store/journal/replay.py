@@ -24,7 +24,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import routing
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.commands import (
     AddMessage,
     CommandType,
@@ -71,7 +71,7 @@ class ReplayResult:
             them was ever acknowledged. ActiveMQ may have been writing below compacted files with higher ids.
         last_file_id: the highest file id, 0 when there is no file.
         end: the logical end of that file.
-        unfinished: local transactions in `state.inflight` that need a `Rollback`.
+        unfinished: transactions in `state.inflight` that need a `Rollback`.
         closing: texts of the `Trace` records behind which nothing else follows.
     """
 
@@ -80,7 +80,7 @@ class ReplayResult:
     torn_tails: Sequence[Damage]
     last_file_id: int
     end: int
-    unfinished: Sequence[LocalTransactionId]
+    unfinished: Sequence[TransactionId]
     closing: Sequence[str]
 
 

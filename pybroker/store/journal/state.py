@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
     AddMessage,
@@ -182,19 +182,16 @@ class StoreState:
         """
         self._seen = _Seen()
 
-    def finish(self) -> list[LocalTransactionId]:
+    def finish(self) -> list[TransactionId]:
         """End a replay: nothing more will come from whoever wrote the journal.
 
-        XA transactions that were not prepared are dropped, as their coordinator takes them for rolled back.
-
         Returns:
-            Local transactions that were left unfinished. They are still in `inflight`: whoever opens the store for
-            writing appends a `Rollback` for each and applies it.
+            Transactions that were left unfinished and unprepared. They are still in `inflight`: whoever opens the store
+            for writing appends a `Rollback` for each and applies it. ActiveMQ does so for local ones only; but an XA
+            branch's id may be used again, and a commit of the new branch must not revive operations of the old.
         """
         self._seen = None
-        for transaction in [each for each in self.inflight if isinstance(each, XATransactionId)]:
-            del self.inflight[transaction]
-        return [each for each in self.inflight if isinstance(each, LocalTransactionId)]
+        return list(self.inflight)
 
     def forget_files(self, file_ids: Iterable[int]) -> None:
         """Note that data files were removed."""

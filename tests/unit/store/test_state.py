@@ -298,12 +298,12 @@ def test_the_outcome_of_a_prepared_transaction_counts_when_it_comes(
     assert journal.state.prepared == {}
 
 
-def test_the_end_of_a_replay_drops_unprepared_xa_and_names_unfinished_local_ones(journal: Journal) -> None:
+def test_the_end_of_a_replay_names_what_was_neither_finished_nor_prepared(journal: Journal) -> None:
     other = XATransactionId(2, b"g", b"b")
     journal.write(add("a", transaction=LOCAL), add("b", transaction=XA), add("c", transaction=other), Prepare(other))
 
-    assert journal.state.finish() == [LOCAL]
-    assert (list(journal.state.inflight), list(journal.state.prepared)) == ([LOCAL], [other])
+    assert journal.state.finish() == [LOCAL, XA]
+    assert (list(journal.state.inflight), list(journal.state.prepared)) == ([LOCAL, XA], [other])
 
 
 def test_a_waiting_add_can_be_read_before_its_outcome(journal: Journal) -> None:

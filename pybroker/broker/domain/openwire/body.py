@@ -94,7 +94,7 @@ def inflate_bytes_message(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
 
 
 def _text_bytes(content: bytes) -> bytes:
-    reader = Reader(content)
-    encoded = reader.take(reader.integer())
-    reader.end()
+    encoded = content[INT.size :]
+    if len(content) < INT.size or INT.unpack_from(content)[0] != len(encoded):
+        raise MalformedOpenWire(f"a text of {len(encoded)} bytes, which is not what its length says")
     return encoded
