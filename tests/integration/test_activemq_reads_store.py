@@ -187,7 +187,7 @@ def test_the_store_goes_back_and_forth(tmp_path: Path, activemq: Callable[..., l
     orders = [view(message).text() or "" for message in node.recovery.queues[ORDERS]]
     assert orders[0].startswith("order-4-")
     assert orders[-1] == "from-java"
-    assert node.recovery.delivered is None
+    assert node.recovery.delivered == (None if halt else frozenset()), "an ActiveMQ that stopped in order marks nothing"
     assert not node.store.damages
 
     # Now pybroker consumes nearly everything, removes files below ActiveMQ's index, and hands over again.
