@@ -16,6 +16,7 @@ from pybroker.broker.app.units import format_duration, format_size, parse_durati
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 
 _EXIT_FAILED = 1
+_PREFETCH = 100
 _EXIT_USAGE = 2
 
 _START_EXAMPLES = """
@@ -135,7 +136,7 @@ _selector = click.option("--selector", help="Only messages that match this SQL-9
 @_url
 @click.argument("destination")
 @click.argument("texts", nargs=-1)
-@click.option("--count", default=1, show_default=True, help="Send each text so many times.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send each text so many times.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header; may be repeated.")
 @click.option("--persistent/--non-persistent", default=True, show_default=True, help="Let messages outlive a crash.")
 @_json
@@ -173,7 +174,7 @@ def produce(
 @commands.command()
 @_url
 @click.argument("destination")
-@click.option("--count", type=int, help="Stop after so many messages.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--timeout", default="2s", show_default=True, help="Stop when none came for so long.")
 @click.option("--follow", is_flag=True, help="Wait for ever.")
 @_selector
@@ -193,7 +194,9 @@ def consume(
     patience = None if follow else _patience(timeout)
     received = 0
     with Client(url) as client:
-        client.subscribe(_stomp_name(destination), _subscribe_headers(selector))
+        # No more than is asked for: what is left unacknowledged at the end goes back marked as redelivered.
+        window = {"activemq.prefetchSize": str(min(count or _PREFETCH, _PREFETCH))}
+        client.subscribe(_stomp_name(destination), _subscribe_headers(selector) | window)
         while received != count and (message := client.receive(patience)) is not None:
             click.echo(json.dumps(message.as_json()) if as_json else message.body)
             client.acknowledge(message)
