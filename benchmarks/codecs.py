@@ -16,8 +16,15 @@ from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.message import MessageType, routing
 from pybroker.broker.domain.openwire.message import decode as decode_message
 from pybroker.broker.domain.ports import Connection
-from pybroker.store.journal.commands import AddMessage, Command, RemoveMessage, decode, encode_add, encode_remove
-from pybroker.store.journal.format import Location
+from pybroker.store.journal.commands import (
+    AddMessage,
+    Command,
+    RemoveMessage,
+    decode,
+    encode_add_record,
+    encode_remove_record,
+)
+from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.state import StoreState
 from pybroker.transports.stomp.codec import FrameDecoder
 from pybroker.transports.stomp.destinations import DestinationNames
@@ -107,8 +114,8 @@ def openwire_work() -> list[Work]:
 def kahadb_work(count: int) -> list[Work]:
     """Journal records, and what they do to the store's state."""
     message = next(messages(1))
-    add = encode_add(message)
-    remove = encode_remove(QUEUE, message.message_id)
+    add = encode_add_record(message)[RECORD_HEADER_BYTES:]
+    remove = encode_remove_record(QUEUE, message.message_id)[RECORD_HEADER_BYTES:]
     adds = [AddMessage(QUEUE, f"{CONNECTION_ID}:1:{number}", message.data) for number in range(count)]
     commands: list[Command] = [*adds, *(RemoveMessage(QUEUE, each.message_id) for each in adds)]
     location = Location(1, 0)
@@ -119,8 +126,8 @@ def kahadb_work(count: int) -> list[Work]:
             state.apply(command, location)
 
     return [
-        ("KahaDB: encode an add", lambda: encode_add(message), 1),
-        ("KahaDB: encode a remove", lambda: encode_remove(QUEUE, message.message_id), 1),
+        ("KahaDB: encode an add", lambda: encode_add_record(message), 1),
+        ("KahaDB: encode a remove", lambda: encode_remove_record(QUEUE, message.message_id), 1),
         ("KahaDB: decode an add", lambda: decode(add), 1),
         ("KahaDB: decode a remove", lambda: decode(remove), 1),
         ("KahaDB: apply an add and a remove", apply_pairs, count),

@@ -22,9 +22,9 @@ from benchmarks.report import Report, Row, parser, quantile
 from benchmarks.workload import QUEUE, durable, fill, messages, open_store
 from pybroker.broker.domain.message import Message
 from pybroker.store.journal.appender import Appender, JournalSettings, SyncStrategy
-from pybroker.store.journal.commands import encode_add
+from pybroker.store.journal.commands import encode_add_record
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import BATCH_HEADER_BYTES, encode_record
+from pybroker.store.journal.format import BATCH_HEADER_BYTES
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
@@ -115,7 +115,7 @@ def lone_batches(options: Namespace) -> Iterator[Row]:
 def group_commit(options: Namespace) -> list[Row]:
     """Compare a plain loop that writes and syncs each record with 100 messages per turn."""
     count = 50 if options.quick else 3_000
-    records = [encode_record(encode_add(message)) for message in messages(count)]
+    records = [encode_add_record(message) for message in messages(count)]
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         appender = Appender(JournalFiles(Path(folder)), JournalSettings())
         begun = time.perf_counter()

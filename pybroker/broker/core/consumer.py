@@ -95,10 +95,6 @@ class Consumer:
         self.started = True
         self.dispatch()
 
-    def is_outstanding(self, delivery: Delivery) -> bool:
-        """Tell whether a delivery waits for its acknowledgement."""
-        return delivery in self.outstanding
-
     def acknowledge(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
         """Settle one delivery; one that is not outstanding is left alone."""
         if reference := self._held(delivery):

@@ -20,18 +20,16 @@ class Gate:
         self._deliver = deliver
         self._waiting: deque[Message | None] = deque()  # None: a commit, with its messages and later ones behind it
 
-    @property
-    def is_closed(self) -> bool:
-        """True while a commit is on its way to disk."""
-        return bool(self._waiting)
+    def admit(self, message: Message) -> None:
+        """Let a message through, or have it wait for the commit before it."""
+        if self._waiting:
+            self._waiting.append(message)
+        else:
+            self._deliver(message)
 
     def close(self) -> None:
         """Note a commit: what comes now waits for it."""
         self._waiting.append(None)
-
-    def wait(self, message: Message) -> None:
-        """Let a message wait; only while the gate is closed."""
-        self._waiting.append(message)
 
     def open(self) -> None:
         """Let through what waited for the oldest commit, which is on disk now."""

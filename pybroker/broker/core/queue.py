@@ -47,16 +47,9 @@ class Queue(StoredSource):
     def send(self, message: Message) -> None:
         """Store a message if it must last, and hand it out, unless it is here already."""
         if not (message.persistent and self._is_stored) or self._store.add(message):
-            self.enqueue(message)
+            self.gate.admit(message)
         else:
             _log.info("%s is on %s already", message.message_id, self.destination)
-
-    def enqueue(self, message: Message) -> None:
-        """Hand out a message that is stored, or need not be, unless a commit before it is not on disk yet."""
-        if self.gate.is_closed:
-            self.gate.wait(message)
-        else:
-            self.place(message)
 
     def place(self, message: Message, redelivery_count: int = 0) -> None:
         """Put a message at the end of the queue, or into the hands of a consumer that waits for it."""

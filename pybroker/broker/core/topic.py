@@ -39,16 +39,9 @@ class Topic:
     def send(self, message: Message) -> None:
         """Store a message if a durable subscription needs it to last, and hand it out, unless it is here already."""
         if not (message.persistent and self.durables) or self._store.add(message):
-            self.enqueue(message)
+            self.gate.admit(message)
         else:
             _log.info("%s is on %s already", message.message_id, self.destination)
-
-    def enqueue(self, message: Message) -> None:
-        """Hand out a message that is stored, or need not be, unless a commit before it is not on disk yet."""
-        if self.gate.is_closed:
-            self.gate.wait(message)
-        else:
-            self.publish(message)
 
     def publish(self, message: Message) -> None:
         """Give every subscription its copy."""

@@ -39,10 +39,6 @@ class Target(Protocol):
         """Tell whether a message must outlive the process."""
         ...
 
-    def enqueue(self, message: Message) -> None:
-        """Hand out a message that is stored, or need not be."""
-        ...
-
 
 class Transaction:
     """One open local transaction."""
@@ -64,7 +60,7 @@ class Transaction:
             self._store.add(message, self.id)
             self._in_store = True
         self._gates[target.gate] = None
-        self._at_commit.append(partial(target.enqueue, message))
+        self._at_commit.append(partial(target.gate.admit, message))
 
     def acknowledged(self, consumer: Consumer, references: list[Reference]) -> None:
         """Add acknowledgements whose removal the store has already been told."""

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from pybroker.broker.domain.errors import InvalidDestination
 
-ADVISORY_PREFIX = "ActiveMQ.Advisory."
-
 
 class DestinationType(enum.IntEnum):
     """Kind of destination; the values are KahaDB's (`KahaDestination.DestinationType`)."""

@@ -190,10 +190,6 @@ class Consumer(Protocol):
         """Settle a delivery and all earlier ones of this consumer that are outstanding."""
         ...
 
-    def is_outstanding(self, delivery: Delivery) -> bool:
-        """Tell whether the delivery still waits for its acknowledgement (one in an open transaction does not)."""
-        ...
-
     def reject(self, delivery: Delivery, cause: str) -> None:
         """Give up on a delivery: a persistent message goes to the dead letter queue, another is dropped."""
         ...

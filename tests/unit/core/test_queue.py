@@ -82,8 +82,8 @@ def test_a_repeated_acknowledgement_changes_nothing(world):
     inbox.ack(0)
     inbox.ack(0)
     assert inbox.ids == ["a", "b"]
-    assert not inbox.consumer.is_outstanding(inbox.deliveries[0])
-    assert inbox.consumer.is_outstanding(inbox.deliveries[1])
+    assert inbox.deliveries[0] not in inbox.consumer.outstanding
+    assert inbox.deliveries[1] in inbox.consumer.outstanding
 
 
 def test_what_a_consumer_leaves_comes_back_in_its_place_marked(world):

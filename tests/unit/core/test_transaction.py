@@ -33,7 +33,7 @@ def test_an_acknowledgement_opens_the_window_at_once_and_counts_at_the_commit(wo
     transaction = client.connection.begin()
     inbox.ack(0, transaction)
     assert inbox.ids == ["a", "b"]
-    assert not inbox.consumer.is_outstanding(inbox.deliveries[0])
+    assert inbox.deliveries[0] not in inbox.consumer.outstanding
     client.connection.commit(transaction)
     client.connection.close()
     world.start()
@@ -50,8 +50,8 @@ def test_after_a_rollback_deliveries_are_outstanding_again_and_not_resent(world)
     client.connection.rollback(transaction)
     assert inbox.ids == ["a", "b", "c"]
     inbox.consumer.acknowledge_through(inbox.deliveries[1])
-    assert inbox.consumer.is_outstanding(inbox.deliveries[2])
-    assert not inbox.consumer.is_outstanding(inbox.deliveries[0])
+    assert inbox.deliveries[2] in inbox.consumer.outstanding
+    assert inbox.deliveries[0] not in inbox.consumer.outstanding
 
 
 def test_a_lost_connection_rolls_back_and_returns_everything(world):

@@ -89,9 +89,6 @@ class FakeConsumer:
     def has_room(self) -> bool:
         return self.started and len(self.outstanding) < self.prefetch and not self.connection.paused
 
-    def is_outstanding(self, delivery: FakeDelivery) -> bool:
-        return delivery in self.outstanding
-
     def acknowledge(self, delivery: FakeDelivery, transaction: LocalTransactionId | None = None) -> None:
         self.outstanding.remove(delivery)
         self._settle([delivery], transaction)
