@@ -3,6 +3,7 @@
 Run from the root of the checkout: `python -m benchmarks.codecs`.
 """
 
+import itertools
 import timeit
 from collections.abc import Callable
 from statistics import median
@@ -65,7 +66,7 @@ def stomp_work() -> list[Work]:
     """Frames to messages and back."""
     limits = StompLimits()
     names = DestinationNames(cast("Connection", None), temporaries_max=0)  # asked only for temporary destinations
-    reader = MessageReader(CONNECTION_ID, names, lambda: 1_700_000_000_000)
+    reader = MessageReader(CONNECTION_ID, names, lambda: 1_700_000_000_000, itertools.count(1).__next__)
     writer = MessageWriter(names, Version.V1_2, subscription_id="1", transformation=None)
     chunk = send_frame(f"/queue/{QUEUE.name}", receipt="4711") * CHUNK_FRAMES
     decoder = FrameDecoder(limits)

@@ -37,7 +37,8 @@ class BrokerProcess:
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", str(store), "--name", name]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
         with log.open("wb") as stream:
-            self._process = subprocess.Popen([*command, "--stomp", str(port)], stderr=stream, env=environment)
+            listeners = ("--stomp", str(port), "--openwire", "off")
+            self._process = subprocess.Popen([*command, *listeners], stderr=stream, env=environment)
 
     def __enter__(self) -> "BrokerProcess":
         return self

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.ports import Backlog, Recovery
+from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
-from pybroker.broker.domain.transaction import TransactionId
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.producers import ProducerSequences
 
 Operation = Callable[[], None]
 
@@ -23,6 +24,15 @@ class _Backlog:
 
     subscription: DurableSubscription
     pending: dict[str, None] = field(default_factory=dict[str, None])
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """What waits for an outcome: how to do it, and what a recovery says about it while it is prepared."""
+
+    operations: list[Operation] = field(default_factory=list[Operation])
+    sent: list[Message] = field(default_factory=list[Message])
+    acknowledged: list[Settled] = field(default_factory=list[Settled])
 
 
 class MemoryStore:
@@ -36,11 +46,13 @@ class MemoryStore:
         self._prioritized = prioritized
         self._messages: dict[Destination, dict[str, Message]] = {}
         self._topics: dict[Destination, dict[str, _Backlog]] = {}
-        self._transactions: dict[TransactionId, list[Operation]] = {}
+        self._transactions: dict[TransactionId, _Transaction] = {}
+        self._prepared: dict[XATransactionId, _Transaction] = {}
+        self._sequences = ProducerSequences()
         self._delivered: frozenset[str] | None = frozenset()
 
     def recover(self) -> Recovery:
-        """Return what is there. Transactions that were open never happened."""
+        """Return what is there. Transactions that were open and not prepared never happened."""
         self._transactions.clear()
         recovery = Recovery(
             queues={
@@ -58,6 +70,14 @@ class MemoryStore:
                 for topic, backlogs in self._topics.items()
                 for backlog in backlogs.values()
             ],
+            prepared=[
+                PreparedTransaction(
+                    transaction_id=transaction_id,
+                    sent=transaction.sent,
+                    acknowledged=[each for each in transaction.acknowledged if self._is_pending(each)],
+                )
+                for transaction_id, transaction in self._prepared.items()
+            ],
             delivered=self._delivered,
         )
         self._delivered = None
@@ -68,13 +88,14 @@ class MemoryStore:
         if self._contains(message.destination, message.message_id):
             return False
         if message.destination.is_queue or message.destination in self._topics:
-            self._do(lambda: self._add(message), transaction)
+            self._do(lambda: self._add(message), transaction, message)
         return True
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
         """Forget a queue's message; nothing happens when it is not there."""
         if self._contains(destination, message_id):
-            self._do(lambda: self._forget(destination, message_id), transaction)
+            settled = Settled(destination, message_id)
+            self._do(lambda: self._forget(destination, message_id), transaction, settled)
 
     def acknowledge(
         self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
@@ -82,7 +103,8 @@ class MemoryStore:
         """Take a message out of a durable subscription's backlog; nothing happens when it is not there."""
         backlog = self._topics.get(topic, {}).get(subscription_key)
         if backlog is not None and message_id in backlog.pending:
-            self._do(lambda: self._acknowledge(topic, subscription_key, message_id), transaction)
+            settled = Settled(topic, message_id, subscription_key)
+            self._do(lambda: self._acknowledge(topic, subscription_key, message_id), transaction, settled)
 
     def subscribe(self, subscription: DurableSubscription) -> None:
         """Add a durable subscription, or change one: it keeps its backlog."""
@@ -105,14 +127,23 @@ class MemoryStore:
         if not backlogs:
             self.remove_destination(topic)
 
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer, -1 for one that is not remembered."""
+        return self._sequences.last(producer_id)
+
+    def prepare(self, transaction: XATransactionId) -> None:
+        """Let a transaction outlive everything but its outcome; nothing happens when it did nothing that lasts."""
+        if transaction in self._transactions:
+            self._prepared[transaction] = self._transactions.pop(transaction)
+
     def commit(self, transaction: TransactionId) -> None:
         """Let a transaction's operations take effect, in their order."""
-        for operation in self._transactions.pop(transaction, ()):
+        for operation in self._end(transaction).operations:
             operation()
 
     def rollback(self, transaction: TransactionId) -> None:
         """Forget a transaction's operations."""
-        self._transactions.pop(transaction, None)
+        self._end(transaction)
 
     def remove_destination(self, destination: Destination) -> None:
         """Drop a destination and all it holds."""
@@ -138,17 +169,36 @@ class MemoryStore:
         """Note what consumers have seen, for the next `recover`."""
         self._delivered = frozenset(delivered)
 
-    def _do(self, operation: Operation, transaction: TransactionId | None) -> None:
+    def _do(self, operation: Operation, transaction: TransactionId | None, subject: Message | Settled) -> None:
         """Perform an operation now, or at the commit."""
         if transaction is None:
             operation()
+            return
+        begun = self._transactions.setdefault(transaction, _Transaction())
+        begun.operations.append(operation)
+        if isinstance(subject, Message):
+            begun.sent.append(subject)
         else:
-            self._transactions.setdefault(transaction, []).append(operation)
+            begun.acknowledged.append(subject)
+
+    def _end(self, transaction: TransactionId) -> _Transaction:
+        """Take a transaction out, wherever it is; an empty one for one that did nothing."""
+        begun = self._transactions.pop(transaction, None)
+        if begun is None and isinstance(transaction, XATransactionId):
+            begun = self._prepared.pop(transaction, None)
+        return begun or _Transaction()
+
+    def _is_pending(self, settled: Settled) -> bool:
+        if settled.subscription_key is None:
+            return self._contains(settled.destination, settled.message_id)
+        backlog = self._topics.get(settled.destination, {}).get(settled.subscription_key)
+        return backlog is not None and settled.message_id in backlog.pending
 
     def _contains(self, destination: Destination, message_id: str) -> bool:
         return message_id in self._messages.get(destination, {})
 
     def _add(self, message: Message) -> None:
+        self._sequences.note(message.message_id)
         backlogs = self._topics.get(message.destination, {})
         gone = message.destination.is_topic and not backlogs  # the subscriptions, since the message was sent
         if gone or self._contains(message.destination, message.message_id):

@@ -1,48 +1,25 @@
-"""The only asyncio in the transports: listeners, and one `Link` per connection that moves a session's bytes.
+"""Listeners: who may come in, and how many.
 
-Output gathers per connection and leaves in one write per turn of the event loop. The transport's own buffer limit is
-zero, so `pause_writing` means exactly "the kernel takes no more", and a session learns by `written` when all it gave
-has left the process: only then does it acknowledge what needs no answer from the client.
-
-A close lingers: what was written is sent, the sending side shut, and the peer's bytes read and dropped for a moment.
-Closing at once with unread bytes would make the kernel send a reset, and the peer would lose the ERROR that tells why.
-
-```text
-        close                     peer closes too, time is up
- OPEN ---------> LINGERING ------------------------------------> GONE
-   |                                                              ^
-   +---- peer closes, abort, too many refused already ------------+
-```
+Connections are accepted here and not by the event loop's own server, so that every loop does it alike: so many per
+turn, a pause when there are no descriptors left, and nobody half accepted when the listeners close.
 """
 
 import asyncio
-import enum
 import errno
 import logging
 import socket
-from collections.abc import Callable
+import ssl
 from dataclasses import dataclass
-from typing import cast
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.transports.session import Link, Session
+from pybroker.transports.connection import Connection, MakeSession
+from pybroker.transports.tls import TlsConnection
 
 _log = logging.getLogger(__name__)
 
-_FLUSH_BYTES = 256 << 10
-"""Output beyond this is handed to the kernel within the turn, so that a long dispatch does not pile up in memory."""
-
-_UNREAD_BYTES_MAX = 4 << 20
-"""Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
-
-_LINGER_SECONDS = 2.0
-"""How long a connection whose last bytes have left waits for its peer to close too."""
-
 _STOP_LINGER_SECONDS = 0.3
-"""The same when the broker stops, and a standby waits to take over."""
-
-_STUCK_SECONDS = 10.0
-"""How long a closing connection may take to get its last bytes out."""
+"""How long a connection whose last bytes have left waits for its peer to close when the broker stops, and a standby
+waits to take over."""
 
 _BACKLOG = 1024
 """Connections the kernel queues for accept: after a failover all clients come at once."""
@@ -51,14 +28,37 @@ _ACCEPTS_PER_TURN = 16
 """Connections taken from that queue per turn of the loop: whoever is served already waits for these only, and few
 descriptors are open that nobody has judged yet."""
 
+_ACCEPT_RETRY_SECONDS = 1.0
+"""How long nobody is accepted after the kernel had no descriptor or memory for one."""
+
 _REFUSED_MAX = 100
 """Refused connections that may linger over their refusal; more are cut, for the journal needs descriptors too."""
 
 _REFUSAL_LOG_SECONDS = 1.0
-"""At most one line per so much about refused connections."""
+_ACCEPT_LOG_SECONDS = 10.0
+"""At most one line per so much about refused connections, and about none being accepted: the log may be what fills
+the disk otherwise."""
 
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 6))
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
+)
 """Seconds of silence, seconds between probes, probes: a peer that lost power is noticed after two minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How a listener encrypts.
+
+    Attributes:
+        context: certificates and rules.
+        handshake_seconds: how long a client may take for the handshake.
+    """
+
+    context: ssl.SSLContext
+    handshake_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +66,36 @@ class Protocol:
     """What a listener needs to know of the protocol it speaks.
 
     Attributes:
-        name: for logs, such as `stomp`.
+        name: for URLs and logs, such as `stomp`.
         session: makes the session of a new connection.
-        refusal: what a client is told when there are too many connections.
+        refusal: what a client is told when there are too many connections; may be empty. Not said over TLS.
+        tls: how it is encrypted; None: it is not.
     """
 
     name: str
-    session: Callable[[Link], Session]
-    refusal: bytes
+    session: MakeSession
+    refusal: bytes = b""
+    tls: Tls | None = None
 
 
 class Server:
     """All listeners and connections of one broker."""
 
     def __init__(self, *, connections_max: int) -> None:
-        self.connections: set[_Connection] = set()
+        self.connections: set[Connection] = set()
         self.connections_max = connections_max
-        self._listeners: list[asyncio.Server] = []
+        self._loop = asyncio.get_running_loop()
+        self._listeners: dict[socket.socket, Protocol] = {}
         self._is_closed = False
-        self._refused: set[_Connection] = set()
+        self._arriving: set[socket.socket] = set()  # accepted, and no transport has them yet
+        self._arrivals: set[asyncio.Task[None]] = set()
+        self._refused: set[Connection] = set()
         self._refusal_count = 0
-        self._refusal_logged_at = -_REFUSAL_LOG_SECONDS
+        self._refusals_logged = _Seldom(_REFUSAL_LOG_SECONDS)
+        self._failures_logged = _Seldom(_ACCEPT_LOG_SECONDS)
 
-    async def listen(self, protocol: Protocol, bound: socket.socket) -> str:
-        """Open a listener on a socket made by `bind`.
+    def listen(self, protocol: Protocol, bound: socket.socket) -> str:
+        """Open a listener on a socket made by `bind`, which belongs to the server from now on.
 
         Returns:
             Where it listens, such as `stomp://127.0.0.1:61613`.
@@ -97,27 +103,22 @@ class Server:
         Raises:
             OSError: another process began to listen there in the meantime.
         """
-        loop = asyncio.get_running_loop()
-        # To asyncio "backlog" means two things: what the kernel queues, and how many are accepted per turn.
-        listener = await loop.create_server(
-            lambda: _Connection(self, protocol, loop), sock=bound, backlog=_ACCEPTS_PER_TURN
-        )
         bound.listen(_BACKLOG)
-        self._listeners.append(listener)
+        self._listeners[bound] = protocol
+        self._accept_from(bound)
         host, port = bound.getsockname()[:2]
-        return f"{protocol.name}://{host}:{port}"
+        return f"{protocol.name}://{in_url(host)}:{port}"
 
     def close_listeners(self) -> None:
-        """Accept nobody any more; ports are free in the next turn of the loop. Connections stay."""
+        """Accept nobody any more; the ports are free. Connections stay."""
         self._is_closed = True
-        for listener in self._listeners:
-            loop = asyncio.get_running_loop()
-            for bound in listener.sockets:
-                loop.remove_reader(bound.fileno())
-            # A turn later: asyncio leaks a socket whose server closes after its accept and before its transport is
-            # made, and the peer would wait on it. So the transport is made, and cut by `admit`.
-            loop.call_soon(listener.close)
+        for bound in self._listeners:
+            self._loop.remove_reader(bound)
+            bound.close()
         self._listeners.clear()
+        for arriving in self._arriving:
+            arriving.close()
+        self._arriving.clear()
 
     def abort(self) -> None:
         """Close listeners and cut every connection this instant, unsent bytes included."""
@@ -142,7 +143,7 @@ class Server:
 
     # ------------------------------------------------------------ as connections see it
 
-    def admit(self, connection: "_Connection") -> bool:
+    def admit(self, connection: Connection) -> bool:
         """Take a connection in; False when it was refused instead, or came when the listeners were closed already."""
         if self._is_closed:
             connection.abort()
@@ -158,23 +159,81 @@ class Server:
             connection.abort()
         return False
 
-    def forget(self, connection: "_Connection") -> None:
+    def forget(self, connection: Connection) -> None:
         """Let a connection go that is gone."""
         self.connections.discard(connection)
         self._refused.discard(connection)
 
-    def _log_refusal(self, connection: "_Connection") -> None:
+    def _log_refusal(self, connection: Connection) -> None:
         self._refusal_count += 1
-        now = connection.time()
-        if now - self._refusal_logged_at < _REFUSAL_LOG_SECONDS:
+        if not self._refusals_logged.is_due(self._loop.time()):
             return
-        self._refusal_logged_at = now
         _log.warning(
             "refused %s: %d connections are open already, raise connections_max if that is too few (%d refused so far)",
             connection.peer,
             self.connections_max,
             self._refusal_count,
         )
+
+    # ------------------------------------------------------------ accepting
+
+    def _accept_from(self, bound: socket.socket) -> None:
+        if bound in self._listeners:
+            self._loop.add_reader(bound, self._accept, bound)
+
+    def _accept(self, bound: socket.socket) -> None:
+        """Take some of those that wait at a listener."""
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                accepted, address = bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Level-triggered: the loop would come back at once, and for ever.
+                if self._failures_logged.is_due(self._loop.time()):
+                    _log.error("nobody can be accepted at the moment: %s", error.strerror)
+                self._loop.remove_reader(bound)
+                self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
+                return
+            connection = self._connection(self._listeners[bound], f"{in_url(address[0])}:{address[1]}")
+            self._arriving.add(accepted)
+            arrival = self._loop.create_task(self._arrive(accepted, connection))
+            self._arrivals.add(arrival)
+            arrival.add_done_callback(self._arrivals.discard)
+
+    def _connection(self, protocol: Protocol, peer: str) -> Connection:
+        if protocol.tls is None:
+            return Connection(self, peer, protocol.session, protocol.refusal)
+        tls = protocol.tls
+        return TlsConnection(self, peer, protocol.session, context=tls.context, handshake_seconds=tls.handshake_seconds)
+
+    async def _arrive(self, accepted: socket.socket, connection: Connection) -> None:
+        """Have a connection move the bytes of a socket."""
+        if accepted not in self._arriving:
+            return  # the listeners were closed, and the socket with them
+        self._arriving.remove(accepted)
+        try:
+            accepted.setblocking(False)
+            for option in _KEEPALIVE:
+                accepted.setsockopt(*option)
+            await self._loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            _log.debug("%s: gone as soon as accepted: %s", connection.peer, error)
+            accepted.close()
+
+
+class _Seldom:
+    """Says at most once in a while that something is due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._not_before = 0.0
+
+    def is_due(self, now: float) -> bool:
+        if now < self._not_before:
+            return False
+        self._not_before = now + self._seconds
+        return True
 
 
 def bind(host: str, port: int, setting: str) -> socket.socket:
@@ -205,221 +264,6 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
     return bound
 
 
-class _Life(enum.Enum):
-    """A connection's life."""
-
-    OPEN = "converses"
-    LINGERING = "sends its last bytes, hears nothing, waits for the peer to close"
-    GONE = "closed, or cut and about to be"
-
-
-class _Connection(asyncio.Protocol):
-    """One TCP connection; a session's `Link`."""
-
-    def __init__(self, server: Server, protocol: Protocol, loop: asyncio.AbstractEventLoop) -> None:
-        self.peer = "?"
-        self.gone: asyncio.Future[None] = loop.create_future()
-        self._server = server
-        self._protocol = protocol
-        self._loop = loop
-        self._transport: asyncio.Transport
-        self._session: Session | None = None
-        self._output: list[bytes] = []
-        self._output_bytes = 0
-        self._flush_scheduled = False
-        self._write_paused = False
-        self._read_holds = 0
-        self._unread_hold = False
-        self._reading_since: float | None = None
-        self._life = _Life.OPEN
-        self._linger_seconds = 0.0
-        self._timer: asyncio.TimerHandle | None = None  # OPEN: the session's; LINGERING: cuts the connection
-
-    # ------------------------------------------------------------ link
-
-    @property
-    def reading_since(self) -> float | None:
-        """Since when the peer is read; None while it is not."""
-        return self._reading_since
-
-    def write(self, data: bytes) -> None:
-        """Queue bytes."""
-        if self._life is not _Life.OPEN:
-            return
-        self._output.append(data)
-        self._output_bytes += len(data)
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-        if self._output_bytes > _FLUSH_BYTES and not self._write_paused:
-            self._send()
-        elif self._output_bytes > _UNREAD_BYTES_MAX and not self._unread_hold:
-            self._unread_hold = True
-            self.pause_reading()
-
-    def close(self, linger_seconds: float = _LINGER_SECONDS) -> None:
-        """Close once what was written has left."""
-        if self._life is not _Life.OPEN:
-            return
-        has_left = self._send()
-        self._cancel_timer()
-        self._life = _Life.LINGERING
-        self._linger_seconds = linger_seconds
-        self._loop.call_soon(self._lost)
-        if has_left:
-            self._shut()
-        else:
-            self._abort_at(self._loop.time() + _STUCK_SECONDS)
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def time(self) -> float:
-        """Monotonic seconds."""
-        return self._loop.time()
-
-    def wake_at(self, when: float | None) -> None:
-        """Have the session called at a time."""
-        if self._life is _Life.OPEN:
-            self._cancel_timer()
-            if when is not None:
-                self._timer = self._loop.call_at(when, self._on_timer)
-
-    def pause_reading(self) -> None:
-        """Read nothing until each pause was resumed."""
-        self._read_holds += 1
-        if self._read_holds == 1:
-            self._reading_since = None
-            if self._is_readable():
-                self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Take one pause back."""
-        self._read_holds -= 1
-        if self._read_holds == 0:
-            self._reading_since = self._loop.time()
-            if self._is_readable():
-                self._transport.resume_reading()
-
-    # ------------------------------------------------------------ asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a conversation, or refuse it."""
-        # A cast, not a check: uvloop's transports do what asyncio.Transport says and are no subclass of it.
-        self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=0)
-        self.peer = _peer(transport)
-        self._reading_since = self._loop.time()
-        if self._server.admit(self):
-            _keep_alive(transport)
-            self._session = self._protocol.session(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Hand the chunk to the session, whole."""
-        if self._life is _Life.OPEN and self._session is not None:
-            self._session.receive(data)
-
-    def pause_writing(self) -> None:
-        """The kernel takes no more."""
-        self._write_paused = True
-        if self._session is not None:
-            self._session.pause_writing()
-
-    def resume_writing(self) -> None:
-        """The kernel took all."""
-        self._write_paused = False
-        if self._life is _Life.OPEN:
-            self._flush()
-        elif self._life is _Life.LINGERING:
-            # Not from within the transport's own writing, where an error of ours would be taken for one of its own.
-            self._loop.call_soon(self._shut)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Both sides are closed."""
-        self._life = _Life.GONE
-        self._cancel_timer()
-        self._server.forget(self)
-        self._lost()
-        if not self.gone.done():
-            self.gone.set_result(None)
-
-    # ------------------------------------------------------------ server
-
-    def refuse(self) -> None:
-        """Say that there are too many, and close."""
-        self.write(self._protocol.refusal)
-        self.close()
-
-    def abort(self) -> None:
-        """Cut the connection; the session learns of it in the next turn."""
-        self._life = _Life.GONE
-        self._cancel_timer()
-        self._transport.abort()
-
-    # ------------------------------------------------------------ private
-
-    def _is_readable(self) -> bool:
-        """Tell whether reading may be switched: what lingers is read to the end."""
-        return self._life is _Life.OPEN and not self._transport.is_closing()
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._life is not _Life.OPEN or self._write_paused or not self._send():
-            return
-        if self._unread_hold:
-            self._unread_hold = False
-            self.resume_reading()
-        if self._session is not None:
-            self._session.written()
-
-    def _send(self) -> bool:
-        """Give the output to the kernel; False when it did not take all."""
-        if self._output:
-            data = self._output[0] if len(self._output) == 1 else b"".join(self._output)
-            self._output.clear()
-            self._output_bytes = 0
-            self._transport.write(data)
-        return not self._write_paused
-
-    def _shut(self) -> None:
-        """Send the end, now that all bytes have left, and give the peer a moment to close too."""
-        if self._life is not _Life.LINGERING or self._transport.is_closing():
-            return
-        try:
-            self._transport.write_eof()
-        except OSError as error:
-            # The peer's reset has come (ENOTCONN) and the loop has not looked yet.
-            _log.debug("%s: cut instead of closed: %s", self.peer, error)
-            self.abort()
-        else:
-            self._abort_at(self._loop.time() + self._linger_seconds)
-
-    def _abort_at(self, when: float) -> None:
-        self._cancel_timer()
-        self._timer = self._loop.call_at(when, self.abort)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._session is not None:
-            self._session.on_timer()
-
-    def _lost(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            session.lost()
-
-
-def _peer(transport: asyncio.Transport) -> str:
-    host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-    return f"{host}:{port}"
-
-
-def _keep_alive(transport: asyncio.Transport) -> None:
-    connection = transport.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+def in_url(host: str) -> str:
+    """Return an address as URLs have it."""
+    return f"[{host}]" if ":" in host else host

@@ -152,7 +152,10 @@ def snapshot(recovery: Recovery) -> dict[str, Any]:
             (b.subscription.key, str(b.subscription.destination), b.subscription, [m.message_id for m in b.messages])
             for b in recovery.backlogs
         ),
-        "prepared": sorted(map(str, recovery.prepared)),
+        "prepared": [
+            (each.transaction_id, [(m.message_id, m.data) for m in each.sent], list(each.acknowledged))
+            for each in recovery.prepared
+        ],
     }
 
 

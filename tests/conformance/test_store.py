@@ -1,13 +1,14 @@
 """What every `MessageStore` promises, whichever adapter it is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.ports import Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -235,6 +236,209 @@ class TestTransactions:
         lives.store.acknowledge(PRICES, "client:a", text_message(PRICES, 1).message_id, OTHER_TX)
         lives.store.commit(OTHER_TX)
         assert backlog(crash(lives), "client:a") == [text_message(PRICES, 2).message_id]
+
+
+class TestPrepared:
+    """An XA transaction in doubt survives whatever happens, until its outcome comes."""
+
+    @pytest.fixture
+    def old(self, text_message: MakeMessage) -> Message:
+        return text_message(ORDERS, 1)
+
+    @pytest.fixture
+    def new(self, text_message: MakeMessage) -> list[Message]:
+        return [text_message(BILLS, 2), text_message(ORDERS, 3)]
+
+    @pytest.fixture
+    def in_doubt(self, lives: Any, old: Message, new: list[Message]) -> Any:
+        """Lives with one prepared transaction that sends two messages and consumes one."""
+        lives.store.add(old)
+        for message in new:
+            lives.store.add(message, XA)
+        lives.store.remove(ORDERS, old.message_id, XA)
+        lives.store.prepare(XA)
+        return lives
+
+    @BETWEEN
+    def test_it_is_told_with_all_it_is_about(
+        self, in_doubt: Any, next_life: Any, old: Message, new: list[Message]
+    ) -> None:
+        for _ in range(2):
+            recovery = next_life(in_doubt)
+            (prepared,) = recovery.prepared
+            assert prepared.transaction_id == XA
+            assert ids(prepared.sent) == ids(new)
+            assert [m.data for m in prepared.sent] == [m.data for m in new]
+            assert list(prepared.acknowledged) == [Settled(ORDERS, old.message_id)]
+            assert {q: ids(messages) for q, messages in recovery.queues.items()} == {ORDERS: [old.message_id]}
+
+    @BETWEEN
+    @pytest.mark.parametrize("lives_between", [0, 1, 3])
+    def test_its_commit_counts(self, in_doubt: Any, next_life: Any, lives_between: int, new: list[Message]) -> None:
+        for _ in range(lives_between):
+            next_life(in_doubt)
+        in_doubt.store.commit(XA)
+        recovery = next_life(in_doubt)
+        assert not recovery.prepared
+        assert {q: ids(messages) for q, messages in recovery.queues.items()} == {
+            BILLS: ids(new[:1]),
+            ORDERS: ids(new[1:]),
+        }
+
+    @BETWEEN
+    @pytest.mark.parametrize("lives_between", [0, 1, 3])
+    def test_its_roll_back_counts(self, in_doubt: Any, next_life: Any, lives_between: int, old: Message) -> None:
+        for _ in range(lives_between):
+            next_life(in_doubt)
+        in_doubt.store.rollback(XA)
+        recovery = next_life(in_doubt)
+        assert not recovery.prepared
+        assert {q: ids(messages) for q, messages in recovery.queues.items()} == {ORDERS: [old.message_id]}
+
+    @BETWEEN
+    def test_a_durable_subscriptions_acknowledgement(
+        self, lives: Any, next_life: Any, text_message: MakeMessage
+    ) -> None:
+        sent = [text_message(PRICES, number) for number in (1, 2)]
+        for name in ("a", "b"):
+            lives.store.subscribe(subscription(name))
+        for message in sent:
+            lives.store.add(message)
+        lives.store.acknowledge(PRICES, "client:a", sent[0].message_id, XA)
+        lives.store.prepare(XA)
+        recovery = next_life(lives)
+        assert list(recovery.prepared[0].acknowledged) == [Settled(PRICES, sent[0].message_id, "client:a")]
+        assert backlog(recovery, "client:a") == backlog(recovery, "client:b") == ids(sent)
+        lives.store.commit(XA)
+        recovery = next_life(lives)
+        assert backlog(recovery, "client:a") == ids(sent[1:])
+        assert backlog(recovery, "client:b") == ids(sent)
+
+    def test_what_went_by_another_way_is_acknowledged_no_more(self, in_doubt: Any) -> None:
+        in_doubt.store.remove_destination(ORDERS)
+        (prepared,) = crash(in_doubt).prepared
+        assert not prepared.acknowledged
+        assert len(prepared.sent) == 2
+
+    def test_several_come_in_the_order_of_their_preparation(self, lives: Any, text_message: MakeMessage) -> None:
+        first, second, third = (XATransactionId(7, b"g", bytes([number])) for number in (1, 2, 3))
+        for number, transaction in enumerate((first, second, third)):
+            lives.store.add(text_message(ORDERS, number), transaction)
+        lives.store.prepare(third)
+        lives.store.prepare(first)
+        recovery = crash(lives)  # the second was not prepared: it never happened
+        assert [each.transaction_id for each in recovery.prepared] == [third, first]
+        lives.store.commit(first)
+        lives.store.commit(third)
+        assert ids(crash(lives).queues[ORDERS]) == [text_message(ORDERS, number).message_id for number in (0, 2)]
+
+    def test_one_that_did_nothing_leaves_nothing(self, lives: Any) -> None:
+        lives.store.prepare(XA)
+        assert not crash(lives).prepared
+
+    def test_it_outlives_the_cleanup_of_everything_around_it(
+        self, in_doubt: Any, text_message: MakeMessage, snapshot: Any, new: list[Message]
+    ) -> None:
+        for number in range(100, 160):
+            in_doubt.store.add(text_message(ORDERS, number, "x" * 300))
+            in_doubt.store.remove(ORDERS, text_message(ORDERS, number).message_id)
+        in_doubt.settle()
+        for _ in range(5):
+            in_doubt.cleanup()
+        before = snapshot(crash(in_doubt))
+        assert ids(in_doubt.open().prepared[0].sent) == ids(new)
+        in_doubt.store.commit(XA)
+        in_doubt.settle()
+        for _ in range(5):
+            in_doubt.cleanup()
+        after = crash(in_doubt)
+        assert before["prepared"]
+        assert not after.prepared
+        assert {q: ids(messages) for q, messages in after.queues.items()} == {BILLS: ids(new[:1]), ORDERS: ids(new[1:])}
+
+
+class TestLastSequence:
+    """What a failover client sends again is known by its number."""
+
+    PRODUCER = "ID:testhost-40001-1700000000000-3:1:1:1"
+
+    def test_nothing_is_known_of_a_new_producer(self, lives: Any) -> None:
+        assert lives.store.last_sequence(self.PRODUCER) == -1
+
+    @BETWEEN
+    def test_what_was_stored_is_known_consumed_or_not(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        lives.store.add(text_message(ORDERS, 4))
+        lives.store.add(text_message(BILLS, 5))
+        lives.store.remove(BILLS, text_message(BILLS, 5).message_id)
+        assert lives.store.last_sequence(self.PRODUCER) == 5
+        next_life(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == 5
+        assert lives.store.last_sequence(self.PRODUCER[:-1]) == -1
+
+    @BETWEEN
+    @pytest.mark.parametrize("transaction", [TX, XA], ids=["local", "xa"])
+    def test_a_transaction_counts_from_its_commit_on(
+        self, lives: Any, text_message: MakeMessage, next_life: Any, transaction: TransactionId
+    ) -> None:
+        lives.store.add(text_message(ORDERS, 1))
+        lives.store.add(text_message(ORDERS, 2), transaction)
+        assert lives.store.last_sequence(self.PRODUCER) == 1
+        next_life(lives)
+        # It never happened: the client sends it again, under the same ids.
+        assert lives.store.last_sequence(self.PRODUCER) == 1
+        lives.store.add(text_message(ORDERS, 2), transaction)
+        lives.store.commit(transaction)
+        assert lives.store.last_sequence(self.PRODUCER) == 2
+        next_life(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == 2
+
+    @BETWEEN
+    def test_a_prepared_transaction_counts_from_its_commit_on(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        lives.store.add(text_message(ORDERS, 1), XA)
+        lives.store.prepare(XA)
+        next_life(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == -1
+        lives.store.commit(XA)
+        assert lives.store.last_sequence(self.PRODUCER) == 1
+
+    def test_what_was_rolled_back_never_counted(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.add(text_message(ORDERS, 1), TX)
+        lives.store.rollback(TX)
+        assert lives.store.last_sequence(self.PRODUCER) == -1
+        crash(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == -1
+
+    def test_a_topics_message_counts_if_somebody_wants_it(self, lives: Any, text_message: MakeMessage) -> None:
+        lives.store.add(text_message(PRICES, 1))
+        assert lives.store.last_sequence(self.PRODUCER) == -1
+        lives.store.subscribe(subscription("a"))
+        lives.store.add(text_message(PRICES, 2))
+        lives.store.unsubscribe(PRICES, "client:a")
+        assert lives.store.last_sequence(self.PRODUCER) == 2
+        crash(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == 2
+
+    @BETWEEN
+    def test_it_is_known_when_the_messages_file_is_long_gone(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        producers = [f"ID:client-{number}:1:1:1" for number in range(5)]
+        for producer in producers:
+            lives.store.add(replace(text_message(ORDERS, 1), message_id=f"{producer}:7"))
+            lives.store.remove(ORDERS, f"{producer}:7")
+        for round_ in range(4):
+            for number in range(60):
+                lives.store.add(text_message(ORDERS, number, "x" * 300))
+                lives.store.remove(ORDERS, text_message(ORDERS, number).message_id)
+            lives.settle()
+            lives.cleanup()
+            if round_ % 2:
+                next_life(lives)
+        assert [lives.store.last_sequence(producer) for producer in producers] == [7] * 5
 
 
 class TestDurableSubscriptions:

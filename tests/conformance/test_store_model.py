@@ -25,9 +25,11 @@ SETTINGS = JournalSettings(file_bytes_max=1200, batch_bytes_max=700, compact_aft
 """A file holds a few records, so that a short run has many files for cleanup and compaction to think about."""
 NUMBERS = st.integers(0, 15)
 SIZES = st.sampled_from([0, 0, 300, 2500])
+XA = [XATransactionId(1, b"g", b"1"), XATransactionId(1, b"g", b"2")]
 TRANSACTIONS = st.sampled_from(
-    [None, None, None, LocalTransactionId("ID:c:1", 1), LocalTransactionId("ID:c:1", 2), XATransactionId(1, b"g", b"b")]
+    [None, None, None, LocalTransactionId("ID:c:1", 1), LocalTransactionId("ID:c:1", 2), *XA, *XA]
 )
+BRANCHES = st.sampled_from(XA)
 ENDED = TRANSACTIONS.filter(lambda transaction: transaction is not None)
 
 
@@ -51,6 +53,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.journal.store.damages == []
         assert type(self).snapshot(found) == type(self).snapshot(expected)
         assert found.delivered == expected.delivered
+        self.prepared = {each.transaction_id for each in expected.prepared}
+        self.audits_agree()
 
     def both(self, method: str, *arguments: Any) -> None:
         for lives in (self.memory, self.journal):
@@ -59,16 +63,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(destination=QUEUES | TOPICS, number=NUMBERS, size=SIZES, transaction=TRANSACTIONS, priority=st.integers(3, 5))
     def add(self, destination: Destination, number: int, size: int, transaction: Any, priority: int) -> None:
         message = type(self).make_message(destination, number, "x" * size, priority=priority)
-        self.both("add", message, transaction)
+        if transaction not in self.prepared:
+            self.both("add", message, transaction)
 
     @rule(destination=QUEUES, number=NUMBERS, transaction=TRANSACTIONS)
     def remove(self, destination: Destination, number: int, transaction: Any) -> None:
-        self.both("remove", destination, type(self).make_message(destination, number).message_id, transaction)
+        if transaction not in self.prepared:
+            self.both("remove", destination, type(self).make_message(destination, number).message_id, transaction)
 
     @rule(destination=TOPICS, key=KEYS, number=NUMBERS, transaction=TRANSACTIONS)
     def acknowledge(self, destination: Destination, key: str, number: int, transaction: Any) -> None:
         message_id = type(self).make_message(destination, number).message_id
-        self.both("acknowledge", destination, f"client:{key}", message_id, transaction)
+        if transaction not in self.prepared:
+            self.both("acknowledge", destination, f"client:{key}", message_id, transaction)
 
     @rule(destination=TOPICS, key=KEYS, selector=st.sampled_from([None, "x = 1"]))
     def subscribe(self, destination: Destination, key: str, selector: str | None) -> None:
@@ -81,13 +88,21 @@ class StoreMachine(RuleBasedStateMachine):
     def unsubscribe(self, destination: Destination, key: str) -> None:
         self.both("unsubscribe", destination, f"client:{key}")
 
+    @rule(transaction=BRANCHES)
+    def prepare(self, transaction: XATransactionId) -> None:
+        if transaction not in self.prepared:
+            self.both("prepare", transaction)
+            self.prepared.add(transaction)
+
     @rule(transaction=ENDED)
     def commit(self, transaction: TransactionId) -> None:
         self.both("commit", transaction)
+        self.prepared.discard(transaction)
 
     @rule(transaction=ENDED)
     def rollback(self, transaction: TransactionId) -> None:
         self.both("rollback", transaction)
+        self.prepared.discard(transaction)
 
     @rule(destination=QUEUES | TOPICS)
     def remove_destination(self, destination: Destination) -> None:
@@ -115,6 +130,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.memory.crash()
         self.journal.crash()
         self.open_both()
+
+    @invariant()
+    def audits_agree(self) -> None:
+        producer_id = type(self).make_message(queue("A"), 1).message_id.removesuffix(":1")
+        assert self.journal.store.last_sequence(producer_id) == self.memory.store.last_sequence(producer_id)
 
     @invariant()
     def nothing_failed(self) -> None:
@@ -163,6 +183,7 @@ class Soak:
         self.waiting: list[tuple[Destination, int]] = []
         self.transaction: LocalTransactionId | XATransactionId | None = None
         self.in_transaction: list[tuple[Destination, int]] = []
+        self.prepared: list[Any] = []
 
     def all(self, method: str, *arguments: Any) -> None:
         for store in self.stores:
@@ -185,6 +206,8 @@ class Soak:
             self.consume()
         elif choice < 0.96:
             self.begin_or_end()
+        elif choice < 0.97:
+            self.decide()
         elif choice > 0.995:
             self.all("unsubscribe", topic("T"), "client:t")
 
@@ -214,11 +237,21 @@ class Soak:
                 else XATransactionId(1, str(self.sequence).encode(), b"b")
             )
             return
-        end = self.random.choice(["commit", "commit", "rollback"])
+        ends = ["commit", "commit", "rollback"]
+        if isinstance(self.transaction, XATransactionId):
+            ends.append("prepare")
+        end = self.random.choice(ends)
         self.all(end, self.transaction)
         if end == "commit":
             self.waiting += self.in_transaction
+        elif end == "prepare":
+            self.prepared.append(self.transaction)  # What it sends is not consumed: more stragglers.
         self.forget_transaction()
+
+    def decide(self) -> None:
+        if self.prepared:
+            transaction = self.prepared.pop(self.random.randrange(len(self.prepared)))
+            self.all(self.random.choice(["commit", "rollback"]), transaction)
 
     def forget_transaction(self) -> None:
         self.transaction = None

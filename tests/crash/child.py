@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.store import JournalStore
-from tests.crash.workload import SETTINGS, Workload
+from tests.crash.workload import Workload, written
 
-STEPS = 400
+STEPS = 600
 
 
 class Failpoints(JournalFiles):
@@ -64,13 +64,13 @@ class Failpoints(JournalFiles):
         super().sync_directory()
 
 
-async def work(directory: Path, name: str, ordinal: int, seed: int) -> None:
+async def work(directory: Path, name: str, ordinal: int, seed: int, way: str) -> None:
     """Work, one step per turn of the loop or several, and clean up now and then."""
     loop = asyncio.get_running_loop()
     failures: list[Exception] = []
     store = JournalStore(
         directory,
-        settings=SETTINGS,
+        settings=written(way),
         files=Failpoints(directory, name, ordinal),
         check=lambda: None,
         call_soon=loop.call_soon,
@@ -97,4 +97,4 @@ async def work(directory: Path, name: str, ordinal: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))

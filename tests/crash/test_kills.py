@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.domain.ports import Recovery
+from pybroker.store.journal import writer
+from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.store import JournalStore
-from tests.crash.workload import SETTINGS, Workload, judge
+from tests.crash.workload import PRODUCER_ID, SETTINGS, WAYS, Workload, judge, judge_sequence, written
 
 ROOT = Path(__file__).parents[2]
 FAILPOINTS = (
@@ -48,11 +50,13 @@ class Turns:
             callback()
 
 
-def opened(directory: Path, files: JournalFiles | None = None) -> tuple[JournalStore, Recovery, Turns]:
+def opened(
+    directory: Path, files: JournalFiles | None = None, settings: JournalSettings = SETTINGS
+) -> tuple[JournalStore, Recovery, Turns]:
     turns = Turns()
     store = JournalStore(
         directory,
-        settings=SETTINGS,
+        settings=settings,
         files=files,
         check=lambda: None,
         call_soon=turns.call_soon,
@@ -64,10 +68,10 @@ def opened(directory: Path, files: JournalFiles | None = None) -> tuple[JournalS
 
 
 def work(
-    directory: Path, failpoint: str, ordinal: int, *, status: int = -signal.SIGKILL
+    directory: Path, failpoint: str, ordinal: int, way: str, *, status: int = -signal.SIGKILL
 ) -> subprocess.CompletedProcess[str]:
     """Run a process that works on the directory until it comes to the failpoint for the n-th time."""
-    command = [sys.executable, "-m", "tests.crash.child", str(directory), failpoint, str(ordinal), str(ordinal)]
+    command = [sys.executable, "-m", "tests.crash.child", str(directory), failpoint, str(ordinal), str(ordinal), way]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, f"it was to end with {status} at {failpoint}: {done.stderr}"
     return done
@@ -81,27 +85,30 @@ def judge_directory(ledger: list[str], directory: Path) -> None:
         store.abandon()
         assert store.damages == []
         judge(ledger, recovery)
+        judge_sequence(ledger, store.last_sequence(PRODUCER_ID))
         seen.append({str(queue): [m.message_id for m in messages] for queue, messages in recovery.queues.items()})
     assert seen[0] == seen[1]
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ordinal", [1, 2, 3, 9])
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
-def test_a_process_killed_at_a_failpoint(tmp_path: Path, failpoint: str, ordinal: int) -> None:
-    done = work(tmp_path, failpoint, ordinal)
+def test_a_process_killed_at_a_failpoint(tmp_path: Path, failpoint: str, ordinal: int, way: str) -> None:
+    done = work(tmp_path, failpoint, ordinal, way)
     judge_directory(done.stdout.splitlines(), tmp_path)
 
 
 @pytest.mark.parametrize("failpoint", ["before_replace", "after_replace", "before_batch_write", "before_unlink"])
 def test_a_process_killed_while_it_takes_over(tmp_path: Path, failpoint: str) -> None:
-    first = work(tmp_path, "after_sync", 40)
-    second = work(tmp_path, failpoint, 1)
+    first = work(tmp_path, "after_sync", 40, "thread")
+    second = work(tmp_path, failpoint, 1, "thread")
     assert second.stdout == "", "it died before it did any work"
     judge_directory(first.stdout.splitlines(), tmp_path)
 
 
-def test_the_ledger_of_an_undisturbed_run_is_kept_to_the_letter(tmp_path: Path) -> None:
-    done = work(tmp_path, "nowhere", 5, status=0)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_ledger_of_an_undisturbed_run_is_kept_to_the_letter(tmp_path: Path, way: str) -> None:
+    done = work(tmp_path, "nowhere", 5, way, status=0)
     ledger = done.stdout.splitlines()
     answered = {line.removeprefix("done ") for line in ledger if line.startswith("done ")}
     assert len(ledger) > 500
@@ -171,9 +178,13 @@ class FailingFiles(VolatileFiles):
         super().sync(descriptor)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(25))
-def test_a_power_failure_between_write_and_sync(tmp_path: Path, seed: int) -> None:
-    store, _, turns = opened(tmp_path, FailingFiles(tmp_path, seed, ordinal=2 + seed * 2))
+def test_a_power_failure_between_write_and_sync(
+    tmp_path: Path, seed: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "INLINE_WAITERS_MAX", writer.INLINE_WAITERS_MAX)  # put back behind `written`
+    store, _, turns = opened(tmp_path, FailingFiles(tmp_path, seed, ordinal=2 + seed * 2), written(way))
     ledger: list[str] = []
     workload = Workload(store, ledger.append, seed)
     workload.begin()

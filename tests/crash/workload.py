@@ -4,25 +4,40 @@ Every promise the store makes is written to a ledger as it is made: one line per
 crash the ledger and the recovered contents must agree, whatever the moment of death.
 """
 
+import math
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.store.journal import writer
 from pybroker.store.journal.appender import JournalSettings
 
-ORDERS, IN_TX, PRICES = queue("ORDERS"), queue("IN.TX"), topic("PRICES")
+ORDERS, IN_TX, IN_XA, PRICES = queue("ORDERS"), queue("IN.TX"), queue("IN.XA"), topic("PRICES")
 KEY = "client:s"
 CONNECTION_ID = "ID:testhost-40001-1700000000000-3:1"
+PRODUCER_ID = f"{CONNECTION_ID}:1:1"
 OPERATIONS_PER_TRANSACTION = 3
 SETTINGS = JournalSettings(file_bytes_max=6000, batch_bytes_max=2500, compact_after_cleanups=1)
 """Small, so that a run goes through many files."""
 
+WAYS = ("thread", "inline")
+"""Who writes the batches."""
+
 Ledger = Callable[[str], None]
+
+
+def written(way: str) -> JournalSettings:
+    """Return settings that have all batches written by the thread, or inline whatever can be."""
+    if way == "inline":
+        writer.INLINE_WAITERS_MAX = 1_000_000
+        return replace(SETTINGS, inline_seconds_max=math.inf)
+    return replace(SETTINGS, inline_seconds_max=0.0)
 
 
 def message(destination: Destination, sequence: int, size: int = 0) -> Message:
@@ -38,7 +53,7 @@ def message(destination: Destination, sequence: int, size: int = 0) -> Message:
             b"\0\0\0\0" + struct.pack(">qqB", 0, 0, 0),
         )
     )
-    return Message(message_id=f"{CONNECTION_ID}:1:1:{sequence}", destination=destination, data=data, persistent=True)
+    return Message(message_id=f"{PRODUCER_ID}:{sequence}", destination=destination, data=data, persistent=True)
 
 
 def _string(text: str) -> bytes:
@@ -55,8 +70,9 @@ class Workload:
         self._sequence = 0
         self._live: list[int] = []
         self._pending: list[int] = []
-        self._committed: list[int] = []
+        self._committed: list[tuple[Destination, int]] = []
         self._open: int | None = None
+        self._prepared: list[tuple[int, int]] = []
 
     def begin(self) -> None:
         """Make the durable subscription."""
@@ -72,7 +88,9 @@ class Workload:
             (self._publish, 3),
             (self._acknowledge, 5),
             (self._transaction, 3),
-            (self._consume_in_transaction, 2),
+            (self._consume_in_transaction, 4),
+            (self._prepare, 1),
+            (self._decide, 3),
         )
         operation = self._random.choices([each for each, _ in operations], [weight for _, weight in operations])[0]
         operation()
@@ -121,7 +139,7 @@ class Workload:
         end = self._random.choice(("commit", "rollback"))
         getattr(self._store, end)(self._transaction_id())
         if end == "commit":
-            self._committed.append(self._open)
+            self._committed.append((IN_TX, self._open))
         self._promise(end, self._open)
         self._open = None
 
@@ -131,12 +149,41 @@ class Workload:
     def _consume_in_transaction(self) -> None:
         """Consume all messages of a committed transaction, in another one."""
         if self._committed:
-            first = self._committed.pop(0)
+            destination, first = self._committed.pop(0)
             transaction = LocalTransactionId(CONNECTION_ID, -first)
             for number in range(first, first + OPERATIONS_PER_TRANSACTION):
-                self._store.remove(IN_TX, message(IN_TX, number).message_id, transaction)
+                self._store.remove(destination, message(destination, number).message_id, transaction)
             self._store.commit(transaction)
-            self._promise("receive", first)
+            self._promise("receive" if destination == IN_TX else "xa-receive", first)
+
+    def _prepare(self) -> None:
+        """Send some messages in an XA transaction, consume one, and leave it to its coordinator."""
+        if self._live and len(self._prepared) < 2:
+            first, consumed = self._next(), self._live.pop(0)
+            transaction = branch(first)
+            for _ in range(OPERATIONS_PER_TRANSACTION):
+                self._store.add(message(IN_XA, self._sequence), transaction)
+                self._sequence += 1
+            self._store.remove(ORDERS, message(ORDERS, consumed).message_id, transaction)
+            self._store.prepare(transaction)
+            self._prepared.append((first, consumed))
+            self._promise("prepare", first, consumed)
+
+    def _decide(self) -> None:
+        if self._prepared:
+            first, consumed = self._prepared.pop(self._random.randrange(len(self._prepared)))
+            end = self._random.choice(("commit", "rollback"))
+            getattr(self._store, end)(branch(first))
+            if end == "rollback":
+                self._live.insert(0, consumed)
+            else:
+                self._committed.append((IN_XA, first))
+            self._promise(f"xa-{end}", first, consumed)
+
+
+def branch(first: int) -> XATransactionId:
+    """Return the XA transaction that sends a message with that sequence number, and those behind it."""
+    return XATransactionId(1, str(first).encode(), b"branch")
 
 
 def judge(ledger: list[str], recovery: Recovery) -> None:
@@ -149,10 +196,33 @@ def judge(ledger: list[str], recovery: Recovery) -> None:
     done = {line.removeprefix("done ") for line in ledger if line.startswith("done ")}
     assert done <= tried
 
+    tried, done = tried | _consumed(tried), done | _consumed(done)
     _judge_kind(tried, done, "send", "consume", _numbers(recovery.queues.get(ORDERS, ())))
     backlogs = [backlog.messages for backlog in recovery.backlogs]
     _judge_kind(tried, done, "publish", "acknowledge", _numbers(backlogs[0]) if backlogs else [])
     _judge_transactions(tried, done, _numbers(recovery.queues.get(IN_TX, ())))
+    _judge_prepared(tried, done, recovery)
+
+
+def judge_sequence(ledger: list[str], last_sequence: int) -> None:
+    """Check the number by which a client's repeated sends are known: of all that was stored, and of nothing else."""
+    tried = [line.removeprefix("try ") for line in ledger if line.startswith("try ")]
+    done = [line.removeprefix("done ") for line in ledger if line.startswith("done ")]
+    assert max(map(_stored, done), default=-1) <= last_sequence
+    assert last_sequence in {-1, *map(_stored, tried)}
+
+
+def _stored(line: str) -> int:
+    """Return the highest number that an operation stored, -1 for one that stored nothing."""
+    verb, number = line.split()[:2]
+    if verb in ("commit", "xa-commit"):
+        return int(number) + OPERATIONS_PER_TRANSACTION - 1
+    return int(number) if verb in ("send", "publish") else -1
+
+
+def _consumed(lines: set[str]) -> set[str]:
+    """Return what XA commits consumed, in the words of those who consume without a transaction."""
+    return {f"consume {line.split()[2]}" for line in lines if line.split()[0] == "xa-commit"}
 
 
 def _numbers(messages: object) -> list[int]:
@@ -183,3 +253,28 @@ def _judge_transactions(tried: set[str], done: set[str], found: list[int]) -> No
         if first in _named(done, "receive"):
             assert not present, f"a consumed transaction came back: {first}"
     assert set(found) <= set().union(*members.values()), "what was not committed came back"
+
+
+def _judge_prepared(tried: set[str], done: set[str], recovery: Recovery) -> None:
+    in_doubt = {int(each.transaction_id.global_transaction_id): each for each in recovery.prepared}
+    committed, rolled_back = _named(tried, "xa-commit"), _named(tried, "xa-rollback")
+    must = _named(done, "prepare") - committed - rolled_back
+    assert must <= in_doubt.keys() <= _named(tried, "prepare") - _named(done, "xa-commit") - _named(done, "xa-rollback")
+    consumed = {int(line.split()[1]): int(line.split()[2]) for line in tried if line.split()[0] == "prepare"}
+    found = set(_numbers(recovery.queues.get(IN_XA, ())))
+    for first in consumed:
+        members = [first + number for number in range(OPERATIONS_PER_TRANSACTION)]
+        there = found.intersection(members)
+        if first in in_doubt:
+            assert _numbers(in_doubt[first].sent) == members
+            acknowledged = [message(ORDERS, consumed[first]).message_id]
+            assert [each.message_id for each in in_doubt[first].acknowledged] == acknowledged
+            assert not there, "a message was seen before its commit"
+        else:
+            assert there in (set(), set(members)), f"half a transaction: {there}"
+            must_stay = _named(done, "xa-commit") - _named(tried, "xa-receive")
+            assert there or first not in must_stay, "a committed transaction was lost"
+            may_stay = committed - _named(done, "xa-receive")
+            assert not there or first in may_stay, "what was not committed, or was consumed, came"
+        found -= there
+    assert not found

@@ -30,6 +30,8 @@ class BrokerProcess:
         self.lines: list[str] = []
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", store]
         command += ["--name", name, "--stomp", str(port), *extra]
+        if "--openwire" not in extra:
+            command += ["--openwire", "off"]  # its default port would be taken by whatever else runs here
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
         self._rest = b""

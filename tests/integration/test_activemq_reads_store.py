@@ -125,6 +125,9 @@ def facts(recovery: Recovery) -> list[str]:
     lines = []
     for destination, messages in sorted(recovery.queues.items()):
         lines += [f"queue {destination.name} {m.message_id} {view(m).text()}" for m in messages]
+    for prepared in recovery.prepared:
+        format_id, global_id, branch = prepared.transaction_id
+        lines.append(f"doubt {format_id} {global_id.hex()} {branch.hex()}")
     for backlog in recovery.backlogs:
         made = backlog.subscription
         prefix = f"pending {made.destination.name} {made.key} {_java(made.selector)} "

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.cluster import free_port
 from tests.integration.stomp_client import Disconnected, StompClient
+
+WIRE_FORMAT_INFO = bytes.fromhex("00000016 01 4163746976654d51 0000000c 01 00000004 00000000")
+"""The shortest one: OpenWire version 12, no properties."""
 
 
 def open_socket(port: int) -> socket.socket:
@@ -54,6 +58,33 @@ def test_who_never_connects_is_closed_and_told(start):
     broker.wait_for("listening on")
     answer = read_all(open_socket(broker.port))
     assert b"No CONNECT within 0.3 seconds" in answer
+
+
+def test_one_port_takes_what_it_recognises(start, connect):
+    port = free_port()
+    broker = start("--auto", str(port), "--connect-timeout", "300ms", store="memory:")
+    broker.wait_for("listening on")
+    client = connect(port)
+    assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
+    late = open_socket(port)
+    late.sendall(b"\n\nCON")
+    assert read_all(late) == b""
+    broker.wait_for("closed: within 0.3 seconds it has not said which protocol it speaks")
+    browser = open_socket(port)
+    browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert read_all(browser) == b""
+    broker.wait_for("closed: it speaks neither OpenWire nor STOMP, but begins with b'GET / HTTP/1.1")
+    assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
+
+
+def test_openwire_is_recognised_too(start, connect):
+    port = free_port()
+    start("--auto", str(port), store="memory:").wait_for("listening on")
+    with open_socket(port) as client:
+        client.sendall(WIRE_FORMAT_INFO[:7])
+        client.sendall(WIRE_FORMAT_INFO[7:])
+        assert client.recv(100)[4:13] == WIRE_FORMAT_INFO[4:13]
+    assert connect(port).request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
 
 
 def test_more_connections_than_allowed_are_refused_and_told(start, connect):

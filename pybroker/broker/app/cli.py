@@ -65,6 +65,8 @@ def commands() -> None:
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one flag per setting, in the order they are declared."""
     for name, field in reversed(settings.Config.model_fields.items()):
+        if settings.is_table(name):
+            continue
         default = shown(name, field.default)
         if isinstance(field.default, bool):
             flags = f"{settings.flag(name)}/--no-{name.replace('_', '-')}"

@@ -14,7 +14,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from pybroker.broker.app.policies import Policies
 from pybroker.broker.app.units import parse_duration, parse_size
+from pybroker.broker.app.virtual import (
+    DEFAULT_VIRTUAL_TOPICS,
+    CompositeQueues,
+    CompositeTopics,
+    Mirrored,
+    VirtualTopics,
+)
 from pybroker.broker.domain.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
@@ -39,6 +47,19 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 Port = Annotated[Annotated[int, Field(ge=0, le=65535)] | None, BeforeValidator(_port)]
 
+PORTS = ("stomp", "openwire", "auto", "stomp_ssl", "openwire_ssl", "auto_ssl")
+"""The settings that are ports of listeners."""
+
+TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues")
+"""The settings that are TOML tables, and neither flags nor variables."""
+
+_TLS_SUFFIX = "_ssl"
+
+
+def _off(description: str) -> Any:
+    """Declare a port that is off unless it is set."""
+    return Field("off", validate_default=True, description=description)
+
 
 class Config(BaseModel):
     """All settings of one broker."""
@@ -51,7 +72,33 @@ class Config(BaseModel):
     )
     bind: str = Field("127.0.0.1", description="Address the listeners bind to; `0.0.0.0` for every interface.")
     stomp: Port = Field(61613, description="Port of the STOMP listener; `0` for any free one, `off` for none.")
-    openwire: Port = Field(None, description="Port of the OpenWire listener; only `off` is accepted in this version.")
+    openwire: Port = Field(61616, description="Port of the OpenWire listener; `0` for any free one, `off` for none.")
+    auto: Port = _off("Port of a listener that takes every protocol and tells them apart by their first bytes.")
+    stomp_ssl: Port = _off("Port of the STOMP listener with TLS.")
+    openwire_ssl: Port = _off("Port of the OpenWire listener with TLS.")
+    auto_ssl: Port = _off("Port of a listener as `auto` with TLS.")
+    tls_certificate: Path | None = Field(
+        None, description="PEM file with the certificate of the TLS listeners, and behind it any intermediate ones."
+    )
+    tls_key: Path | None = Field(
+        None, description="PEM file with the certificate's private key; by default `tls_certificate` has it."
+    )
+    tls_key_password_file: Path | None = Field(None, description="File that holds the key's password, if it has one.")
+    tls_client_ca: Path | None = Field(
+        None,
+        description="PEM file with the authorities that vouch for clients; when set, a TLS client must present a "
+        "certificate of one of them.",
+    )
+    openwire_url: str | None = Field(
+        None,
+        description="Where OpenWire clients are told that this broker is; by default made of `bind`, or this machine's "
+        "name, and the port.",
+    )
+    openwire_brokers: str = Field(
+        "",
+        description="Comma list of all members' OpenWire URLs, which failover clients then know without having them in "
+        "their own; empty: they use what they have.",
+    )
     lock: Literal["file", "flock"] = Field(
         "file",
         description="The lock that elects the master: `file` is ActiveMQ's own (fcntl on `lock`), `flock` uses "
@@ -85,10 +132,22 @@ class Config(BaseModel):
     archive: bool = Field(False, description="Move such files to `data-archive` instead of deleting them.")
     connections_max: int = Field(1000, ge=1, le=100_000, description="Most client connections at a time.")
     connect_timeout: Duration = Field(
-        30.0, gt=0, le=3600, description="How long a client may take to send its CONNECT frame."
+        30.0,
+        gt=0,
+        le=3600,
+        description="How long a client may take for its TLS handshake, and again for its first frame.",
     )
     frame_max: Size = Field(
         100 << 20, ge=1 << 10, le=1 << 30, description="Largest frame, thereby largest message, a client may send."
+    )
+    openwire_max_inactivity: Duration = Field(
+        30.0,
+        ge=0,
+        le=86400,
+        description="Silence after which an OpenWire client is given up, unless it asks for less; 0: never.",
+    )
+    openwire_initial_delay: Duration = Field(
+        10.0, ge=0, le=86400, description="Time an OpenWire client has before that silence counts."
     )
     max_redeliveries: int = Field(
         6,
@@ -108,8 +167,27 @@ class Config(BaseModel):
         le=86400,
         description="How often destinations without consumers are searched for expired messages.",
     )
+    policies: Policies = Field((), description="Rules per destination or wildcard.")
+    virtual_topics: VirtualTopics = Field(
+        DEFAULT_VIRTUAL_TOPICS, description="Topics whose messages are copied to the queues of their consumers."
+    )
+    composite_queues: CompositeQueues = Field((), description="Queues that stand for other destinations.")
+    composite_topics: CompositeTopics = Field((), description="Topics that stand for other destinations.")
+    mirrored_queues: Mirrored = Field(None, description="Topics on which every queue's messages are shown.")
+    memory_limit: Size = Field(
+        0,
+        description="Memory that all messages may take before producers are slowed down; `0`: 70 % of the machine's, "
+        "or of the control group's.",
+    )
+    scheduler: bool = Field(
+        True, description="Serve `AMQ_SCHEDULED_DELAY` and its kin; otherwise such messages are delivered at once."
+    )
+    jobs_max: int = Field(1_000_000, ge=1, description="How many scheduled messages clients may have at a time.")
     stop_timeout: Duration = Field(
         5.0, ge=0, le=600, description="How long an orderly stop waits for clients to take what they are owed."
+    )
+    event_loop: Literal["auto", "asyncio", "uvloop"] = Field(
+        "auto", description="What moves the bytes: uvloop, asyncio's own loop, or uvloop where it is installed."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
 
@@ -118,13 +196,6 @@ class Config(BaseModel):
     def _name_is_plain(cls, value: str | None) -> str | None:
         if value is not None and not _NAME.fullmatch(value):
             raise ValueError("a name has 1 to 100 letters, digits, `.`, `_` or `-`, and begins with a letter or digit")
-        return value
-
-    @field_validator("openwire")
-    @classmethod
-    def _openwire_is_off(cls, value: int | None) -> int | None:
-        if value is not None:
-            raise ValueError("this version has no OpenWire listener yet: write `off`")
         return value
 
     @field_validator("store")
@@ -142,6 +213,24 @@ class Config(BaseModel):
             raise ValueError("journal_batch_max must not be larger than journal_file_max")
         return self
 
+    @model_validator(mode="after")
+    def _listeners_fit(self) -> "Config":
+        users: dict[int, str] = {}
+        for name, port in self.ports().items():
+            if port and port in users:
+                raise ValueError(f"{users[port]} and {name} cannot both have port {port}")
+            users[port] = name
+            if is_tls(name) and self.tls_certificate is None:
+                raise ValueError(f"{name} needs a certificate: set tls_certificate")
+        if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
+            raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
+        return self
+
+    def ports(self) -> dict[str, int]:
+        """Return the listeners that are on: their settings' names and their ports."""
+        values = {name: getattr(self, name) for name in PORTS}
+        return {name: port for name, port in values.items() if port is not None}
+
 
 def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Config:
     """Return the settings: defaults, overridden by the file, by the environment, by flags that are not None.
@@ -154,6 +243,8 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
     for name, value in _from_file(file).items() if file else ():
         values[name], origin[name] = value, f"{name} (in {file})"
     for name in Config.model_fields:
+        if is_table(name):
+            continue
         variable = ENVIRONMENT_PREFIX + name.upper()
         if variable in environment:
             values[name], origin[name] = environment[variable], variable
@@ -165,9 +256,24 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
         raise _translated(error, origin) from error
 
 
+def is_table(name: str) -> bool:
+    """Tell whether a setting is tables, which only a file can hold."""
+    return name in TABLES
+
+
 def flag(name: str) -> str:
     """Return the command line's flag of a setting."""
     return "--" + name.replace("_", "-")
+
+
+def is_tls(name: str) -> bool:
+    """Tell whether a port's listener encrypts."""
+    return name.endswith(_TLS_SUFFIX)
+
+
+def plain(name: str) -> str:
+    """Return the port setting of the same protocol without TLS."""
+    return name.removesuffix(_TLS_SUFFIX)
 
 
 def is_size(name: str) -> bool:

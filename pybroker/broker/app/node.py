@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pybroker.broker.core.broker import Broker
 from pybroker.broker.core.mastership import Action, Event, Role, decide
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageStore
 from pybroker.transports.server import Server, bind
 
@@ -39,9 +40,11 @@ class _Term:
     """What a term of mastership runs on."""
 
     store: MessageStore
+    jobs: JobStore | None
     broker: Broker
     server: Server
     chores: list[asyncio.Task[None]]
+    alarm: asyncio.TimerHandle | None = None
 
 
 class Node:
@@ -149,23 +152,30 @@ class Node:
         store = wiring.make_store(self._config, self._lock, self._store_failed)
         term = _Term(
             store=store,
+            jobs=wiring.make_jobs(self._config, self._lock, self._store_failed),
             broker=wiring.make_broker(self._config, self._name, store),
             server=Server(connections_max=self._config.connections_max),
             chores=[],
         )
         self._term = term
         with contextlib.ExitStack() as unused:
-            ports = [
-                (protocol, unused.enter_context(await self._bind(setting, port)))
-                for setting, (port, protocol) in wiring.make_protocols(self._config, term.broker).items()
-            ]
+            bound = {
+                setting: unused.enter_context(await self._bind(setting, port))
+                for setting, port in self._config.ports().items()
+            }
+            ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
+            protocols = wiring.make_protocols(self._config, term.broker, ports)
             with _without_garbage_collection():
                 recovery = await asyncio.to_thread(store.recover)
                 term.broker.load(recovery)
+                jobs: Sequence[Job] = () if term.jobs is None else await asyncio.to_thread(term.jobs.recover)
             if self.role is not Role.PROMOTING:  # asked to stop, or the lock lost, in the meantime
                 return
-            listeners = [await term.server.listen(protocol, where) for protocol, where in ports]
+            unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
+            listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
             unused.pop_all()
+        if term.jobs is not None:
+            wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm)
         term.store.cleanup()  # else what each failover leaves would be replayed in the next
         self._begin_chores(term)
         self._on(Event.SERVING)
@@ -190,6 +200,7 @@ class Node:
             (config.lock_check, self._check_lock),
             (config.expire_interval, term.broker.expire),
             (config.cleanup_interval, term.store.cleanup),
+            *(() if term.jobs is None else ((config.cleanup_interval, term.jobs.cleanup),)),
         ):
             term.chores.append(asyncio.create_task(self._every(seconds, chore)))
 
@@ -201,6 +212,27 @@ class Node:
                 chore()
         except Exception as error:
             _log.exception("a periodic task failed")
+            self._store_failed(error)
+
+    def _set_alarm(self, when: int | None) -> None:
+        """Have the scheduler called at a time, in milliseconds since the epoch, and not at the one said before."""
+        term = self._term
+        if term is None:
+            return
+        if term.alarm is not None:
+            term.alarm.cancel()
+            term.alarm = None
+        if when is not None:
+            seconds = max(0, when - wiring.clock()) / 1000
+            term.alarm = asyncio.get_running_loop().call_later(seconds, self._fire, term)
+
+    def _fire(self, term: _Term) -> None:
+        if term.broker.scheduler is None:
+            return
+        try:
+            term.broker.scheduler.fire(wiring.clock())
+        except Exception as error:  # as with the other chores
+            _log.exception("the scheduler failed")
             self._store_failed(error)
 
     def _check_lock(self) -> None:
@@ -226,12 +258,12 @@ class Node:
         if self._term is None:
             return
         self._end_chores()
-        server, store = self._term.server, self._term.store
-        self._term.broker.quiesce()
+        server, broker = self._term.server, self._term.broker
+        broker.quiesce()
         server.close_listeners()
         server.hold()
         on_disk = asyncio.Event()
-        store.when_durable(on_disk.set)
+        broker.when_durable(on_disk.set)
         await _within(self._config.stop_timeout, on_disk.wait())
         await server.drain(self._config.stop_timeout)
 
@@ -240,6 +272,8 @@ class Node:
             return
         try:
             # On this thread, which has nobody left to serve: the store belongs to it.
+            if self._term.jobs is not None:
+                self._term.jobs.close()
             self._term.store.close(self._term.broker.delivered())
         except BrokerError as error:
             self._error = error
@@ -247,6 +281,8 @@ class Node:
 
     def _abandon_store(self) -> None:
         if self._term is not None:
+            if self._term.jobs is not None:
+                self._term.jobs.abandon()
             self._term.store.abandon()
             self._term = None
 

@@ -1,9 +1,10 @@
 """What can be found wrong before anything is changed on disk: one line that names the setting and the remedy."""
 
+import contextlib
 import os
 from pathlib import Path
 
-from pybroker.broker.app import wiring
+from pybroker.broker.app import eventloop, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config
 from pybroker.broker.app.layout import layout
 from pybroker.broker.domain.errors import ConfigError
@@ -12,15 +13,17 @@ from pybroker.transports.server import bind
 
 
 def check(config: Config) -> None:
-    """Look at the store and the ports without touching them.
+    """Look at certificates, store and ports without touching them.
 
     A port is only tried when no other member holds the lock: beside a living master on the same machine it is
     rightly taken, and will be free when it is needed.
 
     Raises:
-        ConfigError: the store is not a directory that can be used, or a port is taken.
+        ConfigError: a certificate or key is of no use, the store is not a directory that can be used, a port is taken.
         StoreError: the journal is not one, or of a newer format.
     """
+    eventloop.choose(config.event_loop)
+    wiring.make_tls(config)
     if config.store == MEMORY_STORE:
         _check_ports(config)
         return
@@ -34,9 +37,9 @@ def check(config: Config) -> None:
 
 
 def _check_ports(config: Config) -> None:
-    for setting, port in (("stomp", config.stomp),):
-        if port is not None:
-            bind(config.bind, port, setting).close()
+    with contextlib.ExitStack() as bound:
+        for setting, port in config.ports().items():
+            bound.enter_context(bind(config.bind, port, setting))
 
 
 def _check_directory(directory: Path) -> None:

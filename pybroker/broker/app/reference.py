@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from pybroker.broker.app.cli import commands, shown
-from pybroker.broker.app.config import ENVIRONMENT_PREFIX, Config, flag
+from pybroker.broker.app.config import ENVIRONMENT_PREFIX, TABLES, Config, flag, is_table
 
 _WIDTH = 100
 
@@ -27,6 +27,12 @@ Setting `sync_interval` is `sync_interval` in TOML, `{ENVIRONMENT_PREFIX}SYNC_IN
 `{flag("sync_interval")}` on the command line. Sizes are written `65536`, `512kb`, `64mb`, `2gb` (of 1024), durations
 `500ms`, `30s`, `5min`, `1h`.
 """
+
+_TABLES = """
+These are tables, which only the file can hold; [policies](policies.md) shows each with examples:
+
+| table | meaning |
+|---|---|"""
 
 _COMMAND_LINE = """\
 # Command line
@@ -45,7 +51,10 @@ def _settings() -> Iterator[str]:
     yield "| setting | default | meaning |"
     yield "|---|---|---|"
     for name, field in Config.model_fields.items():
-        yield f"| `{name}` | `{shown(name, field.default)}` | {field.description} |"
+        if not is_table(name):
+            yield f"| `{name}` | `{shown(name, field.default)}` | {field.description} |"
+    yield _TABLES
+    yield from (f"| `{name}` | {Config.model_fields[name].description} |" for name in TABLES)
 
 
 def _command_line() -> Iterator[str]:

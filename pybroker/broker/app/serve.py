@@ -9,7 +9,7 @@ import socket
 import sys
 
 from pybroker import __version__
-from pybroker.broker.app import preflight, wiring
+from pybroker.broker.app import eventloop, preflight, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.membership import Membership
@@ -38,7 +38,10 @@ def serve(config: Config) -> None:
     _allow_files(config.connections_max + _SPARE_FILES)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.set_threshold(_GC_THRESHOLD)
-    asyncio.run(_serve(config))
+    name, make_loop = eventloop.choose(config.event_loop)
+    _log.info("event loop: %s", name)
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(_serve(config))
 
 
 async def _serve(config: Config) -> None:

@@ -5,13 +5,21 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from pybroker.broker.app.config import MEMORY_STORE, Config
+from pybroker import __version__
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_tls, plain
 from pybroker.broker.app.layout import layout
-from pybroker.broker.core.broker import Broker, Policy
+from pybroker.broker.app.memory import default_limit
+from pybroker.broker.app.policies import policy_map
+from pybroker.broker.app.virtual import definitions
+from pybroker.broker.core.broker import Broker, Limits
+from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.domain.jobs import Job, JobStore
+from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageStore
 from pybroker.locks import file, flock
 from pybroker.locks.file import FileLock
@@ -21,15 +29,23 @@ from pybroker.store.journal.appender import JournalSettings, Preallocation, Sync
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.memory import MemoryStore
-from pybroker.transports.server import Protocol
+from pybroker.store.scheduler.memory import MemoryJobStore
+from pybroker.store.scheduler.store import JournalJobStore
+from pybroker.transports.connection import MakeSession, ReplaceableLink
+from pybroker.transports.detect import Detector, Spoken
+from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
+from pybroker.transports.server import Protocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.codec import encode_frame
 from pybroker.transports.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.session import StompSession
+from pybroker.transports.tls import server_context
 
 _log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 2.0
+
+_EVERY_INTERFACE = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
 
 
 def clock() -> int:
@@ -68,19 +84,13 @@ def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Excepti
         return MemoryStore()
     journal = layout(config.store).journal
     loop = asyncio.get_running_loop()
-    settings = JournalSettings(
-        sync=SyncStrategy(config.sync),
-        sync_interval_seconds=config.sync_interval,
-        file_bytes_max=config.journal_file_max,
-        batch_bytes_max=config.journal_batch_max,
-        preallocation=Preallocation.SPARSE_FILE if config.journal_preallocate else Preallocation.NONE,
-        archive_directory=journal / "data-archive" if config.archive else None,
-    )
     return JournalStore(
         journal,
-        settings=settings,
+        settings=_journal_settings(config, archive=journal / "data-archive"),
+        prioritized=any(each.prioritized_messages for each in config.policies),
         check=lock.check,
         call_soon=loop.call_soon,
+        call_later=loop.call_later,
         post=loop.call_soon_threadsafe,
         on_failure=on_failure,
         clock=clock,
@@ -88,31 +98,185 @@ def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Excepti
     )
 
 
+def _journal_settings(config: Config, archive: Path | None = None) -> JournalSettings:
+    return JournalSettings(
+        sync=SyncStrategy(config.sync),
+        sync_interval_seconds=config.sync_interval,
+        file_bytes_max=config.journal_file_max,
+        batch_bytes_max=config.journal_batch_max,
+        preallocation=Preallocation.SPARSE_FILE if config.journal_preallocate else Preallocation.NONE,
+        archive_directory=archive if config.archive else None,
+    )
+
+
 def make_broker(config: Config, name: str, store: MessageStore) -> Broker:
     """Return the core over a store, empty as yet."""
-    policy = Policy(
-        max_redeliveries=config.max_redeliveries,
-        topic_pending_limit=config.topic_pending_limit,
-        destinations_max=config.destinations_max,
+    defaults = DestinationPolicy(
+        max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
-    return Broker(name, store=store, clock=clock, policy=policy)
+    return Broker(
+        name,
+        store=store,
+        clock=clock,
+        limits=Limits(
+            destinations_max=config.destinations_max, memory_bytes_max=config.memory_limit or default_limit()
+        ),
+        policies=policy_map(config.policies, defaults),
+        definitions=definitions(
+            config.virtual_topics, config.composite_queues, config.composite_topics, config.mirrored_queues
+        ),
+    )
 
 
-def make_protocols(config: Config, broker: Broker) -> dict[str, tuple[int, Protocol]]:
-    """Return, per setting of a port that is not off, the port and the protocol spoken there."""
+def make_jobs(config: Config, lock: LockProvider, on_failure: Callable[[Exception], None]) -> JobStore | None:
+    """Return the store of scheduled messages, closed as yet; None when there is no scheduler."""
+    if not config.scheduler:
+        return None
+    if config.store == MEMORY_STORE:
+        return MemoryJobStore()
+    loop = asyncio.get_running_loop()
+    return JournalJobStore(
+        layout(config.store).scheduler,
+        settings=_journal_settings(config),
+        check=lock.check,
+        call_soon=loop.call_soon,
+        post=loop.call_soon_threadsafe,
+        on_failure=on_failure,
+        clock=clock,
+    )
+
+
+def open_scheduler(
+    config: Config, broker: Broker, jobs: JobStore, recovered: Sequence[Job], wake_at: Callable[[int | None], None]
+) -> None:
+    """Have a broker serve scheduled delivery."""
+    connection_id = next(_connection_ids())
+    broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
+
+
+def make_protocols(config: Config, broker: Broker, ports: Mapping[str, int]) -> dict[str, Protocol]:
+    """Return the protocol spoken on each port.
+
+    Args:
+        config: the settings.
+        broker: whom sessions talk to.
+        ports: by setting, as they are bound: never 0.
+
+    Raises:
+        ConfigError: certificate or key cannot be used.
+    """
+    transports = _transports(config, broker, ports)
+    transports["auto"] = _auto(config, transports)
+    tls = make_tls(config)
+    protocols: dict[str, Protocol] = {}
+    for setting in ports:
+        transport = transports[plain(setting)]
+        if is_tls(setting):
+            protocols[setting] = Protocol(name=transport.tls_scheme, session=transport.session, tls=tls)
+        else:
+            protocols[setting] = Protocol(name=transport.scheme, session=transport.session, refusal=transport.refusal)
+    return protocols
+
+
+def make_tls(config: Config) -> Tls | None:
+    """Read certificate and key; None when there are none.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    if config.tls_certificate is None:
+        return None
+    context = server_context(
+        config.tls_certificate,
+        key=config.tls_key,
+        key_password_file=config.tls_key_password_file,
+        client_ca=config.tls_client_ca,
+    )
+    return Tls(context=context, handshake_seconds=config.connect_timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transport:
+    """A protocol, whatever port it is spoken on.
+
+    Attributes:
+        scheme: of its URLs, as ActiveMQ's clients write them.
+        tls_scheme: the same with TLS.
+        session: makes the session of a new connection.
+        refusal: what a client is told when there are too many.
+        spoken: how it is told from others on a port that takes several; None where nothing is told from it.
+    """
+
+    scheme: str
+    tls_scheme: str
+    session: MakeSession
+    refusal: bytes = b""
+    spoken: Spoken | None = None
+
+
+def _transports(config: Config, broker: Broker, ports: Mapping[str, int]) -> dict[str, _Transport]:
+    """Return each protocol by the setting of its port."""
+    return {"stomp": _stomp(config, broker), "openwire": _openwire(config, broker, ports)}
+
+
+def _stomp(config: Config, broker: Broker) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
     connection_ids = _connection_ids()
 
-    def stomp_session(link: Link) -> Session:
+    def session(link: Link) -> Session:
         return StompSession(broker=broker, link=link, connection_id=next(connection_ids), limits=limits, clock=clock)
 
-    protocols: dict[str, tuple[int, Protocol]] = {}
-    if config.stomp is not None:
-        told = f"This broker has its {config.connections_max} connections already; try again later."
-        headers = {"message": told, "content-type": "text/plain"}
-        refusal = encode_frame("ERROR", headers, told.encode(), Version.V1_0)
-        protocols["stomp"] = config.stomp, Protocol(name="stomp", session=stomp_session, refusal=refusal)
-    return protocols
+    told = f"This broker has its {config.connections_max} connections already; try again later."
+    headers = {"message": told, "content-type": "text/plain"}
+    refusal = encode_frame("ERROR", headers, told.encode(), Version.V1_0)
+    return _Transport(scheme="stomp", tls_scheme="stomp+ssl", session=session, refusal=refusal, spoken=Spoken.STOMP)
+
+
+def _openwire(config: Config, broker: Broker, ports: Mapping[str, int]) -> _Transport:
+    settings = OpenWireSettings(
+        offer=broker_offer(
+            max_inactivity_ms=round(config.openwire_max_inactivity * 1000),
+            initial_delay_ms=round(config.openwire_initial_delay * 1000),
+            frame_bytes_max=config.frame_max,
+            provider_name="pybroker",
+            provider_version=__version__,
+        ),
+        broker_id=next(_connection_ids()),
+        broker_name=broker.name,
+        broker_url=openwire_url(config, ports),
+        connected_brokers=config.openwire_brokers,
+        connect_seconds=config.connect_timeout,
+    )
+    broker.id, broker.url = settings.broker_id, settings.broker_url
+    sessions: dict[str, OpenWireSession] = {}
+
+    def session(link: Link) -> Session:
+        return OpenWireSession(broker=broker, link=link, settings=settings, sessions=sessions)
+
+    return _Transport(scheme="tcp", tls_scheme="ssl", session=session, spoken=Spoken.OPENWIRE)
+
+
+def openwire_url(config: Config, ports: Mapping[str, int]) -> str:
+    """Return where OpenWire clients are told that this broker is; empty when it does not speak OpenWire."""
+    if config.openwire_url is not None:
+        return config.openwire_url
+    host = socket.gethostname() if config.bind in _EVERY_INTERFACE else config.bind
+    for setting in ("openwire", "openwire_ssl", "auto", "auto_ssl"):
+        if setting in ports:
+            return f"{'ssl' if is_tls(setting) else 'tcp'}://{in_url(host)}:{ports[setting]}"
+    return ""
+
+
+def _auto(config: Config, transports: Mapping[str, _Transport]) -> _Transport:
+    """Return what waits for a peer's first bytes, and then goes on in its protocol."""
+    sessions = {
+        transport.spoken: transport.session for transport in transports.values() if transport.spoken is not None
+    }
+
+    def session(link: ReplaceableLink) -> Session:
+        return Detector(link, sessions, seconds=config.connect_timeout)
+
+    return _Transport(scheme="auto", tls_scheme="auto+ssl", session=session)
 
 
 def _progress() -> Progress:

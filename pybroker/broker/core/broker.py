@@ -4,35 +4,41 @@ No I/O and no clock of its own: it appends to a store, calls consumers' `deliver
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from typing import TypeVar
 
+from pybroker.broker.core.advisory import PENDING_MAX, Advisories, is_advisory
 from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
 from pybroker.broker.core.durable import Durable, on_topic
+from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
-from pybroker.broker.core.reference import State
+from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.topic import Topic, TopicSubscription
-from pybroker.broker.domain.destination import Destination, DestinationType, matches
+from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition, Router
+from pybroker.broker.domain.destination import Destination, matches
 from pybroker.broker.domain.errors import (
     ClientError,
+    DestinationDoesNotExist,
+    DestinationInUse,
     InvalidClientId,
     InvalidDestination,
     InvalidSelector,
     SubscriptionInUse,
 )
-from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
-from pybroker.broker.domain.subscription import (
-    BROWSER_PREFETCH,
-    DURABLE_PREFETCH,
-    QUEUE_PREFETCH,
-    TOPIC_PREFETCH,
-    ConsumerRequest,
-    DurableSubscription,
-)
+from pybroker.broker.domain.jobs import Job, JobStore
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, PreparedTransaction, Recovery, Throttle
+from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 
 _log = logging.getLogger(__name__)
 
@@ -40,41 +46,68 @@ _Kind = TypeVar("_Kind", Queue, Topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """The rules an operator can change.
+class Limits:
+    """What clients may make one broker hold.
 
     Attributes:
-        max_redeliveries: how often a message may come back before it is dead-lettered; -1 for ever. JMS clients of
-            ActiveMQ stop after 6.
-        topic_pending_limit: messages that may wait for a slow topic consumer beyond its window; -1 without limit.
-            ActiveMQ's stock configuration has 1000.
         unwritten_bytes_max: what may wait for the disk before producers are slowed down: four full journal batches.
         destinations_max: how many queues and topics clients may create.
+        memory_bytes_max: what all messages may take in memory before producers are slowed down; 0 for no limit.
     """
 
-    max_redeliveries: int = 6
-    topic_pending_limit: int = 1000
     unwritten_bytes_max: int = 16 << 20
     destinations_max: int = 100_000
+    memory_bytes_max: int = 0
 
 
 class Broker:
     """The core; implements the port of that name."""
 
-    def __init__(self, name: str, *, store: MessageStore, clock: Clock, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: MessageStore,
+        clock: Clock,
+        limits: Limits | None = None,
+        policies: PolicyMap | None = None,
+        definitions: Iterable[Definition] = DEFAULT_DEFINITIONS,
+    ) -> None:
         self.name = name
+        self.id = f"ID:{name}"
+        """Tells this broker from others, in advisories."""
+        self.url = ""
+        """Where clients reach it, in advisories."""
+        # A million messages a second would outrun the clock, and meet the next master's numbers.
+        self.next_sequence = count(clock() * 1000).__next__
         self.store = store
+        self.scheduler: Scheduler | None = None
+        self._jobs: JobStore | None = None
         self.clock = clock
-        self.policy = policy or Policy()
-        self.dead_letters = DeadLetters(target=self.target, clock=clock)
+        self.limits = limits or Limits()
+        self._policies = policies or PolicyMap()
+        self.advisories = Advisories(self)
+        self.dead_letters = DeadLetters(
+            target=lambda _: self,
+            clock=clock,
+            strategies=lambda destination: self.policy(destination).dead_letter_strategy,
+            on_buried=self._buried,
+            on_expired=partial(self.advisories.concerning, "Expired"),
+        )
+        self.usage = Usage(self.limits.memory_bytes_max)
         self.queues: dict[Destination, Queue] = {}
         self.topics: dict[Destination, Topic] = {}
+        self._plain: dict[Destination, Queue | Topic] = {}
+        """Destinations with nothing else behind them: most of them, found in one step."""
+        self._router: Router[Queue | Topic] = Router(definitions, self.queues, self.target)
         self.durables: dict[str, Durable] = {}
+        self._transaction_count = 0
         self._clients: dict[str, Connection] = {}
         self._owners: dict[Destination, Connection] = {}
         self._queue_patterns: dict[Consumer, None] = {}
         self._topic_patterns: dict[Consumer, TopicSubscription] = {}
-        self._temporary_count = 0
+        self.branches: dict[XATransactionId, Transaction] = {}
+        """XA transactions, the prepared ones and those under way, of all connections."""
         self.is_stopping = False
         self.abandoned = False
 
@@ -104,11 +137,43 @@ class Broker:
                 self._new_durable(backlog.subscription, _recovered_matcher(backlog.subscription))
         for backlog in concrete:
             durable = self.durables[backlog.subscription.key]
-            self._join(durable, self._topic(backlog.subscription.destination))
+            durable.join(self._topic(backlog.subscription.destination))
             for message in backlog.messages:
                 durable.append(message, _seen(recovery, message.message_id))
         for durable in self.durables.values():
             self._join_matching(durable)
+        for prepared in recovery.prepared:
+            self._recover_branch(prepared)
+
+    def open_scheduler(
+        self,
+        jobs: JobStore,
+        recovered: Sequence[Job],
+        *,
+        wake_at: Callable[[int | None], None],
+        connection_id: str,
+        jobs_max: int,
+    ) -> None:
+        """Serve scheduled delivery from now on.
+
+        Args:
+            jobs: where jobs are kept.
+            recovered: those it held.
+            wake_at: has `Scheduler.fire` called at that time.
+            connection_id: of the producer that repeated messages are from; no broker had it before.
+            jobs_max: how many jobs clients may have.
+        """
+        self._jobs = jobs
+        self.scheduler = Scheduler(
+            jobs=jobs,
+            send=self.send,
+            when_sent=self.store.when_durable,
+            clock=self.clock,
+            wake_at=wake_at,
+            connection_id=connection_id,
+            jobs_max=jobs_max,
+        )
+        self.scheduler.load(recovered)
 
     def delivered(self) -> Iterator[str]:
         """Yield the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
@@ -126,17 +191,20 @@ class Broker:
     def quiesce(self) -> None:
         """Deliver nothing any more: clients are about to leave, and what one leaves must not go to the next."""
         self.is_stopping = True
+        self._stop_scheduler()
         for connection in self._clients.values():
             connection.pause()
 
     def abandon(self) -> None:
         """Change nothing any more: the store is not ours to write to, and clients are being cut off."""
         self.abandoned = True
+        self._stop_scheduler()
 
     @property
     def is_behind(self) -> bool:
         """True when so much waits for the disk that producers must be slowed down."""
-        return self.store.unwritten_bytes > self.policy.unwritten_bytes_max
+        scheduled = 0 if self._jobs is None else self._jobs.unwritten_bytes
+        return self.store.unwritten_bytes + scheduled > self.limits.unwritten_bytes_max
 
     # ------------------------------------------------------------ clients
 
@@ -146,15 +214,109 @@ class Broker:
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         connection = Connection(self, connection_id, client_id, throttle)
         self._clients[client_id] = connection
+        self.advisories.connected(connection)
         return connection
 
     def disconnect(self, connection: Connection) -> None:
         """Forget a client that closed, and its temporary destinations with all that is on them."""
         self._clients.pop(connection.client_id, None)
         for destination in connection.temporaries:
-            self._owners.pop(destination, None)
-            self.queues.pop(destination, None)
-            self.topics.pop(destination, None)
+            self._drop(destination)
+        self.advisories.connected(connection, left=True)
+
+    # ------------------------------------------------------------ messages
+
+    def send(self, message: Message) -> None:
+        """Send a message, outside of any transaction of a client's."""
+        target = self._plain.get(message.destination)
+        if target is None:
+            routed = self.route(message)
+            if len(routed) > 1 and message.persistent:
+                self._send_together(routed)
+                return
+        else:
+            routed = ((target, message),)
+        for target, copy in routed:
+            if copy.expiration and copy.is_expired(self.clock()):
+                self.dead_letters.expire(copy)
+            else:
+                target.send(copy)
+
+    def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
+        """Send the copies of one message so that a crash keeps all or none: a client would not send it again."""
+        self._transaction_count += 1
+        transaction = Transaction(LocalTransactionId(self.id, self._transaction_count), self.store)
+        for target, copy in routed:
+            if copy.is_expired(self.clock()):
+                self.dead_letters.expire(copy)
+            else:
+                transaction.sent(target, copy)
+        transaction.commit()
+
+    def usage_of(self, destination: Destination) -> Usage:
+        """Return the memory that what is sent to a destination will take."""
+        target = self._plain.get(destination)
+        return self.usage if target is None else target.usage
+
+    def route(self, message: Message) -> Sequence[tuple[Queue | Topic, Message]]:
+        """Return where a message goes, and as what.
+
+        Raises:
+            ClientError: a destination cannot be.
+        """
+        routed = self._router.route(message)
+        if routed is not None:
+            return routed
+        target = self._plain[message.destination] = self.target(message.destination)
+        return ((target, message),)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once everything accepted so far is safe."""
+        jobs = self._jobs
+        if jobs is None:
+            self.store.when_durable(callback)
+        else:
+            self.store.when_durable(lambda: jobs.when_durable(callback))
+
+    # ------------------------------------------------------------ questions
+
+    def policy(self, destination: Destination) -> DestinationPolicy:
+        """Return the rules for a destination."""
+        return self._policies.for_destination(destination)
+
+    def connections(self) -> Iterable[Connection]:
+        """Return the clients that are connected."""
+        return self._clients.values()
+
+    def owner(self, destination: Destination) -> str | None:
+        """Return whose temporary destination it is, by connection id; None for a lasting one."""
+        owner = self._owners.get(destination)
+        return None if owner is None else owner.connection_id
+
+    def wants(self, request: ConsumerRequest, destination: Destination) -> bool:
+        """Tell whether a consumer asked for that destination."""
+        return _wants(request, destination)
+
+    def is_heard(self, topic: Destination) -> bool:
+        """Tell whether anybody would get a message sent to a topic, which need not exist."""
+        existing = self.topics.get(topic)
+        if existing is not None:
+            return existing.is_in_use
+        return any(_wants(consumer.request, topic) for consumer in self._topic_patterns) or any(
+            _covers(durable.info.subscribed_destination, topic) for durable in self.durables.values()
+        )
+
+    def consumer_count(self, destination: Destination) -> int:
+        """Return how many consume from a destination; a topic's durable subscriptions count also while away."""
+        if destination.is_queue:
+            queue = self.queues.get(destination)
+            return 0 if queue is None else len(queue.consumers)
+        topic = self.topics.get(destination)
+        return 0 if topic is None else len(topic.subscriptions) + len(topic.durables)
+
+    def producer_count(self, destination: Destination) -> int:
+        """Return how many producers name a destination as theirs."""
+        return sum(list(each.producers.values()).count(destination) for each in self._clients.values())
 
     # ------------------------------------------------------------ destinations
 
@@ -169,15 +331,31 @@ class Broker:
         if existing is not None:
             return existing
         self._admit(destination)
-        return self._queue(destination) if destination.is_queue else self._topic(destination)
+        return self._kind(destination)
 
-    def create_temporary(self, owner: Connection, kind: DestinationType) -> Destination:
-        """Create a temporary destination."""
-        self._temporary_count += 1
-        destination = Destination(kind, f"{owner.connection_id}:{self._temporary_count}")
-        self._owners[destination] = owner
-        self.target(destination)
-        return destination
+    def own(self, destination: Destination, owner: Connection) -> None:
+        """Give a temporary destination to a connection.
+
+        Raises:
+            InvalidDestination: it is another's.
+        """
+        if self._owners.setdefault(destination, owner) is not owner:
+            raise InvalidDestination(f"{destination} belongs to another connection")
+
+    def remove_destination(self, destination: Destination) -> None:
+        """Delete a destination with all it holds.
+
+        Raises:
+            DestinationInUse: somebody consumes from it, or a durable subscription collects its messages.
+        """
+        existing = (self.queues if destination.is_queue else self.topics).get(destination)
+        if existing is None:
+            return
+        if existing.is_in_use:
+            raise DestinationInUse(f"Destination: {destination} still has an active subscription")
+        self._drop(destination)
+        if not destination.is_temporary:
+            self.store.remove_destination(destination)
 
     # ------------------------------------------------------------ consumers
 
@@ -186,8 +364,11 @@ class Broker:
     ) -> Consumer:
         """Add a consumer to what it asks for; see the port."""
         destination = request.destination
-        if destination.is_temporary and self._owners.get(destination) is not connection:
-            raise InvalidDestination(f"Cannot consume from {destination}: it belongs to another connection, or is gone")
+        for each in (destination, *request.composite):
+            if each.is_temporary and self._owners.get(each) is not connection:
+                raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
+            if each.is_queue is not destination.is_queue:
+                raise InvalidDestination(f"Cannot consume from queues and topics at once: {destination} and {each}")
         if request.browser:
             return self._browse(connection, request, deliver, browsed or _nothing)
         if request.subscription_name is not None:
@@ -217,6 +398,37 @@ class Broker:
         self._queue_patterns.pop(consumer, None)
         self._topic_patterns.pop(consumer, None)
 
+    def _stop_scheduler(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.stop()
+
+    # ------------------------------------------------------------ private: recovery
+
+    def _recover_branch(self, prepared: PreparedTransaction) -> None:
+        """Bring a transaction back that was prepared before this process; its acknowledgements stay locked."""
+        _log.info("%s is in doubt: prepared, with its outcome unknown", prepared.transaction_id)
+        locked: list[Reference] = []
+        ids: dict[Queue | Durable, set[str]] = {}
+        for settled in prepared.acknowledged:
+            if settled.subscription_key is None:
+                source: Queue | Durable | None = self.queues.get(settled.destination)
+            else:
+                source = self.durables.get(settled.subscription_key)
+            if source is not None:
+                ids.setdefault(source, set()).add(settled.message_id)
+        for source, message_ids in ids.items():
+            for reference in source.pending.scan():
+                if reference.message.message_id in message_ids:
+                    source.pending.take(reference, State.DISPATCHED)
+                    locked.append(reference)
+            source.pending.sweep()
+        transaction = self.branches[prepared.transaction_id] = Transaction(prepared.transaction_id, self.store)
+        transaction.recover([(self._kind(message.destination), message) for message in prepared.sent], locked)
+
+    def _buried(self, message: Message, letter: Message | None, cause: str) -> None:
+        if letter is not None:
+            self.advisories.concerning("MessageDLQd", message)
+
     # ------------------------------------------------------------ private: consumers
 
     def _backlogs(self) -> list[Queue | Durable]:
@@ -227,33 +439,50 @@ class Broker:
     ) -> Consumer:
         if not request.destination.is_queue:
             raise ClientError(f"Only queues can be browsed, and {request.destination} is a topic")
-        consumer = Consumer(connection, request, deliver, prefetch=_prefetch(request, BROWSER_PREFETCH))
-        Snapshot(_matching(request.destination, self.queues), consumer, browsed)
+        consumer = Consumer(
+            connection,
+            request,
+            deliver,
+            prefetch=_prefetch(request, self.policy(request.destination).queue_browser_prefetch),
+        )
+        Snapshot(_matching(request, self.queues), consumer, browsed)
         return consumer
 
     def _subscribe_queue(self, connection: Connection, request: ConsumerRequest, deliver: Deliver) -> Consumer:
-        consumer = Consumer(connection, request, deliver, prefetch=_prefetch(request, QUEUE_PREFETCH))
-        if request.destination.is_pattern:
+        consumer = Consumer(
+            connection, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).queue_prefetch)
+        )
+        if self._create(request):
             self._queue_patterns[consumer] = None
-        else:
-            self.target(request.destination)
-        for queue in _matching(request.destination, self.queues):
+        for queue in _matching(request, self.queues):
             queue.attach(consumer)
         return consumer
 
     def _subscribe_topic(self, connection: Connection, request: ConsumerRequest, deliver: Deliver) -> Consumer:
-        consumer = Consumer(connection, request, deliver, prefetch=_prefetch(request, TOPIC_PREFETCH))
-        limit = self.policy.topic_pending_limit if request.pending_limit is None else request.pending_limit
-        subscription = TopicSubscription(
-            consumer, dead_letters=self.dead_letters, clock=self.clock, pending_limit=limit
+        consumer = Consumer(
+            connection, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).topic_prefetch)
         )
-        if request.destination.is_pattern:
+        policy = self.policy(request.destination)
+        if is_advisory(request.destination):
+            policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
+        subscription = TopicSubscription(consumer, dead_letters=self.dead_letters, clock=self.clock, policy=policy)
+        if self._create(request):
             self._topic_patterns[consumer] = subscription
-        else:
-            self.target(request.destination)
-        for topic in _matching(request.destination, self.topics):
+        for topic in _matching(request, self.topics):
             subscription.join(topic)
+        self.advisories.replay(consumer, subscription.publish)
         return consumer
+
+    def _create(self, request: ConsumerRequest) -> bool:
+        """Create the destinations a consumer names; True when there are patterns among them."""
+        patterns = False
+        for destination in (request.destination, *request.composite):
+            if destination.is_pattern and not self._router.creates_queue(destination):
+                patterns = True
+            else:
+                patterns |= destination.is_pattern
+                self.target(destination)
+        return patterns
 
     def _subscribe_durable(
         self, connection: Connection, request: ConsumerRequest, deliver: Deliver, name: str
@@ -261,6 +490,8 @@ class Broker:
         destination = request.destination
         if destination.is_temporary:
             raise InvalidDestination("A durable subscription cannot be created for a temporary topic.")
+        if is_advisory(destination):
+            raise InvalidDestination("Cannot create a durable subscription for an advisory Topic")
         if not destination.is_topic:
             raise InvalidDestination("Invalid Subscription: cannot durably subscribe to a Queue destination!")
         info = DurableSubscription(
@@ -277,7 +508,12 @@ class Broker:
                 f"Durable consumer is in use for client: {connection.client_id} and subscriptionName: {name}"
             )
         # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
-        consumer = Consumer(connection, request, deliver, prefetch=_prefetch(request, DURABLE_PREFETCH))
+        consumer = Consumer(
+            connection,
+            request,
+            deliver,
+            prefetch=_prefetch(request, self.policy(request.destination).durable_topic_prefetch),
+        )
         if not destination.is_pattern:
             self.target(destination)
         if durable is not None and not durable.is_same(info):
@@ -312,64 +548,88 @@ class Broker:
             store=self.store,
             dead_letters=self.dead_letters,
             clock=self.clock,
-            max_redeliveries=self.policy.max_redeliveries,
+            policy=self.policy(info.subscribed_destination),
         )
         return durable
 
-    def _join(self, durable: Durable, topic: Topic) -> None:
-        topic.durables.append(durable)
-        durable.topics.append(topic)
-
     def _join_matching(self, durable: Durable) -> None:
         """Have a subscription cover, in the store too, each topic it matches and is not on yet."""
-        for topic in _matching(durable.info.subscribed_destination, self.topics):
+        for destination, topic in self.topics.items():
+            if not _covers(durable.info.subscribed_destination, destination):
+                continue
             if durable not in topic.durables:
                 self.store.subscribe(on_topic(durable.info, topic.destination))
-                self._join(durable, topic)
+                durable.join(topic)
 
     def _drop_durable(self, durable: Durable) -> None:
         del self.durables[durable.info.key]
+        durable.close()
         for topic in durable.topics:
-            topic.durables.remove(durable)
             self.store.unsubscribe(topic.destination, durable.info.key)
         if durable.info.subscribed_destination.is_pattern:
             self.store.unsubscribe(durable.info.subscribed_destination, durable.info.key)
 
     # ------------------------------------------------------------ private: destinations
 
+    def _kind(self, destination: Destination) -> Queue | Topic:
+        return self._queue(destination) if destination.is_queue else self._topic(destination)
+
+    def _drop(self, destination: Destination) -> None:
+        self.advisories.created(destination, self.owner(destination), deleted=True)
+        self._owners.pop(destination, None)
+        self._plain.pop(destination, None)
+        if (topic := self.topics.pop(destination, None)) is not None:
+            topic.close()
+        if (queue := self.queues.pop(destination, None)) is not None:
+            queue.close()
+            self._router.queue_removed(destination)
+
     def _queue(self, destination: Destination) -> Queue:
         if (queue := self.queues.get(destination)) is None:
+            policy = self.policy(destination)
             queue = self.queues[destination] = Queue(
                 destination,
                 store=self.store,
                 dead_letters=self.dead_letters,
                 clock=self.clock,
-                max_redeliveries=self.policy.max_redeliveries,
+                policy=policy,
+                usage=Usage(policy.memory_limit, self.usage),
             )
             for consumer in self._queue_patterns:
-                if _covers(consumer.request.destination, destination):
+                if _wants(consumer.request, destination):
                     queue.attach(consumer)
+            self._router.queue_added(destination)
+            self.advisories.created(destination, self.owner(destination))
         return queue
 
     def _topic(self, destination: Destination) -> Topic:
         if (topic := self.topics.get(destination)) is None:
-            topic = self.topics[destination] = Topic(destination, store=self.store)
+            policy = self.policy(destination)
+            topic = self.topics[destination] = Topic(
+                destination,
+                store=self.store,
+                clock=self.clock,
+                policy=policy,
+                usage=Usage(policy.memory_limit, self.usage),
+            )
             for consumer, subscription in self._topic_patterns.items():
-                if _covers(consumer.request.destination, destination):
+                if _wants(consumer.request, destination):
                     subscription.join(topic)
             for durable in self.durables.values():
                 if _covers(durable.info.subscribed_destination, destination):
                     self._join_matching(durable)
+            self.advisories.created(destination, self.owner(destination))
         return topic
 
     def _admit(self, destination: Destination) -> None:
         """Make sure that clients may create a destination. What is stored, and the dead letter queue, need no leave."""
         if destination.is_temporary and destination not in self._owners:
-            raise InvalidDestination(f"The destination {destination} does not exist.")
+            raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         count = len(self.queues) + len(self.topics)
-        if count >= self.policy.destinations_max and destination != DEAD_LETTER_QUEUE:
+        exempt = destination == DEAD_LETTER_QUEUE or is_advisory(destination)
+        if count >= self.limits.destinations_max and not exempt:
             raise ClientError(
-                f"{destination} cannot be created: there are {self.policy.destinations_max} destinations already"
+                f"{destination} cannot be created: there are {self.limits.destinations_max} destinations already"
             )
 
 
@@ -390,11 +650,16 @@ def _covers(wanted: Destination, destination: Destination) -> bool:
     return wanted.type is destination.type and matches(wanted.name, destination.name)
 
 
-def _matching(wanted: Destination, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
-    """Return the existing destinations a name or pattern means."""
-    if not wanted.is_pattern:
-        return [existing[wanted]] if wanted in existing else []
-    return [kind for destination, kind in existing.items() if _covers(wanted, destination)]
+def _wants(request: ConsumerRequest, destination: Destination) -> bool:
+    """Tell whether a consumer asked for that destination."""
+    return _covers(request.destination, destination) or any(_covers(each, destination) for each in request.composite)
+
+
+def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
+    """Return the existing destinations a consumer asked for."""
+    if not request.composite and not request.destination.is_pattern:
+        return [existing[request.destination]] if request.destination in existing else []
+    return [kind for destination, kind in existing.items() if _wants(request, destination)]
 
 
 def _prefetch(request: ConsumerRequest, default: int) -> int:

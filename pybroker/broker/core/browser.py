@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 
 
 class Snapshot:
@@ -25,7 +25,7 @@ class Snapshot:
         )
         consumer.sources.append(self)
 
-    def dispatch(self) -> None:
+    def dispatch(self, consumer: Consumer | None = None) -> None:
         """Show what the browser has room for; say so when there is no more."""
         while self._found is not None and self._consumer.has_room:
             found = next(self._found, None)
@@ -39,7 +39,7 @@ class Snapshot:
         """Show no more."""
         self._found = None
 
-    def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Looking changes nothing."""
 
     def settle(self, reference: Reference) -> None:
@@ -51,3 +51,6 @@ class Snapshot:
     def reject(self, reference: Reference, cause: str) -> None:
         """Never called: `Consumer.reject` refuses for browsers."""
         raise AssertionError("a browser rejects nothing")
+
+    def expired(self, reference: Reference) -> None:
+        """Looking changes nothing."""

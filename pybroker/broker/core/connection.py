@@ -1,22 +1,31 @@
 """A client's connection inside the broker: its consumers, transactions and temporary destinations, until it closes."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pybroker.broker.core.advisory import is_advisory
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.scheduled import is_scheduled
+from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.transaction import Transaction
-from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.errors import TransactionError
+from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.destination import Destination, DestinationType, parts
+from pybroker.broker.domain.errors import ResourceLimit, TransactionError, TransactionRolledBack, UnknownTransaction
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.broker import Broker
 
 _log = logging.getLogger(__name__)
+
+TRANSACTIONS_MAX = 10_000
+"""Open transactions of one connection; a session has one at a time."""
 
 
 class Connection:
@@ -30,32 +39,90 @@ class Connection:
         """True when nothing may be delivered: the client does not read, or is gone, or the broker is stopping."""
         self.closed = False
         self.consumers: set[Consumer] = set()
-        self.temporaries: list[Destination] = []
+        self.temporaries: dict[Destination, None] = {}
+        self.producers: dict[ProducerId, Destination | None] = {}
         self._broker = broker
         self._throttle = throttle
         self._throttled = False
-        self._transactions: dict[LocalTransactionId, Transaction] = {}
+        self._pressed = False
+        self._full: Usage | None = None
+        """Where there was no room for what was sent last."""
+        self._transactions: dict[TransactionId, Transaction] = {}
         self._transaction_count = 0
+        self._temporary_count = 0
 
     # ------------------------------------------------------------ messages
 
-    def send(self, message: Message, transaction: LocalTransactionId | None = None) -> None:
+    def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
         """Route a message, now or at its transaction's commit."""
-        target = self._broker.target(message.destination)
-        if transaction is not None:
-            self.transaction(transaction).sent(target, message)
-        elif message.expiration and message.is_expired(self._broker.clock()):
-            self._broker.dead_letters.expire(message)
+        broker = self._broker
+        usage = broker.usage_of(message.destination)
+        if usage.is_full:
+            self._press(usage, message, answered=answered)
+        if broker.scheduler is not None and is_scheduled(message) and broker.scheduler.accepts(message):
+            self._schedule(broker.scheduler, message, transaction)
+        elif transaction is not None:
+            sending = self.transaction(transaction)
+            for target, copy in broker.route(message):
+                sending.sent(target, copy)
         else:
-            target.send(message)
-        if message.persistent and not self._throttled and self._broker.is_behind:
+            broker.send(message)
+        if message.persistent and not self._throttled and broker.is_behind:
             self._throttled = True
             self._throttle.pause_reading()
-            self._broker.store.when_durable(self._unthrottle)
+            broker.store.when_durable(self._unthrottle)
+
+    def _press(self, usage: Usage, message: Message, *, answered: bool) -> None:
+        """Slow this producer down: there is no room for what it sends. The rules are those of `usage`.
+
+        Raises:
+            ResourceLimit: it has to be refused.
+        """
+        broker = self._broker
+        policy = broker.policy(message.destination)
+        if not policy.producer_flow_control:
+            return
+        name = message.destination
+        if policy.send_fail_if_no_space:
+            raise ResourceLimit(f"Usage Manager Memory Limit reached on {name}. Consume from it, or raise its limit.")
+        if answered:
+            self._full = usage
+        elif not any(not is_advisory(consumer.request.destination) for consumer in self.consumers):
+            if not self._pressed:
+                _log.info("%s is not read on: %s has no room", self.connection_id, name)
+                self._pressed = True
+                self._throttle.pause_reading()
+                usage.when_room(self._release)
+        elif usage.is_overrun:
+            raise ResourceLimit(
+                f"Usage Manager Memory Limit reached on {name}, and a consumer's connection is read on."
+            )
+
+    def _release(self) -> None:
+        self._pressed = False
+        if not self.closed:
+            self._throttle.resume_reading()
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer."""
+        return self._broker.store.last_sequence(producer_id)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is safe."""
-        self._broker.store.when_durable(callback)
+        self._broker.when_durable(callback)
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """True when there is no room for what was sent last."""
+        return self._full is not None
+
+    def when_accepted(self, callback: Callable[[], None]) -> None:
+        """Call back once there is room for what was sent last."""
+        full, self._full = self._full, None
+        if full is None:
+            callback()
+        else:
+            full.when_room(callback)
 
     # ------------------------------------------------------------ consumers
 
@@ -65,54 +132,122 @@ class Connection:
         """Add a consumer, silent until its `start`."""
         consumer = self._broker.subscribe(self, request, deliver, browsed)
         self.consumers.add(consumer)
+        self._broker.advisories.consuming(consumer)
         return consumer
 
     def forget(self, consumer: Consumer) -> None:
         """Drop a consumer that closed."""
         self.consumers.discard(consumer)
         self._broker.forget(consumer)
+        self._broker.advisories.consuming(consumer, left=True)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""
         self._broker.unsubscribe(client_id, subscription_name)
 
+    # ------------------------------------------------------------ destinations
+
+    def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
+        """Learn of a producer, and make sure that what it sends to exists."""
+        for part in () if destination is None else parts(destination):
+            self._broker.target(part)
+        self.producers[producer_id] = destination
+        if destination is not None:
+            self._broker.advisories.producing(self, producer_id, destination)
+
+    def remove_producer(self, producer_id: ProducerId) -> None:
+        """Forget a producer."""
+        destination = self.producers.pop(producer_id, None)
+        if destination is not None:
+            self._broker.advisories.producing(self, producer_id, destination, left=True)
+
     def create_temporary(self, kind: DestinationType) -> Destination:
         """Create a temporary destination that lives as long as this connection."""
-        destination = self._broker.create_temporary(self, kind)
-        self.temporaries.append(destination)
+        self._temporary_count += 1
+        destination = Destination(kind, f"{self.connection_id}:{self._temporary_count}")
+        self.add_destination(destination)
         return destination
+
+    def add_destination(self, destination: Destination) -> None:
+        """Create a destination; a temporary one lives as long as this connection."""
+        if destination.is_temporary:
+            self._broker.own(destination, self)
+            self.temporaries[destination] = None
+        self._broker.target(destination)
+
+    def remove_destination(self, destination: Destination) -> None:
+        """Delete a destination that nobody consumes from."""
+        self._broker.remove_destination(destination)
+        self.temporaries.pop(destination, None)
 
     # ------------------------------------------------------------ transactions
 
-    def begin(self) -> LocalTransactionId:
-        """Begin a local transaction."""
-        self._transaction_count += 1
-        transaction_id = LocalTransactionId(self.connection_id, self._transaction_count)
-        self._transactions[transaction_id] = Transaction(transaction_id, self._broker.store)
-        return transaction_id
+    def begin(self, transaction: TransactionId | None = None) -> TransactionId:
+        """Begin a transaction; one that is under way goes on."""
+        if transaction is None:
+            self._transaction_count += 1
+            transaction = LocalTransactionId(self.connection_id, self._transaction_count)
+        if transaction not in self._transactions and transaction not in self._broker.branches:
+            if len(self._transactions) >= TRANSACTIONS_MAX:
+                raise TransactionError(f"the connection has {TRANSACTIONS_MAX} open transactions already")
+            begun = self._transactions[transaction] = Transaction(transaction, self._broker.store)
+            if isinstance(transaction, XATransactionId):
+                self._broker.branches[transaction] = begun
+        return transaction
 
-    def commit(self, transaction: LocalTransactionId) -> None:
+    def prepare(self, transaction: XATransactionId) -> bool:
+        """Prepare an XA transaction, and let go of it: from here on it is the broker's."""
+        preparing = self.transaction(transaction)
+        try:
+            is_prepared = preparing.prepare()
+        except TransactionRolledBack:
+            self._forget(transaction)
+            raise
+        if is_prepared:
+            self._transactions.pop(transaction, None)
+        else:
+            self._forget(transaction)
+        return is_prepared
+
+    def commit(self, transaction: TransactionId, *, prepared: bool = False) -> None:
         """Make a transaction count."""
         ending = self.transaction(transaction)
-        del self._transactions[transaction]
+        if prepared and not ending.prepared:
+            raise TransactionError(f"{transaction} is not prepared")
+        self._forget(transaction)
         ending.commit()
 
-    def rollback(self, transaction: LocalTransactionId) -> None:
+    def rollback(self, transaction: TransactionId) -> None:
         """Undo a transaction."""
         ending = self.transaction(transaction)
-        del self._transactions[transaction]
+        self._forget(transaction)
         ending.rollback()
 
-    def transaction(self, transaction: LocalTransactionId) -> Transaction:
+    def doom(self, transaction: TransactionId, reason: str) -> None:
+        """Make a transaction's commit fail."""
+        self.transaction(transaction).doom(reason)
+
+    def in_doubt(self) -> Sequence[XATransactionId]:
+        """Return the prepared transactions."""
+        return [branch for branch, transaction in self._broker.branches.items() if transaction.prepared]
+
+    def transaction(self, transaction: TransactionId) -> Transaction:
         """Return an open transaction.
 
         Raises:
-            TransactionError: it is not open.
+            UnknownTransaction: it is not open.
         """
-        try:
-            return self._transactions[transaction]
-        except KeyError:
-            raise TransactionError(f"Invalid transaction id: {transaction}") from None
+        found = self._transactions.get(transaction)
+        if found is None and isinstance(transaction, XATransactionId):
+            found = self._broker.branches.get(transaction)
+        if found is None:
+            raise UnknownTransaction(f"Transaction '{transaction}' has not been started.")
+        return found
+
+    def _forget(self, transaction: TransactionId) -> None:
+        self._transactions.pop(transaction, None)
+        if isinstance(transaction, XATransactionId):
+            self._broker.branches.pop(transaction, None)
 
     # ------------------------------------------------------------ flow and end
 
@@ -123,12 +258,15 @@ class Connection:
     def pause(self) -> None:
         """Stop delivering."""
         self.is_held = True
+        for consumer in self.consumers:
+            consumer.resize()
 
     def resume(self) -> None:
         """Deliver again."""
         if self.is_held and not self.closed and not self._broker.is_stopping:
             self.is_held = False
             for consumer in list(self.consumers):
+                consumer.resize()
                 consumer.dispatch()
 
     def close(self) -> None:
@@ -136,11 +274,22 @@ class Connection:
         if self.closed or self._broker.abandoned:
             return
         self.closed = self.is_held = True
+        for consumer in self.consumers:
+            consumer.resize()
         for transaction in list(self._transactions):
             self.rollback(transaction)
         for consumer in list(self.consumers):
             consumer.close()
+        for producer_id in list(self.producers):
+            self.remove_producer(producer_id)
         self._broker.disconnect(self)
+
+    def _schedule(self, scheduler: Scheduler, message: Message, transaction: TransactionId | None) -> None:
+        """Have a message delivered later, counted from its transaction's commit if it is in one."""
+        if transaction is None:
+            scheduler.schedule(message)
+        else:
+            self.transaction(transaction).at_commit(partial(scheduler.schedule, message))
 
     def _unthrottle(self) -> None:
         self._throttled = False

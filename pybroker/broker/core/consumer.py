@@ -1,13 +1,15 @@
 """A consumer: its window over one or more backlogs, and what it holds unsettled.
 
-At most `prefetch` references are outstanding. An acknowledgement in a transaction opens the window at once but
-settles at the commit; after a roll-back the reference is outstanding again, without being delivered again, as
-ActiveMQ has it (STOMP transport, ACK in a transaction).
+At most `window` references are outstanding: the prefetch, and what the client was granted beyond it because it settles
+later what it has taken already (OpenWire's DELIVERED ack). With a prefetch of 0 every delivery is pulled. An
+acknowledgement in a transaction opens the window at once but settles at the commit; after a roll-back the reference is
+outstanding again, without being delivered again: a JMS client redelivers from its own memory, and a STOMP client of
+ActiveMQ has never got anything else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pybroker.broker.core.reference import Reference, Source
 from pybroker.broker.core.selector import compile_selector
@@ -15,26 +17,34 @@ from pybroker.broker.domain.errors import ClientError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.connection import Connection
 
 
 class Consumer:
-    """One subscription of one connection; implements the port of that name."""
+    """One subscription of one connection; implements the port of that name.
+
+    Attributes:
+        outstanding: what was delivered and is not settled, in the order of delivery.
+        window: how many may be outstanding now; 0 while nothing may be delivered.
+        sources: the backlogs it takes from.
+    """
 
     __slots__ = (
+        "_granted",
         "_matches",
+        "_pulled",
         "closed",
         "connection",
         "deliver",
         "outstanding",
         "prefetch",
         "request",
-        "scanned",
         "sources",
         "started",
+        "window",
     )
 
     def __init__(self, connection: "Connection", request: ConsumerRequest, deliver: Deliver, *, prefetch: int) -> None:
@@ -43,17 +53,18 @@ class Consumer:
         self.deliver = deliver
         self.prefetch = prefetch
         self.outstanding: dict[Reference, None] = {}
+        self.window = 0
         self.sources: list[Source] = []
         self.started = False
         self.closed = False
-        self.scanned: dict[Source, int] = {}
-        """Per source the sequence up to which nothing that waits matches the selector."""
+        self._granted = 0
+        self._pulled = 0
         self._matches = matcher(request.selector)
 
     @property
     def has_room(self) -> bool:
         """True when another message may be delivered now."""
-        return self.started and len(self.outstanding) < self.prefetch and not self.connection.is_held
+        return len(self.outstanding) < self.window
 
     @property
     def is_selective(self) -> bool:
@@ -70,41 +81,103 @@ class Consumer:
         """Deliver a reference; the caller made sure of room and match."""
         self.outstanding[reference] = None
         reference.flush_count = self.connection.flush_count
+        if self._pulled:
+            self._pulled -= 1
         self.deliver(reference)
 
     def dispatch(self) -> None:
         """Have every backlog deliver what there is room for, a different one first each time."""
-        if len(self.sources) > 1:
-            self.sources.append(self.sources.pop(0))
-        for source in self.sources:
-            if not self.has_room:
+        sources = self.sources
+        if len(sources) > 1:
+            sources.append(sources.pop(0))
+        for source in sources:
+            if len(self.outstanding) >= self.window:
                 return
-            source.dispatch()
+            source.dispatch(self)
 
     def take_back(self, references: list[Reference]) -> None:
         """Hold references again whose acknowledgements were rolled back; they are older than what came since."""
         if self.closed:
-            _restore(references, self.connection.flush_count)
+            _restore(*self._split(references))
         else:
             self.outstanding = dict.fromkeys(references) | self.outstanding
+            self.resize()
+
+    def resize(self) -> None:
+        """Work out the window anew."""
+        if not self.started or self.connection.is_held:
+            self.window = 0
+        elif self.prefetch:
+            self.window = self.prefetch + self._granted
+        else:
+            self.window = len(self.outstanding) + self._pulled
 
     # ------------------------------------------------------------ port
 
     def start(self) -> None:
         """Begin to deliver."""
         self.started = True
+        self.resize()
         self.dispatch()
 
-    def acknowledge(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
+    def outstanding_through(self, first_id: str | None, last_id: str) -> Sequence[Reference]:
+        """Return what is outstanding from one message id to another, in the order of delivery."""
+        found: list[Reference] = []
+        for reference in self.outstanding:
+            message_id = reference.message.message_id
+            if message_id == first_id:
+                found.clear()
+            found.append(reference)
+            if message_id == last_id:
+                return found
+        return ()
+
+    def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
         """Settle one delivery; one that is not outstanding is left alone."""
         if reference := self._held(delivery):
-            self._acknowledge([reference], transaction)
+            self.acknowledge_all((reference,), transaction)
 
-    def acknowledge_through(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
+    def acknowledge_through(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
         """Settle a delivery and all earlier ones that are outstanding."""
         if reference := self._held(delivery):
             earlier = takewhile(lambda held: held is not reference, self.outstanding)
-            self._acknowledge([*earlier, reference], transaction)
+            self.acknowledge_all([*earlier, reference], transaction)
+
+    def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
+        """Settle deliveries that are outstanding."""
+        references = cast("Sequence[Reference]", deliveries)  # they came from here
+        if transaction is not None:
+            self.connection.transaction(transaction).acknowledged(self, references)
+        outstanding = self.outstanding
+        for reference in references:
+            del outstanding[reference]
+            reference.source.forget(reference, transaction)
+            if transaction is None:
+                reference.source.settle(reference)
+        self._settled(len(references))
+
+    def grant(self, count: int) -> None:
+        """Widen the window until the next acknowledgements, by no more than is outstanding."""
+        if self.prefetch:
+            self._granted = min(self._granted + max(count, 0), len(self.outstanding))
+            self.resize()
+            self.dispatch()
+
+    def unsettled(self) -> Iterable[Reference]:
+        """Return what is outstanding, in the order of delivery."""
+        return self.outstanding
+
+    def pull(self, count: int = 1) -> None:
+        """Allow so many more deliveries to a consumer whose prefetch is 0."""
+        self._pulled = count
+        self.resize()
+        self.dispatch()
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the window."""
+        self.prefetch = prefetch
+        self.resize()
+        self.dispatch()
 
     def reject(self, delivery: Delivery, cause: str) -> None:
         """Dead-letter one delivery.
@@ -117,20 +190,42 @@ class Consumer:
         if reference := self._held(delivery):
             del self.outstanding[reference]
             reference.source.reject(reference, cause)
-            self.dispatch()
+            self._settled(1)
 
-    def close(self) -> None:
-        """End the subscription; what is outstanding goes back, counted as redelivered."""
+    def expire(self, delivery: Delivery) -> None:
+        """Let go of a delivery the client found to be past its time."""
+        if reference := self._held(delivery):
+            del self.outstanding[reference]
+            reference.source.expired(reference)
+            self._settled(1)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Put a delivery back into its place, to be delivered again."""
+        if reference := self._held(delivery):
+            del self.outstanding[reference]
+            reference.source.restore((), (reference,))
+            self._settled(1)
+
+    def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
+        """End the subscription; what is outstanding goes back, counted as redelivered if it may have been seen."""
         if self.closed:
             return
         self.closed = True
         self.started = False
-        self.connection.forget(self)
+        self.window = 0
         for source in self.sources:
             source.detach(self)
+        self.connection.forget(self)
         references = list(self.outstanding)
+        if delivered_none:
+            seen, unseen = [], references
+        elif isinstance(last_delivered, Reference) and last_delivered in self.outstanding:
+            count = references.index(last_delivered) + 1
+            seen, unseen = references[:count], references[count:]
+        else:
+            seen, unseen = self._split(references)
         self.outstanding.clear()
-        _restore(references, self.connection.flush_count)
+        _restore(seen, unseen)
 
     # ------------------------------------------------------------ private
 
@@ -138,15 +233,23 @@ class Consumer:
         """Return the reference behind a handle if it is outstanding here."""
         return delivery if isinstance(delivery, Reference) and delivery in self.outstanding else None
 
-    def _acknowledge(self, references: list[Reference], transaction: LocalTransactionId | None) -> None:
-        if transaction is not None:
-            self.connection.transaction(transaction).acknowledged(self, references)
-        for reference in references:
-            del self.outstanding[reference]
-            reference.source.forget(reference, transaction)
-            if transaction is None:
-                reference.source.settle(reference)
+    def _settled(self, count: int) -> None:
+        """Use the room that settled deliveries have left."""
+        if self._granted:
+            self._granted = max(0, self._granted - count)
+            self.resize()
+        elif not self.prefetch:
+            self.resize()
         self.dispatch()
+
+    def _split(self, references: list[Reference]) -> tuple[list[Reference], list[Reference]]:
+        """Return those the client may have seen and the others.
+
+        What was delivered after the connection's last flush never left the process: nobody can have seen it.
+        """
+        flush_count = self.connection.flush_count
+        seen = [reference for reference in references if reference.flush_count < flush_count]
+        return seen, [reference for reference in references if reference.flush_count >= flush_count]
 
 
 Matcher = Callable[[Message, int], bool]
@@ -162,14 +265,11 @@ def matcher(selector: str | None) -> Matcher | None:
     return compile_selector(selector).matches if selector and not selector.isspace() else None
 
 
-def _restore(references: list[Reference], flush_count: int) -> None:
-    """Give references back to their backlogs, each backlog in one go so that it sees their order.
-
-    What was delivered after the connection's last flush never left the process: nobody can have seen it.
-    """
+def _restore(seen: list[Reference], unseen: list[Reference]) -> None:
+    """Give references back to their backlogs, each backlog in one go so that it sees their order."""
     by_source: dict[Source, tuple[list[Reference], list[Reference]]] = {}
-    for reference in references:
-        seen, unseen = by_source.setdefault(reference.source, ([], []))
-        (seen if reference.flush_count < flush_count else unseen).append(reference)
-    for source, (seen, unseen) in by_source.items():
-        source.restore(seen, unseen)
+    for index, references in enumerate((seen, unseen)):
+        for reference in references:
+            by_source.setdefault(reference.source, ([], []))[index].append(reference)
+    for source, parts in by_source.items():
+        source.restore(*parts)

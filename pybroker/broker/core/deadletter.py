@@ -1,20 +1,44 @@
-"""Where messages go that nobody could use: expired, rejected, redelivered too often.
+"""Where messages go that nobody could use: expired, rejected, redelivered too often, pushed out.
 
-As ActiveMQ's shared dead letter strategy: a persistent message moves to the queue `ActiveMQ.DLQ` with its id, priority,
-properties and body, and says where it was and why it is there; a non-persistent one is dropped. A message that dies on
-the dead letter queue itself is dropped too, and so is a second copy while the first is still there.
+What a destination's policy says decides (`policy.DeadLetterStrategy`); without one everything goes to the queue
+`ActiveMQ.DLQ`.
+
+```text
+bury, expire -> the strategy drops all?            -> dropped
+                is it on its dead letter queue?    -> dropped
+                non-persistent? (unless kept)      -> dropped
+                expired? (if those are dropped)    -> dropped
+                is its id there already? (audit)   -> dropped
+                else: a letter -> the dead letter queue
+```
+
+A letter is the message with its id, priority, properties and body, persistent, on another destination. It says where
+it was (original destination) and, in properties, why it is there (`dlqDeliveryFailureCause`), when it would have
+expired (`originalExpiration`), and that it was not persistent (`originalDeliveryMode`).
+
+Source: ActiveMQ 5.17, `RegionBroker.sendToDeadLetterQueue`, `AbstractDeadLetterStrategy` and its kinds. The audit is
+one per dead letter queue here, where ActiveMQ has one per strategy: two queues' copies of a message (of a virtual
+topic, say) that have a dead letter queue each both get there.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from pybroker.broker.core.policy import (
+    AnyDeadLetterStrategy,
+    DiscardingDeadLetterStrategy,
+    IndividualDeadLetterStrategy,
+    SharedDeadLetterStrategy,
+)
 from pybroker.broker.domain.destination import Destination, queue
+from pybroker.broker.domain.errors import ClientError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import to_message, view
-from pybroker.broker.domain.openwire.values import Long, encode_map
+from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.ports import Clock
 
 _log = logging.getLogger(__name__)
@@ -22,6 +46,19 @@ _log = logging.getLogger(__name__)
 DEAD_LETTER_QUEUE = queue("ActiveMQ.DLQ")
 CAUSE_PROPERTY = "dlqDeliveryFailureCause"
 EXPIRATION_PROPERTY = "originalExpiration"
+DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
+
+AUDITS_MAX = 10_000
+"""Dead letter queues whose letters are remembered; beyond, those used longest ago are forgotten."""
+
+Strategies = Callable[[Destination], AnyDeadLetterStrategy]
+"""The strategy of a destination."""
+
+OnBuried = Callable[[Message, Message | None, str], None]
+"""Told of a message, its letter or None if there was none, and the cause."""
+
+OnExpired = Callable[[Message], None]
+"""Told of a message whose time was over, after it was buried."""
 
 
 class Target(Protocol):
@@ -33,49 +70,194 @@ class Target(Protocol):
 
 
 class DeadLetters:
-    """The dead letter strategy: one shared queue."""
+    """Keeps or drops what died, as the strategy of its destination says.
 
-    __slots__ = ("_clock", "_target")
+    Attributes:
+        on_buried: called after each burial.
+        on_expired: called after each burial of an expired message.
+    """
 
-    def __init__(self, *, target: Callable[[Destination], Target], clock: Clock) -> None:
+    __slots__ = ("_audits", "_clock", "_strategies", "_target", "on_buried", "on_expired")
+
+    def __init__(
+        self,
+        *,
+        target: Callable[[Destination], Target],
+        clock: Clock,
+        strategies: Strategies | None = None,
+        on_buried: OnBuried | None = None,
+        on_expired: OnExpired | None = None,
+    ) -> None:
         self._target = target
         self._clock = clock
+        self._strategies: Strategies = strategies or _shared
+        self._audits: OrderedDict[Destination, Audit] = OrderedDict()
+        self.on_buried = on_buried
+        self.on_expired = on_expired
 
-    def bury(self, message: Message, cause: str) -> None:
-        """Move a message to the dead letter queue if it is one that is kept. The caller has it removed afterwards."""
-        if not message.persistent or message.destination == DEAD_LETTER_QUEUE:
+    def bury(self, message: Message, cause: str, *, subscription_key: str | None = None) -> None:
+        """Move a message to its dead letter queue if it is one that is kept. The caller has it removed afterwards.
+
+        Args:
+            message: what died; its destination is where.
+            cause: why, as it is told in the letter.
+            subscription_key: the durable subscription it died in, if it was one.
+        """
+        self._bury(message, cause, subscription_key, is_expired=message.is_expired(self._clock()))
+
+    def expire(self, message: Message, *, subscription_key: str | None = None) -> None:
+        """Bury a message that outlived its time."""
+        cause = f"java.lang.Throwable: Message Expired. Expiration:{message.expiration}"
+        self._bury(message, cause, subscription_key, is_expired=True)
+        if self.on_expired is not None:
+            self.on_expired(message)
+
+    # ------------------------------------------------------------ private
+
+    def _bury(self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool) -> None:
+        letter = self._letter(message, cause, subscription_key, is_expired=is_expired)
+        if self.on_buried is not None:
+            self.on_buried(message, letter, cause)
+
+    def _letter(
+        self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool
+    ) -> Message | None:
+        """Send a letter if one is due, and return it."""
+        strategy = self._strategies(message.destination)
+        if isinstance(strategy, DiscardingDeadLetterStrategy) or not _keeps(strategy, message, is_expired):
             _log.debug("dropped %s from %s: %s", message.message_id, message.destination, cause)
-            return
-        _log.info("dead-lettered %s from %s: %s", message.message_id, message.destination, cause)
+            return None
+        place = strategy.place_for(message.destination, subscription_key)
+        audit = self._audit(place, strategy) if strategy.enable_audit else None
+        if audit is not None and message.message_id in audit:
+            _log.info(
+                "dropped %s from %s, it is on %s already: %s", message.message_id, message.destination, place, cause
+            )
+            return None
+        expiration = self._clock() + strategy.expiration if strategy.expiration else 0
+        letter = self._send_or_fall_back(message, place, cause, expiration)
+        if audit is not None:
+            audit.add(message.message_id)
+        return letter
+
+    def _send_or_fall_back(self, message: Message, place: Destination, cause: str, expiration: int) -> Message:
         try:
-            letter = dead_letter(message, cause)
+            return self._send(message, place, cause, expiration)
+        except ClientError as error:  # too many destinations, or a name too long: no reason to lose the message
+            if place == DEAD_LETTER_QUEUE:
+                raise
+            _log.error(
+                "%s goes to %s, because %s cannot have it: %s", message.message_id, DEAD_LETTER_QUEUE, place, error
+            )
+            return self._send(message, DEAD_LETTER_QUEUE, cause, expiration)
+
+    def _send(self, message: Message, place: Destination, cause: str, expiration: int) -> Message:
+        try:
+            letter = dead_letter(message, place, cause, expiration)
         except MalformedOpenWire as error:
             _log.error(
                 "%s is dead-lettered as it is, without saying why: it does not decode: %s", message.message_id, error
             )
-            letter = replace(message, destination=DEAD_LETTER_QUEUE, decoded=None)
-        self._target(DEAD_LETTER_QUEUE).send(letter)
+            letter = replace(message, destination=place, expiration=expiration, decoded=None)
+        self._target(place).send(letter)
+        _log.info("dead-lettered %s from %s to %s: %s", message.message_id, message.destination, place, cause)
+        return letter
 
-    def expire(self, message: Message) -> None:
-        """Bury a message that outlived its time."""
-        self.bury(message, f"Message Expired. Expiration:{message.expiration}")
+    def _audit(self, place: Destination, strategy: AnyDeadLetterStrategy) -> "Audit":
+        audit = self._audits.get(place)
+        if audit is None:
+            audit = self._audits[place] = Audit(strategy.max_audit_depth, strategy.max_producers_to_audit)
+            if len(self._audits) > AUDITS_MAX:
+                self._audits.popitem(last=False)
+        else:
+            self._audits.move_to_end(place)
+        return audit
 
 
-def dead_letter(message: Message, cause: str) -> Message:
-    """Return the copy that goes to the dead letter queue: same id, no expiration, original destination and cause."""
+def _shared(destination: Destination) -> AnyDeadLetterStrategy:
+    return _SHARED
+
+
+_SHARED = SharedDeadLetterStrategy()
+
+
+def _keeps(
+    strategy: SharedDeadLetterStrategy | IndividualDeadLetterStrategy, message: Message, is_expired: bool
+) -> bool:
+    return not (
+        strategy.is_place(message.destination)
+        or (not message.persistent and not strategy.process_non_persistent)
+        or (is_expired and not strategy.process_expired)
+    )
+
+
+def dead_letter(message: Message, place: Destination, cause: str, expiration: int = 0) -> Message:
+    """Return the copy that goes to a dead letter queue.
+
+    Args:
+        message: what died.
+        place: where the letter goes.
+        cause: why it died.
+        expiration: when the letter is dead itself, in milliseconds since the epoch; 0: never, and only then the letter
+            says when the message would have expired.
+
+    Raises:
+        MalformedOpenWire: the message's data do not decode.
+    """
     original = view(message)
-    properties = dict(original.properties)
+    properties: dict[str, Value] = dict(original.properties)
+    if not expiration:
+        properties.setdefault(EXPIRATION_PROPERTY, Long(original.expiration))
+    if not original.persistent:
+        properties[DELIVERY_MODE_PROPERTY] = "NON_PERSISTENT"
     properties[CAUSE_PROPERTY] = cause
-    properties.setdefault(EXPIRATION_PROPERTY, Long(original.expiration))
     return to_message(
         replace(
             original,
-            destination=DEAD_LETTER_QUEUE,
+            destination=place,
             original_destination=message.destination,
             transaction_id=None,
-            expiration=0,
+            expiration=expiration,
             persistent=True,
             redelivery_counter=0,
             marshalled_properties=encode_map(properties),
         )
     )
+
+
+class Audit:
+    """Remembers message ids: the last sequence numbers of the producers seen last.
+
+    Per producer one integer, whose bit n stands for the sequence `newest - n`. What is older than its window counts as
+    not seen: better a letter twice than none.
+    """
+
+    __slots__ = ("_depth", "_producers", "_producers_max")
+
+    def __init__(self, depth: int, producers: int) -> None:
+        self._depth = depth
+        self._producers_max = producers
+        self._producers: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def __contains__(self, message_id: str) -> bool:
+        producer, sequence = _split(message_id)
+        newest, seen = self._producers.get(producer, (sequence, 0))
+        return sequence <= newest and bool(seen >> (newest - sequence) & 1)
+
+    def add(self, message_id: str) -> None:
+        """Remember an id."""
+        producer, sequence = _split(message_id)
+        newest, seen = self._producers.pop(producer, (sequence, 0))
+        if sequence > newest:
+            seen = seen << (sequence - newest) if sequence - newest < self._depth else 0
+            newest = sequence
+        seen |= 1 << (newest - sequence) if newest - sequence < self._depth else 0
+        self._producers[producer] = newest, seen & ((1 << self._depth) - 1)
+        if len(self._producers) > self._producers_max:
+            self._producers.popitem(last=False)
+
+
+def _split(message_id: str) -> tuple[str, int]:
+    """Return the producer and the sequence number of an id, `<connection id>:<session>:<producer>:<sequence>`."""
+    producer, _, sequence = message_id.rpartition(":")
+    return producer, int(sequence)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Consumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
+from pybroker.broker.core.usage import SharedUsage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.topic import Topic
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class Durable(StoredSource):
     """One durable subscription, active or not; the backlog of its consumer."""
 
-    __slots__ = ("_matches", "consumer", "info", "topics")
+    __slots__ = ("_held", "_matches", "consumer", "info", "topics")
 
     def __init__(
         self,
@@ -35,13 +37,14 @@ class Durable(StoredSource):
         store: MessageStore,
         dead_letters: DeadLetters,
         clock: Clock,
-        max_redeliveries: int,
+        policy: DestinationPolicy,
     ) -> None:
         """Begin without topics and consumer; `matches` is the compiled selector, None for every message."""
-        super().__init__(store=store, dead_letters=dead_letters, clock=clock, max_redeliveries=max_redeliveries)
+        super().__init__(store=store, dead_letters=dead_letters, clock=clock, policy=policy, subscription_key=info.key)
         self.info = info
         self.topics: list[Topic] = []
         self.consumer: Consumer | None = None
+        self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
 
     def is_same(self, info: DurableSubscription) -> bool:
@@ -50,24 +53,49 @@ class Durable(StoredSource):
         return mine == (info.subscribed_destination, info.selector, info.no_local)
 
     def attach(self, consumer: Consumer) -> None:
-        """Give the subscription its consumer."""
+        """Give the subscription its consumer, who gets its topics' recent past if it wants that and nothing waits."""
         self.consumer = consumer
         consumer.sources.append(self)
+        if not self.pending.count:
+            for topic in self.topics:
+                if topic.is_retroactive_for(consumer):
+                    self._recall(topic)
 
     def detach(self, consumer: Consumer) -> None:
         """Take the consumer away; what it holds comes back by `restore`."""
         self.consumer = None
 
+    def join(self, topic: "Topic") -> None:
+        """Get what is sent to a topic from now on."""
+        self.topics.append(topic)
+        topic.durables.append(self)
+        self._held[topic.destination] = topic.held
+
+    def close(self) -> None:
+        """Leave the topics, and give back the memory that the backlog takes: the subscription is deleted."""
+        for reference in self.pending.scan():
+            self.pending.take(reference, State.SETTLED)
+            self._held[reference.message.destination].drop(reference.message)
+        for topic in self.topics:
+            topic.durables.remove(self)
+
     def publish(self, message: Message) -> None:
         """Deliver a message, or let it wait."""
-        consumer = self.consumer
-        own = self.info.no_local and consumer and message.connection_id == consumer.connection.connection_id
-        if own or (self._matches is not None and not self._matches(message, 0)):
+        if not self._wants(message):
             self._acknowledge(message, None)
             return
         self.append(message)
+        consumer = self.consumer
         if consumer is not None and consumer.has_room:
             self.dispatch()
+
+    def append(self, message: Message, redelivery_count: int = 0) -> None:
+        """Add a message at the end."""
+        self.pending.append(Reference(message, self, self._next_sequence, redelivery_count))
+        self._next_sequence += 1
+        self._held[message.destination].hold(message)
+        if message.expiration:
+            self._expirable = True
 
     def in_flight(self) -> list[Reference]:
         """Return what its consumer holds unsettled, oldest first."""
@@ -75,24 +103,38 @@ class Durable(StoredSource):
 
     # ------------------------------------------------------------ source
 
-    def dispatch(self) -> None:
+    def dispatch(self, consumer: Consumer | None = None) -> None:
         """Deliver what waits and fits."""
-        consumer = self.consumer
-        if consumer is None or not len(self.pending):
-            return
-        for reference in self.pending.scan():
-            if not consumer.has_room:
-                break
-            if not self.is_dead(reference):
-                self.pending.take(reference, State.DISPATCHED)
-                consumer.offer(reference)
-        self.pending.sweep()
+        pending, taker = self.pending, self.consumer
+        while pending.count and taker is not None and taker.has_room:
+            reference = pending.pop(State.DISPATCHED)
+            if reference.message.expiration and self.is_over(reference.message):
+                self.expired(reference)
+            else:
+                taker.offer(reference)
 
-    def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Journal that the subscription is done with a message."""
         self._acknowledge(reference.message, transaction)
 
-    def _acknowledge(self, message: Message, transaction: LocalTransactionId | None) -> None:
+    def settle(self, reference: Reference) -> None:
+        """Drop a reference whose acknowledgement counts, and what it took in memory."""
+        reference.state = State.SETTLED
+        self._held[reference.message.destination].drop(reference.message)
+
+    def _wants(self, message: Message) -> bool:
+        consumer = self.consumer
+        if self.info.no_local and consumer and message.connection_id == consumer.connection.connection_id:
+            return False
+        return self._matches is None or self._matches(message, 0)
+
+    def _recall(self, topic: "Topic") -> None:
+        """Append a topic's recent past. It is in memory only: the store has given it away long ago."""
+        for message in topic.past:
+            if self._wants(message):
+                self.append(replace(message, persistent=False))
+
+    def _acknowledge(self, message: Message, transaction: TransactionId | None) -> None:
         if message.persistent:
             self._store.acknowledge(message.destination, self.info.key, message.message_id, transaction)
 

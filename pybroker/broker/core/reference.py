@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.consumer import Consumer
@@ -50,15 +50,15 @@ class Reference:
 class Source(Protocol):
     """A backlog that consumers take from: a queue, a topic subscription, a browser's snapshot."""
 
-    def dispatch(self) -> None:
-        """Deliver what consumers have room for."""
+    def dispatch(self, consumer: "Consumer | None" = None) -> None:
+        """Deliver what there is room for, to one consumer that got room, or to all."""
         ...
 
     def detach(self, consumer: "Consumer") -> None:
         """Let a consumer go; what it holds comes back by `restore`."""
         ...
 
-    def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Have the store forget a message, in a transaction or at once. The reference is not touched."""
         ...
 
@@ -72,4 +72,8 @@ class Source(Protocol):
 
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference a consumer gave up on."""
+        ...
+
+    def expired(self, reference: Reference) -> None:
+        """Let go of a reference that a consumer found to be past its time."""
         ...

@@ -10,58 +10,72 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.pending import Pending
+from pybroker.broker.core.pending import pending
+from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.consumer import Consumer
 
 _log = logging.getLogger(__name__)
 
+_SETTLED = State.SETTLED
+
 
 class StoredSource:
     """A backlog (`Source`) with a store behind it; says nothing of who gets what."""
 
-    __slots__ = ("_clock", "_dead_letters", "_expirable", "_max_redeliveries", "_next_sequence", "_store", "pending")
+    __slots__ = (
+        "_clock",
+        "_dead_letters",
+        "_expirable",
+        "_next_sequence",
+        "_store",
+        "_subscription_key",
+        "pending",
+        "policy",
+    )
 
-    def __init__(self, *, store: MessageStore, dead_letters: DeadLetters, clock: Clock, max_redeliveries: int) -> None:
-        self.pending = Pending()
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        policy: DestinationPolicy,
+        subscription_key: str | None = None,
+    ) -> None:
+        self.policy = policy
+        self.pending = pending(prioritized=policy.prioritized_messages)
         self._store = store
         self._dead_letters = dead_letters
         self._clock = clock
-        self._max_redeliveries = max_redeliveries
-        self._next_sequence = 0
+        self._next_sequence: int = 0
+        self._subscription_key = subscription_key
         self._expirable = False
 
-    def dispatch(self) -> None:
-        """Deliver what consumers have room for."""
+    def dispatch(self, consumer: "Consumer | None" = None) -> None:
+        """Deliver what there is room for, to one consumer that got room, or to all."""
         raise NotImplementedError
 
     def detach(self, consumer: "Consumer") -> None:
         """Let a consumer go."""
         raise NotImplementedError
 
-    def append(self, message: Message, redelivery_count: int = 0) -> Reference:
-        """Add a message at the end and return its reference."""
-        reference = Reference(message, self, self._next_sequence, redelivery_count)
-        self._next_sequence += 1
-        if message.expiration:
-            self._expirable = True
-        self.pending.append(reference)
-        return reference
-
     def is_dead(self, reference: Reference) -> bool:
         """Tell whether a waiting reference is past its time; if so it is let go of."""
-        message = reference.message
-        if not message.expiration or not message.is_expired(self._clock()):
+        if not self.is_over(reference.message):
             return False
-        self.pending.take(reference, State.SETTLED)
-        self._dead_letters.expire(message)
-        self.forget(reference, None)
+        self.pending.take(reference, _SETTLED)
+        self.expired(reference)
         return True
+
+    def is_over(self, message: Message) -> bool:
+        """Tell whether a message is past its time."""
+        return message.expiration > 0 and message.is_expired(self._clock())
 
     def expire(self) -> None:
         """Let go of every waiting message that is past its time."""
@@ -75,34 +89,41 @@ class StoredSource:
 
     # ------------------------------------------------------------ source
 
-    def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Journal that a message is done with."""
         raise NotImplementedError
 
     def settle(self, reference: Reference) -> None:
-        """Drop a reference whose acknowledgement counts."""
-        reference.state = State.SETTLED
+        """Drop a reference whose acknowledgement counts, and what it took in memory."""
+        raise NotImplementedError
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Put references back into their places; those that may have been seen count as redelivered."""
-        for reference in unseen:
-            self.pending.restore(reference)
+        max_redeliveries = self.policy.max_redeliveries
+        returned = list(unseen)
         if seen:
             suspect = min(seen, key=lambda reference: reference.sequence)
             suspect.suspected += 1
         for reference in seen:
             reference.redelivery_count += 1
-            if 0 <= self._max_redeliveries < reference.suspected:
+            if 0 <= max_redeliveries < reference.suspected:
                 self._give_up(reference)
             else:
-                self.pending.restore(reference)
+                returned.append(reference)
+        self.pending.restore(returned)
         self.dispatch()
 
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference."""
-        self._dead_letters.bury(reference.message, cause)
+        self._dead_letters.bury(reference.message, cause, subscription_key=self._subscription_key)
         self.forget(reference, None)
-        reference.state = State.SETTLED
+        self.settle(reference)
+
+    def expired(self, reference: Reference) -> None:
+        """Let go of a reference that is past its time."""
+        self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
+        self.forget(reference, None)
+        self.settle(reference)
 
     def _give_up(self, reference: Reference) -> None:
         message = reference.message
@@ -113,4 +134,4 @@ class StoredSource:
                 message.destination,
                 reference.suspected,
             )
-        self.reject(reference, f"redelivered {self._max_redeliveries} times without an acknowledgement")
+        self.reject(reference, f"redelivered {self.policy.max_redeliveries} times without an acknowledgement")

@@ -1,36 +1,60 @@
-"""A topic: each message to every subscription there is at that moment.
+"""A topic: each message to every subscription there is at that moment, and its recent past to those who ask for it.
 
 A topic stores a persistent message only while durable subscriptions (see `durable`) want it kept.
 """
 
 import logging
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.overflow import overflow
+from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.recovery import Past
 from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.usage import SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
+
+_DISPATCHED = State.DISPATCHED
+_SETTLED = State.SETTLED
+
+Discarded = Callable[["TopicSubscription", Message], None]
+"""Told of each message dropped for a slow consumer."""
 
 
 class Topic:
     """One topic."""
 
-    __slots__ = ("_store", "destination", "durables", "gate", "subscriptions")
+    __slots__ = ("_store", "destination", "durables", "gate", "held", "past", "policy", "subscriptions")
 
-    def __init__(self, destination: Destination, *, store: MessageStore) -> None:
+    def __init__(
+        self, destination: Destination, *, store: MessageStore, clock: Clock, policy: DestinationPolicy, usage: Usage
+    ) -> None:
         self.destination = destination
+        self.policy = policy
         self.subscriptions: list[TopicSubscription] = []
         self.durables: list[Durable] = []
         self.gate = Gate(self.publish)
+        self.held = SharedUsage(usage)
+        self.past = Past(policy.subscription_recovery_policy, clock)
         self._store = store
+
+    @property
+    def usage(self) -> Usage:
+        """The memory that its messages take."""
+        return self.held.usage
+
+    @property
+    def is_in_use(self) -> bool:
+        """True when somebody gets its messages, or will when it comes back."""
+        return bool(self.subscriptions or self.durables)
 
     def stores(self, message: Message) -> bool:
         """Tell whether a message may have to outlive the process: the store knows for whom."""
@@ -45,70 +69,114 @@ class Topic:
 
     def publish(self, message: Message) -> None:
         """Give every subscription its copy."""
+        message = self.past.add(message)
         for subscription in self.subscriptions:
             subscription.publish(message)
         for durable in self.durables:
             durable.publish(message)
 
+    def is_retroactive_for(self, consumer: Consumer) -> bool:
+        """Tell whether a consumer gets the topic's recent past."""
+        return consumer.request.retroactive or self.policy.always_retroactive
+
+    def close(self) -> None:
+        """Give back the memory it takes: it is deleted, with all it holds."""
+        self.usage.close()
+
 
 class TopicSubscription:
     """The backlog of one non-durable topic consumer: bounded, and gone with it.
 
-    What does not fit into the consumer's window waits here; when more than `pending_limit` messages wait, the oldest
-    is dropped (ActiveMQ's `constantPendingMessageLimitStrategy`), so that a slow reader costs bounded memory.
+    What does not fit into the consumer's window waits here; when more than a limit waits, messages are dropped
+    (ActiveMQ's `pendingMessageLimitStrategy`), so that a slow reader costs bounded memory.
+
+    Attributes:
+        dropped: how many.
     """
 
-    __slots__ = ("_clock", "_consumer", "_dead_letters", "_dropped", "_limit", "_next_sequence", "_pending", "_topics")
+    __slots__ = (
+        "_clock",
+        "_consumer",
+        "_dead_letters",
+        "_discarded",
+        "_limit",
+        "_next_sequence",
+        "_topics",
+        "_waiting",
+        "dropped",
+    )
 
-    def __init__(self, consumer: Consumer, *, dead_letters: DeadLetters, clock: Clock, pending_limit: int) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        *,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        policy: DestinationPolicy,
+        discarded: Discarded | None = None,
+    ) -> None:
+        self.dropped = 0
         self._consumer = consumer
-        self._pending: deque[Reference] = deque()
+        self._waiting = overflow(policy.message_eviction_strategy)
         self._next_sequence = 0
         self._dead_letters = dead_letters
         self._clock = clock
-        self._limit = pending_limit
-        self._dropped = 0
-        self._topics: list[Topic] = []
+        self._limit = _lower(policy.pending_limit(consumer.prefetch), consumer.request.pending_limit)
+        self._discarded = discarded
+        self._topics: dict[Destination, Topic] = {}
         consumer.sources.append(self)
 
+    @property
+    def consumer(self) -> Consumer:
+        """Whose it is."""
+        return self._consumer
+
     def join(self, topic: Topic) -> None:
-        """Get what is sent to a topic from now on."""
+        """Get what is sent to a topic from now on, after its recent past if the consumer wants that."""
+        self._topics[topic.destination] = topic
+        if topic.is_retroactive_for(self._consumer):
+            for message in topic.past:
+                self.publish(message)
         topic.subscriptions.append(self)
-        self._topics.append(topic)
 
     def detach(self, consumer: Consumer) -> None:
         """Leave the topics; what waits is gone."""
-        for topic in self._topics:
+        while len(self._waiting):
+            self._drop(self._waiting.popleft().message)
+        for topic in self._topics.values():
             topic.subscriptions.remove(self)
-        self._pending.clear()
 
     def publish(self, message: Message) -> None:
         """Deliver a message, or let it wait."""
         consumer = self._consumer
-        if not consumer.accepts(message):
+        if consumer.is_selective and not consumer.accepts(message):
             return
         reference = Reference(message, self, self._next_sequence)
         self._next_sequence += 1
-        if not self._pending and consumer.has_room:
+        waiting = self._waiting
+        if len(consumer.outstanding) < consumer.window and not len(waiting):
             self._offer(reference)
             return
-        self._pending.append(reference)
+        waiting.append(reference)
+        self._hold(message)
         # The window counts too: a client that is merely paused may have as much waiting as one that is not.
         room = max(0, consumer.prefetch - len(consumer.outstanding))
-        if self._limit >= 0 and len(self._pending) > self._limit + room:
-            self._drop_oldest()
+        if self._limit >= 0 and len(waiting) > self._limit + room:
+            self._discard()
 
-    def dispatch(self) -> None:
+    def dispatch(self, consumer: Consumer | None = None) -> None:
         """Deliver what waits and fits."""
-        while self._pending and self._consumer.has_room:
-            self._offer(self._pending.popleft())
+        while len(self._waiting) and self._consumer.has_room:
+            reference = self._waiting.popleft()
+            self._offer(reference)
+            self._drop(reference.message)
 
-    def forget(self, reference: Reference, transaction: LocalTransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Nothing is stored for a non-durable subscription."""
 
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts."""
-        reference.state = State.SETTLED
+        reference.state = _SETTLED
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Nothing outlives the subscription."""
@@ -116,22 +184,45 @@ class TopicSubscription:
     def reject(self, reference: Reference, cause: str) -> None:
         """Drop a rejected message: other subscriptions have their own (ActiveMQ has no dead letter here either)."""
         _log.debug("%s rejected %s: %s", self._consumer.connection.connection_id, reference.message.message_id, cause)
-        reference.state = State.SETTLED
+        reference.state = _SETTLED
+
+    def expired(self, reference: Reference) -> None:
+        """Drop it: a topic's messages are not dead-lettered for one subscription."""
+        reference.state = _SETTLED
 
     def _offer(self, reference: Reference) -> None:
-        if reference.message.is_expired(self._clock()):
+        message = reference.message
+        if message.expiration and message.is_expired(self._clock()):
             return
-        reference.state = State.DISPATCHED
+        reference.state = _DISPATCHED
         self._consumer.offer(reference)
 
-    def _drop_oldest(self) -> None:
-        dropped = self._pending.popleft()
-        if not self._dropped:
+    def _discard(self) -> None:
+        message = self._waiting.evict().message
+        if not self.dropped:
             _log.warning(
-                "consumer of %s on connection %s is too slow: more than %d messages wait, the oldest are dropped",
+                "consumer of %s on connection %s is too slow: more than %d messages wait, and some are dropped",
                 self._consumer.request.destination,
                 self._consumer.connection.connection_id,
                 self._limit,
             )
-        self._dropped += 1
-        self._dead_letters.bury(dropped.message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
+        self.dropped += 1
+        self._dead_letters.bury(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
+        if self._discarded is not None:
+            self._discarded(self, message)
+        self._drop(message)
+
+    def _hold(self, message: Message) -> None:
+        if (topic := self._topics.get(message.destination)) is not None:  # else an advisory, replayed to newcomers
+            topic.held.hold(message)
+
+    def _drop(self, message: Message) -> None:
+        if (topic := self._topics.get(message.destination)) is not None:
+            topic.held.drop(message)
+
+
+def _lower(limit: int, wanted: int | None) -> int:
+    """Return a subscription's limit: a client may lower the policy's, not raise it."""
+    if not wanted or wanted < 0:
+        return limit
+    return wanted if limit < 0 else min(limit, wanted)

@@ -1,4 +1,4 @@
-"""A local transaction: what a connection sent and acknowledged that does not count yet.
+"""A transaction, local or XA: what was sent and acknowledged that does not count yet.
 
 The store has its operations already, marked with the transaction; its commit record makes them count (KahaDB:
 operations are journalled when they happen, the commit decides). Here they wait for the same moment, and sends moreover
@@ -6,25 +6,29 @@ until the commit is on disk: a consumer must never see half of a transaction tha
 
 ```text
            send, acknowledge
-              +------+
-              v      |
-  begin --> OPEN ----+--- commit --> COMMITTED   sends enqueued, acknowledgements settled, in their order
-              |
-              +---------- rollback -> ROLLED BACK  sends gone, references outstanding again
+              +------+                XA only
+              v      |      +------- prepare --> PREPARED ---+   outlives its connection and the process
+  begin --> OPEN ----+------+                                |
+              |             +--------------------------------+--- commit --> sends enqueued, acknowledgements settled
+              +---------------- rollback --------------------+-------------> sends gone, references outstanding again
 ```
+
+A transaction of which a part failed is doomed: its commit rolls it back and says so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.reference import Reference
-from pybroker.broker.domain.errors import TransactionError
+from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+
+if TYPE_CHECKING:
+    from pybroker.broker.core.consumer import Consumer
 
 OPERATIONS_MAX = 1_000_000
 """A transaction is held in memory until it ends; this many sends and acknowledgements are surely a mistake."""
@@ -39,39 +43,90 @@ class Target(Protocol):
         """Tell whether a message must outlive the process."""
         ...
 
+    def send(self, message: Message) -> None:
+        """Store a message if it must last, and hand it out."""
+        ...
+
 
 class Transaction:
-    """One open local transaction."""
+    """One open or prepared transaction.
 
-    __slots__ = ("_acknowledged", "_at_commit", "_gates", "_in_store", "_store", "id")
+    Attributes:
+        id: which.
+        prepared: only its outcome ends it.
+    """
 
-    def __init__(self, transaction_id: LocalTransactionId, store: MessageStore) -> None:
+    __slots__ = ("_acknowledged", "_at_commit", "_doom", "_gates", "_in_store", "_store", "id", "prepared")
+
+    def __init__(self, transaction_id: TransactionId, store: MessageStore) -> None:
         self.id = transaction_id
+        self.prepared = False
         self._store = store
         self._at_commit: list[Callable[[], None]] = []
-        self._acknowledged: list[tuple[Consumer, list[Reference]]] = []
+        self._acknowledged: list[tuple[Callable[[list[Reference]], None], list[Reference]]] = []
         self._gates: dict[Gate, None] = {}
         self._in_store = False
+        self._doom: str | None = None
 
     def sent(self, target: Target, message: Message) -> None:
         """Add a send."""
+        if self.prepared:  # a failover client that got no answer to its PREPARE sends the whole branch again
+            return
         self._limit()
         if target.stores(message):
             self._store.add(message, self.id)
             self._in_store = True
-        self._gates[target.gate] = None
-        self._at_commit.append(partial(target.gate.admit, message))
+        self._enqueue_at_commit(target, message)
 
-    def acknowledged(self, consumer: Consumer, references: list[Reference]) -> None:
+    def acknowledged(self, consumer: "Consumer", references: Sequence[Reference]) -> None:
         """Add acknowledgements whose removal the store has already been told."""
         self._limit()
         for reference in references:
             self._in_store |= reference.message.persistent
             self._at_commit.append(partial(reference.source.settle, reference))
-        self._acknowledged.append((consumer, references))
+        self._acknowledged.append((consumer.take_back, list(references)))
+
+    def at_commit(self, action: Callable[[], None]) -> None:
+        """Have something done once the commit is on disk: what a crash undoes must not have begun."""
+        self._limit()
+        self._at_commit.append(partial(self._store.when_durable, action))
+
+    def recover(self, sends: Sequence[tuple[Target, Message]], acknowledged: Sequence[Reference]) -> None:
+        """Be what the store says was prepared before this process; the references are locked already."""
+        self.prepared = self._in_store = True
+        for target, message in sends:
+            self._enqueue_at_commit(target, message)
+        for reference in acknowledged:
+            self._at_commit.append(partial(reference.source.settle, reference))
+            self._acknowledged.append((reference.source.restore, [reference]))
+
+    def doom(self, reason: str) -> None:
+        """Make its commit fail: part of it could not be done."""
+        self._doom = self._doom or reason
+
+    def prepare(self) -> bool:
+        """Have only its outcome end it; False when there is nothing to decide, and it is over.
+
+        One that is prepared already stays so: a failover client asks again if it got no answer.
+
+        Raises:
+            TransactionRolledBack: it was doomed.
+        """
+        if self.prepared:
+            return True
+        self._raise_if_doomed()
+        if self._in_store:
+            self._store.prepare(_branch(self.id))
+        self.prepared = bool(self._at_commit)
+        return self.prepared
 
     def commit(self) -> None:
-        """Make everything count, in its order."""
+        """Make everything count, in its order.
+
+        Raises:
+            TransactionRolledBack: it was doomed, and is rolled back.
+        """
+        self._raise_if_doomed()
         if self._in_store:
             self._store.commit(self.id)
             for gate in self._gates:
@@ -84,9 +139,24 @@ class Transaction:
         """Undo: sends vanish, consumers hold their references again, oldest first."""
         if self._in_store:
             self._store.rollback(self.id)
-        for consumer, references in reversed(self._acknowledged):
-            consumer.take_back(references)
+        for take_back, references in reversed(self._acknowledged):
+            take_back(references)
+
+    def _enqueue_at_commit(self, target: Target, message: Message) -> None:
+        self._gates[target.gate] = None
+        self._at_commit.append(partial(target.gate.admit, message))
+
+    def _raise_if_doomed(self) -> None:
+        if self._doom is not None:
+            self.rollback()
+            raise TransactionRolledBack(f"{self.id} is rolled back: {self._doom}")
 
     def _limit(self) -> None:
         if len(self._at_commit) >= OPERATIONS_MAX:
             raise TransactionError(f"{self.id} has {OPERATIONS_MAX} operations already: commit more often")
+
+
+def _branch(transaction_id: TransactionId) -> XATransactionId:
+    if isinstance(transaction_id, XATransactionId):
+        return transaction_id
+    raise TransactionError(f"{transaction_id} is local: only XA transactions are prepared")

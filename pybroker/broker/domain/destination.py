@@ -1,6 +1,7 @@
-"""Destinations and their names: queues and topics, lasting and temporary, and the wildcards over them.
+"""Destinations and their names: queues and topics, lasting and temporary, wildcards over them, and several in one.
 
-Source: ActiveMQ's naming rules (names are case-sensitive, `.` separates levels, empty levels are legal).
+Source: ActiveMQ's naming rules (names are case-sensitive, `.` separates levels, empty levels are legal, `,` makes a
+composite).
 """
 
 import enum
@@ -25,6 +26,8 @@ _SCHEMES = {
     DestinationType.TEMP_TOPIC: "temp-topic://",
 }
 
+PARTS_MAX = 256
+"""Parts of a composite: a message sent to it is copied for each."""
 
 _QUEUES = frozenset((DestinationType.QUEUE, DestinationType.TEMP_QUEUE))
 """Asked several times per message: looking members up in their enum takes three times as long."""
@@ -57,9 +60,14 @@ class Destination(NamedTuple):
 
     @property
     def is_pattern(self) -> bool:
-        """True when a level is `*`, or the last level is `>`."""
+        """True when a level is `*`, or the last level is `>`. A composite is none, though its parts may be."""
         levels = self.name.split(".")
-        return "*" in levels or levels[-1] == ">"
+        return ("*" in levels or levels[-1] == ">") and not self.is_composite
+
+    @property
+    def is_composite(self) -> bool:
+        """True when the name stands for several destinations; see `parts`."""
+        return "," in self.name
 
 
 def queue(name: str) -> Destination:
@@ -72,8 +80,8 @@ def topic(name: str) -> Destination:
     return Destination(DestinationType.TOPIC, name)
 
 
-def parse(text: str) -> Destination:
-    """Return the destination written in qualified form; a bare name means a queue.
+def parse(text: str, default: DestinationType = DestinationType.QUEUE) -> Destination:
+    """Return the destination written in qualified form; a bare name means a queue, or what else is the default.
 
     Raises:
         InvalidDestination: the name is empty.
@@ -81,7 +89,37 @@ def parse(text: str) -> Destination:
     for kind, scheme in _SCHEMES.items():
         if text.startswith(scheme):
             return checked(kind, text[len(scheme) :])
-    return checked(DestinationType.QUEUE, text)
+    return checked(default, text)
+
+
+def parts(destination: Destination) -> tuple[Destination, ...]:
+    """Return the destinations that a composite's name lists, each once, in their order; of another name, itself.
+
+    `A,topic://B` is A, of the composite's own type, and the topic B. The one place that knows this, for all protocols.
+
+    Raises:
+        InvalidDestination: the name lists nothing, or more than `PARTS_MAX` destinations.
+    """
+    if not destination.is_composite:
+        return (destination,)
+    texts = [text for text in map(str.strip, destination.name.split(",")) if text]
+    if not texts:
+        raise InvalidDestination("the destination's name lists no names: write for example A,B")
+    if len(texts) > PARTS_MAX:
+        raise InvalidDestination(f"the destination's name lists {len(texts)} names, at most {PARTS_MAX} are allowed")
+    return tuple(dict.fromkeys(parse(text, destination.type) for text in texts))
+
+
+def parts_to_consume(destination: Destination) -> tuple[Destination, ...]:
+    """Return the destinations that one consumer of this name takes messages from.
+
+    Raises:
+        InvalidDestination: as `parts`, or there are queues and topics among them.
+    """
+    listed = parts(destination)
+    if any(part.is_queue is not listed[0].is_queue for part in listed):
+        raise InvalidDestination("one consumer cannot take messages from queues and topics at the same time")
+    return listed
 
 
 def checked(kind: DestinationType, name: str) -> Destination:
@@ -112,3 +150,36 @@ def matches(pattern: str, name: str) -> bool:
     elif len(wanted) != len(levels):
         return False
     return all(want in ("*", level) for want, level in zip(wanted, levels, strict=True))
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Tell whether a pattern covers all names that another one covers.
+
+    `*.>` and `>` both cover everything; of them, `*.>` counts as the narrower one.
+    """
+    wide_levels, wide_is_open = _levels(wide)
+    narrow_levels, narrow_is_open = _levels(narrow)
+    if wide_is_open:
+        if len(narrow_levels) < len(wide_levels):
+            return False
+    elif narrow_is_open or len(narrow_levels) != len(wide_levels):
+        return False
+    return all(level in ("*", other) for level, other in zip(wide_levels, narrow_levels, strict=False))
+
+
+def meets(one: str, other: str) -> bool:
+    """Tell whether there may be a name that both patterns cover."""
+    ours, ours_are_open = _levels(one)
+    theirs, theirs_are_open = _levels(other)
+    if (len(ours) < len(theirs) and not ours_are_open) or (len(theirs) < len(ours) and not theirs_are_open):
+        return False
+    return all(our == their or "*" in (our, their) for our, their in zip(ours, theirs, strict=False))
+
+
+def _levels(pattern: str) -> tuple[list[str], bool]:
+    """Return a pattern's levels, and whether any number of further ones may follow."""
+    levels = pattern.split(".")
+    if levels[-1] == ">":
+        levels.pop()
+        return levels, True
+    return levels, False

@@ -31,6 +31,10 @@ class InvalidDestination(ClientError):
     """A destination that does not exist, is not the client's, or has a name that cannot be used."""
 
 
+class DestinationDoesNotExist(InvalidDestination):
+    """A temporary destination that was never made, or is gone with its connection."""
+
+
 class InvalidSelector(ClientError):
     """A selector that is not SQL-92 as JMS 1.1 (3.8.1) has it."""
 
@@ -43,8 +47,24 @@ class SubscriptionInUse(ClientError):
     """A durable subscription that is active elsewhere."""
 
 
+class DestinationInUse(ClientError):
+    """A destination that cannot be deleted, because somebody consumes from it."""
+
+
+class ResourceLimit(ClientError):
+    """No room: a limit on memory, storage or numbers is reached."""
+
+
 class TransactionError(ClientError):
     """A transaction that is unknown, already begun, or used for what it cannot do."""
+
+
+class UnknownTransaction(TransactionError):
+    """A transaction that was never begun, or is over."""
+
+
+class TransactionRolledBack(TransactionError):
+    """A commit that cannot be: part of the transaction failed, and it was rolled back."""
 
 
 class StoreError(BrokerError):

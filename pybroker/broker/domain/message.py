@@ -24,6 +24,8 @@ class Message:
         priority: 0 to 9, JMS's default is 4.
         expiration: milliseconds since the epoch after which it is dead, 0 for never.
         connection_id: its producer's connection, for `noLocal`.
+        group_id: its message group (`JMSXGroupID`), None for none.
+        group_sequence: its place in the group (`JMSXGroupSeq`): 1 opens the group anew, below 0 closes it.
         size: bytes it counts for in memory limits: 1024 + content + properties (ActiveMQ's notion).
         decoded: `data` decoded, kept for whoever asks next; see `openwire.message.view`.
     """
@@ -35,6 +37,8 @@ class Message:
     priority: int = PRIORITY_DEFAULT
     expiration: int = 0
     connection_id: str = ""
+    group_id: str | None = None
+    group_sequence: int = 0
     size: int = SIZE_OVERHEAD
     decoded: "OpenWireMessage | None" = None
 

@@ -5,12 +5,13 @@ Everything here runs on the event loop's thread and never blocks, except where a
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
-from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -27,21 +28,50 @@ class Backlog:
     messages: Sequence[Message] = ()
 
 
+class Settled(NamedTuple):
+    """An acknowledgement that a prepared transaction holds: its message is locked until the outcome is known.
+
+    Attributes:
+        destination: where the message lies.
+        message_id: which message.
+        subscription_key: the durable subscription that acknowledged it; None on a queue.
+    """
+
+    destination: Destination
+    message_id: str
+    subscription_key: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class PreparedTransaction:
+    """An XA transaction in doubt: prepared, and neither committed nor rolled back.
+
+    Attributes:
+        transaction_id: its branch.
+        sent: messages that appear with its commit, in the order of the sends.
+        acknowledged: what goes for good with its commit; the messages are among the recovery's.
+    """
+
+    transaction_id: XATransactionId
+    sent: Sequence[Message] = ()
+    acknowledged: Sequence[Settled] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class Recovery:
     """What a store holds when it is opened.
 
     Attributes:
-        queues: messages per queue in dispatch order, without what a prepared transaction hides.
-        backlogs: durable subscriptions, one per concrete topic.
-        prepared: XA transactions in doubt.
+        queues: messages per queue in dispatch order, those included that a prepared transaction acknowledged.
+        backlogs: durable subscriptions, one per concrete topic; their messages likewise.
+        prepared: XA transactions in doubt, in the order in which they were prepared.
         delivered: message ids that a consumer may have seen before; None when the last master did not say
             (it crashed), so that any of them may have been.
     """
 
     queues: Mapping[Destination, Sequence[Message]] = field(default_factory=dict[Destination, Sequence[Message]])
     backlogs: Sequence[Backlog] = ()
-    prepared: Sequence[TransactionId] = ()
+    prepared: Sequence[PreparedTransaction] = ()
     delivered: frozenset[str] | None = None
 
 
@@ -79,6 +109,24 @@ class MessageStore(Protocol):
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Append the end of a durable subscription and of its backlog."""
+        ...
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer, whether or not the message is still there.
+
+        What is in a transaction counts from its commit on. A failover client sends again what it got no answer for, and
+        this tells what of it was stored (ActiveMQ's producer audit). Only so many producers are remembered.
+
+        Args:
+            producer_id: `<connection id>:<session>:<producer>`, a message id without its sequence.
+
+        Returns:
+            The number, -1 for a producer that is not remembered.
+        """
+        ...
+
+    def prepare(self, transaction: XATransactionId) -> None:
+        """Append that a transaction is prepared: from here on only its outcome ends it, a crash does not."""
         ...
 
     def commit(self, transaction: TransactionId) -> None:
@@ -175,27 +223,76 @@ class Deliver(Protocol):
 class Consumer(Protocol):
     """A subscription of a connection.
 
-    At most `prefetch` deliveries are outstanding: sent and neither acknowledged nor rejected.
+    Outstanding is what was delivered and neither acknowledged nor rejected, at most `prefetch` plus what was granted.
     """
 
     def start(self) -> None:
         """Begin to deliver. Nothing is delivered before, so that a receipt can go first."""
         ...
 
-    def acknowledge(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
+    def outstanding_through(self, first_id: str | None, last_id: str) -> Sequence[Delivery]:
+        """Return what is outstanding from one message id to another, in the order of delivery.
+
+        Args:
+            first_id: where the range begins; None, or one that is not outstanding: at the oldest.
+            last_id: where it ends, inclusive.
+
+        Returns:
+            The range; empty when the last one is not outstanding.
+        """
+        ...
+
+    def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
         """Settle one delivery. In a transaction: at its commit, though the window opens at once."""
         ...
 
-    def acknowledge_through(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
+    def acknowledge_through(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
         """Settle a delivery and all earlier ones of this consumer that are outstanding."""
+        ...
+
+    def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
+        """Settle deliveries that are outstanding."""
+        ...
+
+    def grant(self, count: int) -> None:
+        """Widen the window: the client has taken so many deliveries and settles them later (OpenWire, DELIVERED ack).
+
+        The next acknowledgements take the grant back.
+        """
+        ...
+
+    def pull(self, count: int = 1) -> None:
+        """Allow so many more deliveries to a consumer whose prefetch is 0; none takes back what was not used."""
+        ...
+
+    def unsettled(self) -> Iterable[Delivery]:
+        """Return what is outstanding, in the order of delivery."""
+        ...
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the window."""
         ...
 
     def reject(self, delivery: Delivery, cause: str) -> None:
         """Give up on a delivery: a persistent message goes to the dead letter queue, another is dropped."""
         ...
 
-    def close(self) -> None:
-        """End the subscription; what is outstanding goes back in its place, counted as redelivered."""
+    def expire(self, delivery: Delivery) -> None:
+        """Let go of a delivery whose time was over when the client looked at it."""
+        ...
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Return a delivery the client does not want, to be delivered again."""
+        ...
+
+    def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
+        """End the subscription; what is outstanding goes back to its place.
+
+        Args:
+            last_delivered: the last one the application has seen; only those up to it count as redelivered.
+                None: unknown, all may have been seen.
+            delivered_none: the application has seen none.
+        """
         ...
 
 
@@ -205,8 +302,22 @@ class Connection(Protocol):
     connection_id: str
     client_id: str
 
-    def send(self, message: Message, transaction: LocalTransactionId | None = None) -> None:
-        """Route a message: store it if it must last, hand it to consumers. Durable only after `when_durable`."""
+    def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
+        """Route a message: store it if it must last, hand it to consumers. Durable only after `when_durable`.
+
+        Args:
+            message: what to send.
+            transaction: takes effect at its commit.
+            answered: the client waits for an answer, which `when_accepted` delays when there is no room. Others are
+                slowed down by not being read.
+
+        Raises:
+            ClientError: it cannot be sent; `ResourceLimit` when there is no room for it.
+        """
+        ...
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer, -1 for one that is not remembered."""
         ...
 
     def subscribe(
@@ -225,24 +336,74 @@ class Connection(Protocol):
         """Delete a durable subscription that is not active."""
         ...
 
+    def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
+        """Learn of a producer; its destination is created if need be, and None means one that names it per message."""
+        ...
+
+    def remove_producer(self, producer_id: ProducerId) -> None:
+        """Forget a producer; nothing happens when there is none of that id."""
+        ...
+
     def create_temporary(self, kind: DestinationType) -> Destination:
-        """Create a temporary destination of that kind for this connection."""
+        """Create a temporary destination of that kind for this connection, under a new name."""
         ...
 
-    def begin(self) -> LocalTransactionId:
-        """Begin a local transaction."""
+    def add_destination(self, destination: Destination) -> None:
+        """Create a destination if it does not exist; a temporary one becomes this connection's."""
         ...
 
-    def commit(self, transaction: LocalTransactionId) -> None:
-        """Make its sends visible and its acknowledgements count. Durable only after `when_durable`."""
+    def remove_destination(self, destination: Destination) -> None:
+        """Delete a destination with all it holds; nothing happens when there is none.
+
+        Raises:
+            DestinationInUse: somebody consumes from it.
+        """
         ...
 
-    def rollback(self, transaction: LocalTransactionId) -> None:
+    def begin(self, transaction: TransactionId | None = None) -> TransactionId:
+        """Begin a transaction: a local one of a new id when none is given. Beginning it again changes nothing."""
+        ...
+
+    def prepare(self, transaction: XATransactionId) -> bool:
+        """Prepare an XA transaction. Durable only after `when_durable`.
+
+        Returns:
+            False when there was nothing to prepare: the transaction is over.
+        """
+        ...
+
+    def commit(self, transaction: TransactionId, *, prepared: bool = False) -> None:
+        """Make its sends visible and its acknowledgements count. Durable only after `when_durable`.
+
+        Args:
+            transaction: which.
+            prepared: the second phase of two: it must have been prepared.
+        """
+        ...
+
+    def rollback(self, transaction: TransactionId) -> None:
         """Drop its sends; its acknowledgements never happened, the deliveries are outstanding again."""
+        ...
+
+    def doom(self, transaction: TransactionId, reason: str) -> None:
+        """Make a transaction's commit fail with `TransactionRolledBack`: part of it could not be done."""
+        ...
+
+    def in_doubt(self) -> Sequence[XATransactionId]:
+        """Return the prepared transactions, whoever prepared them."""
         ...
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything this broker accepted so far is safe."""
+        ...
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """True when there is no room for what was sent last, and `when_accepted` will wait."""
+        ...
+
+    def when_accepted(self, callback: Callable[[], None]) -> None:
+        """Call back once there is room for what was sent so far: the answer to a producer that must be slowed down."""
         ...
 
     def written(self) -> None:
@@ -266,6 +427,13 @@ class Broker(Protocol):
     """The core as a transport's server sees it."""
 
     name: str
+
+    def next_sequence(self) -> int:
+        """Return a number for a message that is taken in: larger than all before, also those of former masters.
+
+        A JMS client says by it what its application has seen when it closes a consumer (OpenWire, `RemoveInfo`).
+        """
+        ...
 
     def connect(self, connection_id: str, client_id: str, throttle: "Throttle") -> Connection:
         """Admit a client.

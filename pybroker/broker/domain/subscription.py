@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.openwire.ids import ConsumerId
 
 QUEUE_PREFETCH = 1000
 TOPIC_PREFETCH = 32767
@@ -41,8 +42,13 @@ class ConsumerRequest:
         subscription_name: makes a topic consumer durable, under the connection's client id.
         no_local: skip messages its own connection sent.
         browser: look at a queue's messages without consuming them.
+        exclusive: wants all of a queue's messages for itself.
+        priority: consumers of higher priority get a queue's messages first, while they have room; -128 to 127.
+        retroactive: wants a topic's recent past, as far as the broker keeps it.
         pending_limit: how many messages may wait for a slow non-durable topic consumer before the oldest is
             dropped; None: the broker's setting.
+        consumer_id: its id on the wire, for advisories; made up by the transport where the protocol has none.
+        composite: more destinations it takes messages from, of the same domain as `destination`.
     """
 
     destination: Destination
@@ -55,3 +61,5 @@ class ConsumerRequest:
     priority: int = 0
     retroactive: bool = False
     pending_limit: int | None = None
+    consumer_id: ConsumerId | None = None
+    composite: tuple[Destination, ...] = ()

@@ -63,6 +63,8 @@ class JournalSettings:
         checksum: give each batch its Adler-32.
         compact_after_cleanups: cleanups in a row that free nothing, before files are compacted; 0 never compacts.
         archive_directory: where data files go that are needed no more; None deletes them.
+        inline_seconds_max: disks whose writes take longer on average are never waited for on the event loop; 0: none.
+            A write inline saves some 100 µs, so where it takes half a millisecond there is little left to gain.
     """
 
     sync: SyncStrategy = SyncStrategy.ALWAYS
@@ -73,6 +75,7 @@ class JournalSettings:
     checksum: bool = True
     compact_after_cleanups: int = 10
     archive_directory: Path | None = None
+    inline_seconds_max: float = 0.0005
 
 
 class Appender:
@@ -83,7 +86,8 @@ class Appender:
         self._settings = settings
         self._syncs_each_batch = settings.sync is SyncStrategy.ALWAYS
         self._preallocate_bytes = settings.file_bytes_max if settings.preallocation is Preallocation.SPARSE_FILE else 0
-        self._file_id = 0
+        self.file_id = 0
+        """The data file that is open; 0 before the first."""
         self._descriptor = -1
         self._end = 0
         self.unsynced = False
@@ -100,7 +104,7 @@ class Appender:
         Raises:
             OSError: nothing may be written any more, since nobody knows what the file holds now.
         """
-        if file_id != self._file_id:
+        if file_id != self.file_id:
             self._open(file_id)
         body = records[0] if len(records) == 1 else b"".join(records)
         header = batch_header(len(body), zlib.adler32(body) if self._settings.checksum else 0)
@@ -136,7 +140,7 @@ class Appender:
         """Go on in a new data file."""
         self.close()
         self._descriptor = self._files.create(file_id, self._preallocate_bytes)
-        self._file_id = file_id
+        self.file_id = file_id
 
 
 def explained(error: OSError, directory: Path) -> StoreUnavailable:

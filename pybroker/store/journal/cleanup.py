@@ -25,13 +25,15 @@ leaves an ack without its message, which is harmless, and never a message withou
 Source: ActiveMQ 5.17, `MessageDatabase.checkpointUpdate`: the same rules, without what only its index needs.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
-from pybroker.store.journal.commands import Subscribe
-from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.commands import Subscribe, Trace
+from pybroker.store.journal.state import StoreState, encode_sequences
 
 RENEWALS_MAX = 1000
 """Subscriptions that one cleanup writes anew: at some 300 bytes each, a burst no client notices."""
+REMARKED_MAX = 1000
+"""Producers in one record: some 50 KB, at most half a megabyte."""
 
 
 def removable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[int]:
@@ -65,6 +67,16 @@ def renewable(state: StoreState, file_ids: Collection[int], keep_from: int) -> l
         if len(renewals) + len(found) <= RENEWALS_MAX:
             renewals += found
     return renewals
+
+
+def remarks(state: StoreState, file_ids: Collection[int]) -> Iterator[Trace]:
+    """Yield what must be written anew before these files lose their messages: what producers last had stored.
+
+    A client may send again whatever it got no answer for, consumed and collected or not.
+    """
+    sequences = list(state.sequences.said_by(file_ids).items())
+    for start in range(0, len(sequences), REMARKED_MAX):
+        yield encode_sequences(dict(sequences[start : start + REMARKED_MAX]))
 
 
 def compactable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.cleanup import compactable, removable, renewable
+from pybroker.store.journal.cleanup import compactable, remarks, removable, renewable
 from pybroker.store.journal.commands import Command
 from pybroker.store.journal.compaction import compacted, encode_data_file
 from pybroker.store.journal.files import JournalFiles
@@ -91,6 +91,7 @@ class GarbageCollector:
             self._append(renewal)
         doomed = removable(self._state, self._existing(), self._writer.file_id)
         if doomed:
+            self._keep_sequences(doomed)
             self.is_busy = True
             self._writer.submit(partial(self._remove, doomed))
         return bool(doomed)
@@ -100,9 +101,14 @@ class GarbageCollector:
         found = compactable(self._state, self._existing(), self._writer.file_id)
         chosen = [file_id for file_id in found if file_id not in self._compacted][:COMPACTIONS_MAX]
         if chosen:
+            self._keep_sequences(chosen)
             self.is_busy = True
             self._compacted.update(chosen)
             self._writer.submit(partial(self._compact, chosen))
+
+    def _keep_sequences(self, file_ids: Sequence[int]) -> None:
+        for remark in remarks(self._state, file_ids):
+            self._append(remark)
 
     def _existing(self) -> set[int]:
         self._file_ids.update(range(self._newest_id + 1, self._writer.file_id + 1))

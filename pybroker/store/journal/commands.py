@@ -28,6 +28,7 @@ from typing import NamedTuple, assert_never
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.store.journal.acks import prepared_ack
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, USER_RECORD
 from pybroker.store.journal.protobuf import (
     SIZE_PREFIX,
@@ -314,8 +315,14 @@ def encode_remove_record(
     transaction: TransactionId | None = None,
     subscription_key: str | None = None,
 ) -> bytes:
-    """Return the whole user record of a `RemoveMessage` without an ack: the hot path."""
-    body = _remove_body(destination, message_id, None, subscription_key, transaction)
+    """Return the whole user record of a `RemoveMessage`: the hot path.
+
+    It has an ack in an XA transaction only, see `prepared_ack`; nobody reads the others.
+    """
+    ack = None
+    if transaction is not None and isinstance(transaction, XATransactionId):
+        ack = prepared_ack(destination, message_id, transaction)
+    body = _remove_body(destination, message_id, ack, subscription_key, transaction)
     return _record_head(_REMOVE_MESSAGE, len(body)) + body
 
 

@@ -11,7 +11,7 @@ Source: ActiveMQ 5.17, `MessageDatabase.recover` without an index.
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ from pybroker.store.journal.format import (
     data_file_name,
 )
 from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
-from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.state import SEQUENCES, StoreState
 
 CLOSING_TRACES_MAX = 4096
 """Remarks at the journal's end that are kept; more than a clean stop ever writes."""
@@ -72,7 +72,7 @@ class ReplayResult:
         last_file_id: the highest file id, 0 when there is no file.
         end: the logical end of that file.
         unfinished: transactions in `state.inflight` that need a `Rollback`.
-        closing: texts of the `Trace` records behind which nothing else follows.
+        closing: texts of the `Trace` records behind which nothing else follows, the state's own aside.
     """
 
     records: Mapping[CommandType, int]
@@ -161,8 +161,9 @@ class _Replay:
         self._end = walk.end
 
     def _remember(self, trace: Trace) -> None:
-        if trace.message is not None and len(self._closing) < CLOSING_TRACES_MAX:
-            self._closing.append(trace.message)
+        text = trace.message
+        if text is not None and not text.startswith(SEQUENCES) and len(self._closing) < CLOSING_TRACES_MAX:
+            self._closing.append(text)
 
     def result(self, file_ids: Sequence[int]) -> ReplayResult:
         writable = self._writable(file_ids)
@@ -206,14 +207,20 @@ class BodyReader(AbstractContextManager["BodyReader"]):
     def messages(
         self, state: StoreState, destination: Destination, subscription_key: str | None = None
     ) -> Iterator[Message]:
-        """Yield a destination's messages in dispatch order (see `StoreState.entries`).
-
-        A message that cannot be read back is left out and reported in `damages`.
+        """Yield a destination's messages in dispatch order, those included whose acknowledgement is prepared.
 
         Raises:
             StoreUnavailable: a data file cannot be read.
         """
-        for entry in state.entries(destination, subscription_key):
+        return self.bodies(state.entries(destination, subscription_key, include_hidden=True))
+
+    def bodies(self, entries: Iterable[Entry]) -> Iterator[Message]:
+        """Yield messages; one that cannot be read back is left out and reported in `damages`.
+
+        Raises:
+            StoreUnavailable: a data file cannot be read.
+        """
+        for entry in entries:
             try:
                 yield self.message(entry)
             except JournalCorrupt as error:

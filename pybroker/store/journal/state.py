@@ -13,14 +13,18 @@ acknowledgement. Acknowledgements may come in any order: what counts is each sub
 For garbage collection the state also knows, per data file, how many live messages it holds, and which other
 files hold records that would come back to life without it (see `FileUsage`).
 
+Beside the contents it keeps each producer's highest stored sequence number. The adds say it, and where their files are
+collected a remark does, which the collector has written for that: see `encode_sequences`.
+
 Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.transaction import TransactionId
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
     AddMessage,
@@ -55,6 +59,10 @@ from pybroker.store.journal.contents import (
     unpack,
 )
 from pybroker.store.journal.format import Location
+from pybroker.store.producers import ProducerSequences
+
+SEQUENCES = "pybroker producers "
+"""Begins the remark that keeps producers' sequence numbers."""
 
 
 class _Seen:
@@ -81,6 +89,7 @@ class StoreState:
         prepared: XA transactions in doubt.
         usage: what keeps data files from being collected.
         compacted: data files that begin with a `RewrittenDataFile`.
+        sequences: what each producer last had stored.
     """
 
     def __init__(self) -> None:
@@ -89,6 +98,7 @@ class StoreState:
         self.prepared: dict[TransactionId, Transaction] = {}
         self.usage = FileUsage()
         self.compacted: set[int] = set()
+        self.sequences = ProducerSequences()
         self._seen: _Seen | None = None
 
     # ------------------------------------------------------------ commands
@@ -124,7 +134,10 @@ class StoreState:
                 self._remove_destination(destination, location)
             case RewrittenDataFile():
                 self.compacted.add(location.file_id)
-            case Trace() | ProducerAudit() | AckMessageFileMap():
+            case Trace(text):
+                if text is not None and text.startswith(SEQUENCES):
+                    self.sequences.restore(_decode_sequences(text), location.file_id)
+            case ProducerAudit() | AckMessageFileMap():
                 pass
             case (
                 AddScheduledJob() | RescheduleJob() | RemoveScheduledJob() | RemoveScheduledJobs() | DestroyScheduler()
@@ -146,6 +159,7 @@ class StoreState:
         """
         if transaction_id is None:
             self._insert(destination, message_id, packed)
+            self.sequences.note(message_id, packed >> FILE_SHIFT)
         else:
             transaction = self._inflight(transaction_id, packed >> FILE_SHIFT)
             transaction.operations.append(Added(destination, message_id, packed))
@@ -219,17 +233,20 @@ class StoreState:
             for key, subscription in contents.subscriptions.items():
                 yield topic, key, subscription
 
-    def entries(self, destination: Destination, subscription_key: str | None = None) -> Iterator[Entry]:
-        """Yield messages in dispatch order, without those whose acknowledgement is prepared.
+    def entries(
+        self, destination: Destination, subscription_key: str | None = None, *, include_hidden: bool = False
+    ) -> Iterator[Entry]:
+        """Yield messages in dispatch order.
 
         Args:
             destination: a queue or a topic.
             subscription_key: only what that subscription still has to get; on a queue None.
+            include_hidden: also those whose acknowledgement is prepared.
         """
         contents = self.destinations.get(destination)
         if contents is None:
             return
-        hidden = self.hidden(destination, subscription_key)
+        hidden: set[str] = set() if include_hidden else self.hidden(destination, subscription_key)
         messages: Iterable[tuple[str, int]] = contents.messages.items()
         if subscription_key is not None:
             subscription = contents.subscriptions.get(subscription_key)
@@ -250,6 +267,14 @@ class StoreState:
             and operation.destination == destination
             and operation.subscription_key == subscription_key
         }
+
+    def is_pending(self, destination: Destination, message_id: str, subscription_key: str | None) -> bool:
+        """Tell whether a queue holds a message, or a durable subscription still has to get it."""
+        contents = self.destinations.get(destination)
+        if contents is None or message_id not in contents.messages:
+            return False
+        subscription = contents.subscriptions.get(subscription_key) if subscription_key is not None else None
+        return subscription_key is None or (subscription is not None and message_id in subscription.pending)
 
     def transaction_files(self) -> set[int]:
         """Return the data files with records of unfinished transactions."""
@@ -273,7 +298,9 @@ class StoreState:
         return self._seen is not None and file_id in self.compacted and transaction in self._seen.committed
 
     def _insert(self, destination: Destination, message_id: str, packed: int) -> None:
-        contents = self._contents(destination)
+        contents = self.destinations.get(destination)
+        if contents is None:
+            contents = self._contents(destination)
         if message_id in contents.messages:
             self._supersede(contents, message_id, packed >> FILE_SHIFT)
             return
@@ -332,6 +359,7 @@ class StoreState:
         contents = self._contents(command.destination)
         message_id = command.message_id
         packed = pack(location, len(command.data), command.priority, command.priority_supported)
+        self.sequences.note(message_id, location.file_id)
         old = contents.messages.get(message_id)
         if old is None:
             self._insert(command.destination, message_id, packed)
@@ -364,6 +392,8 @@ class StoreState:
         return transaction
 
     def _prepare(self, transaction_id: TransactionId, location: Location) -> None:
+        if not isinstance(transaction_id, XATransactionId):
+            return  # No coordinator would ever decide about it.
         transaction = self.inflight.pop(transaction_id, None)
         if transaction is not None:
             self.usage.refer(location.file_id, transaction.files)
@@ -385,6 +415,7 @@ class StoreState:
         for operation in transaction.operations:
             if isinstance(operation, Added):
                 self._insert(*operation)
+                self.sequences.note(operation.message_id, operation.packed >> FILE_SHIFT)
             else:
                 self._delete(*operation)
         if self._seen is not None and location.file_id in self.compacted:
@@ -438,3 +469,17 @@ class StoreState:
         for files in contents.superseded.values():
             for file_id in files:
                 self.usage.release(file_id)
+
+
+def encode_sequences(sequences: Mapping[str, int]) -> Trace:
+    """Return the remark that says what producers last had stored; ActiveMQ ignores remarks."""
+    return Trace(SEQUENCES + json.dumps(sequences, separators=(",", ":")))
+
+
+def _decode_sequences(text: str) -> dict[str, int]:
+    """Return what such a remark says; nothing if somebody else wrote it."""
+    try:
+        found: dict[str, int] = json.loads(text.removeprefix(SEQUENCES))
+        return {producer_id: sequence for producer_id, sequence in found.items() if type(sequence) is int}
+    except (ValueError, AttributeError, RecursionError):
+        return {}

@@ -14,6 +14,8 @@ What makes it safe to take over from anybody, a killed ActiveMQ as well as a fro
 * **A sealed last file.** The file that the predecessor wrote last is replaced by a copy that ends at the logical end
   the replay has seen. That cuts off a torn tail, and also the predecessor, should it still be alive: what it writes
   from now on goes into a file without a name, and no later recovery finds it.
+* **Transactions decided or kept.** What was not prepared is rolled back in the journal, local transactions and XA
+  branches alike. What was stays in doubt, through any number of lives, until its coordinator decides.
 * **No index.** ActiveMQ's `db.data` describes the journal as it was; after any file was cut or removed it would refuse
   to start, so the index goes first. ActiveMQ rebuilds it from the journal.
 
@@ -34,14 +36,15 @@ from pybroker import __version__
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
-from pybroker.broker.domain.ports import Backlog, Clock, Recovery
+from pybroker.broker.domain.ports import Backlog, Clock, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
-from pybroker.broker.domain.transaction import TransactionId
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.journal.appender import JournalSettings, explained
 from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
     Command,
     Commit,
+    Prepare,
     RemoveDestination,
     Rollback,
     Subscribe,
@@ -51,13 +54,13 @@ from pybroker.store.journal.commands import (
     encode_add_record,
     encode_remove_record,
 )
-from pybroker.store.journal.contents import pack
+from pybroker.store.journal.contents import Added, Removed, Transaction, pack
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_record
 from pybroker.store.journal.reader import Damage, data_files, load
 from pybroker.store.journal.replay import BodyReader, Progress, ReplayResult, replay
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.writer import JournalWriter, Schedule
+from pybroker.store.journal.writer import JournalWriter, Later, Schedule
 
 INDEX_FILES = ("db.data", "db.redo", "db.free")
 INDEX_HEADER_BYTES = 4096
@@ -75,12 +78,13 @@ class JournalStore:
 
     Args:
         directory: ActiveMQ's `kahadb` directory, or an empty or missing one.
-        check: the lock's fence; raises `LockNotHeld`. Asked in the writer's thread before anybody is told anything.
+        check: the lock's fence; raises `LockNotHeld`. Asked after each write, before anybody is told, in any thread.
         call_soon: runs a callback at the end of the event loop's turn.
         post: the same, from another thread.
         on_failure: told once why nothing is written or acknowledged any more.
         clock: milliseconds since the epoch, for the journal's remarks.
         settings: how to write.
+        call_later: runs a callback after so many seconds; None: what nobody waits for is written at once.
         prioritized: record that queues dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         files: the directory's file operations, another object in tests of failures.
         progress: told how far a recovery has come.
@@ -95,6 +99,7 @@ class JournalStore:
         post: Schedule,
         on_failure: Callable[[Exception], None],
         clock: Clock,
+        call_later: Later | None = None,
         settings: JournalSettings | None = None,
         prioritized: bool = False,
         files: JournalFiles | None = None,
@@ -105,6 +110,7 @@ class JournalStore:
         """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
         self._check = check
         self._call_soon = call_soon
+        self._call_later = call_later
         self._post = post
         self._on_failure = on_failure
         self._clock = clock
@@ -149,7 +155,11 @@ class JournalStore:
             recovery = Recovery(
                 queues={queue: list(reader.messages(state, queue)) for queue in state.queues()},
                 backlogs=self._read_backlogs(reader),
-                prepared=list(state.prepared),
+                prepared=[
+                    self._read_prepared(transaction_id, transaction, reader)
+                    for transaction_id, transaction in state.prepared.items()
+                    if isinstance(transaction_id, XATransactionId)  # which all are
+                ],
                 delivered=frozenset() if self._activemq_stopped_cleanly() else _delivered(result),
             )
             self.damages = [*result.damages, *reader.damages]
@@ -164,7 +174,7 @@ class JournalStore:
             if topic != last_topic:
                 stored = {message.message_id: message for message in reader.messages(self._state, topic)}
                 last_topic = topic
-            entries = self._state.entries(topic, key)
+            entries = self._state.entries(topic, key, include_hidden=True)
             backlogs.append(
                 Backlog(
                     subscription=with_changes(decode_subscription_info(subscription.info), destination=topic),
@@ -172,6 +182,22 @@ class JournalStore:
                 )
             )
         return backlogs
+
+    def _read_prepared(
+        self, transaction_id: XATransactionId, transaction: Transaction, reader: BodyReader
+    ) -> PreparedTransaction:
+        """Return a transaction in doubt, with the messages it is about to add."""
+        added = [each.entry for each in transaction.operations if isinstance(each, Added)]
+        removed = [each for each in transaction.operations if isinstance(each, Removed)]
+        return PreparedTransaction(
+            transaction_id=transaction_id,
+            sent=list(reader.bodies(added)),
+            acknowledged=[
+                Settled(destination, message_id, subscription_key)
+                for destination, message_id, subscription_key, _ in removed
+                if self._state.is_pending(destination, message_id, subscription_key)
+            ],
+        )
 
     def _report(self, result: ReplayResult) -> None:
         records = sum(result.records.values())
@@ -229,6 +255,7 @@ class JournalStore:
             settings=self._settings,
             check=self._check,
             call_soon=self._call_soon,
+            call_later=self._call_later,
             post=self._post,
             on_failure=self._on_failure,
         )
@@ -305,6 +332,23 @@ class JournalStore:
         contents = self._state.destinations.get(topic)
         if contents is not None and subscription_key in contents.subscriptions:
             self._append(Unsubscribe(topic, subscription_key))
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer, -1 for one that is not remembered.
+
+        It counts what is or was in this store, from its commit on if there was one. A topic's message that no durable
+        subscription wanted is not stored, and does not count.
+        """
+        return self._state.sequences.last(producer_id)
+
+    def prepare(self, transaction: XATransactionId) -> None:
+        """Append that a transaction is prepared; nothing happens when it did nothing that lasts.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if transaction in self._state.inflight:
+            self._append(Prepare(transaction))
 
     def commit(self, transaction: TransactionId) -> None:
         """Append the commit; nothing happens when the transaction did nothing that lasts.

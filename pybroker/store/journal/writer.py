@@ -8,7 +8,9 @@ writer thread        `-> write, sync, fence ---------------'-> batch 2 -> ...
 ```
 
 * Everything appended in one turn of the loop is one batch. While a batch is being written, whatever arrives is the
-  next one: the slower the disk and the busier the broker, the larger the batches. There is no timer.
+  next one: the slower the disk and the busier the broker, the larger the batches.
+* A batch that nobody waits for, of acknowledgements mostly, is left open for a few milliseconds: to sync it at once
+  would make the next producer wait for that sync before its own.
 * No lock and no queue entry per record: the open batch belongs to the loop, a closed one to the thread.
 * Locations are plain arithmetic over sizes (ActiveMQ's own rotation rules), so nobody waits for the disk to learn one.
 * The fence runs after the sync and before anybody is told: a master that lost its lock while it was frozen may write
@@ -16,18 +18,23 @@ writer thread        `-> write, sync, fence ---------------'-> batch 2 -> ...
 * A failed write, sync or fence is never retried: after a failed `fsync` the kernel may have dropped the pages, and a
   later one that succeeds proves nothing. The writer stops, nobody is called back any more, one failure is reported.
 
-A lone batch through the thread costs one hop each way. Writing it inline would save that and stop the whole loop for as
-long as the disk likes, which on a network file system is anything up to forever: so there is no such short cut.
+A batch through the thread costs one hop each way, some 100 µs: nothing to a batch that many wait for, and a third of
+the time to a client that sends alone. Written inline, on the loop, it costs no hop and stops the loop for as long as
+the disk likes. So that is done only where it pays and the disk is quick: the strategy is `always`, the thread has
+nothing to do, at most `INLINE_WAITERS_MAX` wait for this batch and waited for the one before, it is small, needs no new
+file, and the writes of late took less than `JournalSettings.inline_seconds_max` on average. One slow write sends the
+next ones back to the thread; network file systems never get there. Order, fence and failures are the same on both ways.
+What is given up: should a disk that was quick until now hang in just such a write, the loop hangs with it.
 
 Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 """
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from time import monotonic, perf_counter
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
 from pybroker.store.journal.appender import Appender, JournalSettings, SyncStrategy, explained
@@ -38,11 +45,33 @@ Callback = Callable[[], None]
 Schedule = Callable[[Callback], object]
 """`loop.call_soon` or `loop.call_soon_threadsafe`."""
 
+Later = Callable[[float, Callback], object]
+"""`loop.call_later`."""
+
 RECORD_BYTES_MAX = OFFSET_MAX - BATCH_HEADER_BYTES - len(EOF_MARKER)
 """A record must fit into one data file, whose offsets are signed 32-bit integers."""
 
 ABANDON_SECONDS = 1.0
 """How long giving up waits for a write under way. The heir seals the file, so a later end of it does no harm."""
+
+IDLE_SECONDS = 0.005
+"""How long records that nobody waits for, acknowledgements mostly, wait for others to share a sync with."""
+
+IDLE_BYTES_MAX = 256 * 1024
+"""Beyond that much they are written anyway."""
+
+INLINE_BYTES_MAX = 64 * 1024
+"""What a disk takes hardly longer for than for a single record."""
+
+INLINE_WAITERS_MAX = 2
+"""One client: its answer, and the gate behind a commit. With more clients the next batch fills while this one is
+written, and the thread is the quicker way."""
+
+UNKNOWN_SECONDS = 1.0
+"""What a write is believed to take before the first: a disk is slow until some sixty writes have shown otherwise."""
+
+NEWEST_SHARE = 1 / 8
+"""Of the newest write in the moving average. One of ten milliseconds counts against a quick disk for ten more."""
 
 SWITCH_INTERVAL_SECONDS = 50e-6
 """What an application passes to `sys.setswitchinterval`, so that a busy event loop cannot starve the writer's thread.
@@ -76,10 +105,11 @@ class JournalWriter:
         files: the journal's directory.
         file_id: of the first data file to create.
         settings: how to write.
-        check: the fence, asked in the writer's thread after each sync; raises `LockNotHeld`.
+        check: the fence, asked after each sync by whoever wrote; raises `LockNotHeld`.
         call_soon: runs a callback at the end of the loop's turn.
         post: the same from another thread.
         on_failure: told once, on the loop, why nothing is written or acknowledged any more.
+        call_later: runs a callback after so many seconds; None: what nobody waits for is written at once.
     """
 
     def __init__(
@@ -92,6 +122,7 @@ class JournalWriter:
         call_soon: Schedule,
         post: Schedule,
         on_failure: Callable[[Exception], None],
+        call_later: Later | None = None,
     ) -> None:
         self._files = files
         self._settings = settings
@@ -99,9 +130,11 @@ class JournalWriter:
         self._call_soon = call_soon
         self._post = post
         self._on_failure = on_failure
+        self._call_later = call_later
         self._appender = Appender(files, settings)
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._mean_seconds = UNKNOWN_SECONDS
         self._failure: Exception | None = None
         self._abandoned = False
         # What follows belongs to the loop. A batch is open when it has records.
@@ -113,7 +146,10 @@ class JournalWriter:
         self._newest = self._open
         self._queued_count = 0
         self._queued_bytes = 0
+        self._submitted_count = 0
+        self._done_count = 0  # but this is the thread's
         self._turn_end_scheduled = True  # by `start`, until it has run
+        self._is_idling = False
         self._close_to: Callable[[_Batch], None] = self._enqueue
         self._stopped: StoreError | None = None
 
@@ -171,6 +207,9 @@ class JournalWriter:
         """
         if self._records:
             self._open.callbacks.append(callback)
+            if not self._turn_end_scheduled and not self._queued_count:  # until now nobody waited
+                self._turn_end_scheduled = True
+                self._call_soon(self._turn_ended)
         elif self._queued_count:
             self._newest.callbacks.append(callback)
         elif self._stopped is None:
@@ -187,6 +226,7 @@ class JournalWriter:
         """
         if self._stopped is None:
             self._close_open()
+            self._submitted_count += 1
             self._inbox.put(job)
 
     @property
@@ -256,13 +296,17 @@ class JournalWriter:
 
     def _close_open(self) -> None:
         """Give the open batch away, if there is one."""
+        if self._records:
+            self._close_to(self._take_open())
+
+    def _take_open(self) -> _Batch:
+        """Return the open batch; the next record opens another."""
         batch = self._open
-        if batch.records:
-            batch.byte_count = self._open_bytes()
-            self._open = _Batch(self._file_id, self._end)
-            self._records = self._open.records
-            self._end_max = -1
-            self._close_to(batch)
+        batch.byte_count = self._open_bytes()
+        self._open = _Batch(self._file_id, self._end)
+        self._records = self._open.records
+        self._end_max = -1
+        return batch
 
     def _open_bytes(self) -> int:
         """Return the length of the open batch, 0 when there is none."""
@@ -278,8 +322,53 @@ class JournalWriter:
     def _turn_ended(self) -> None:
         """Have this turn's records written, unless the thread is busy: then `_written` will."""
         self._turn_end_scheduled = False
+        if self._queued_count or self._stopped is not None:
+            return
+        if self._may_wait():
+            self._write_later()
+        elif self._is_better_inline():
+            self._write_inline(self._take_open())
+        else:
+            self._close_open()
+
+    def _may_wait(self) -> bool:
+        """Tell whether nobody waits for the open batch, which so may take along what somebody will."""
+        return self._call_later is not None and not self._open.callbacks and self._open_bytes() <= IDLE_BYTES_MAX
+
+    def _write_later(self) -> None:
+        if self._call_later is not None and not self._is_idling:
+            self._is_idling = True
+            self._call_later(IDLE_SECONDS, self._idled)
+
+    def _idled(self) -> None:
+        """Have written what nobody waits for."""
+        self._is_idling = False
         if not self._queued_count and self._stopped is None:
             self._close_open()
+
+    def _is_better_inline(self) -> bool:
+        """Tell whether the open batch is one for the loop itself; the thread has no batch to write."""
+        batch = self._open
+        return (
+            0 < len(batch.callbacks) <= INLINE_WAITERS_MAX >= len(self._newest.callbacks)
+            and self._open_bytes() <= INLINE_BYTES_MAX
+            and self._submitted_count == self._done_count
+            and batch.file_id == self._appender.file_id  # creating one takes several syncs
+            and self._settings.sync is SyncStrategy.ALWAYS
+            and self._mean_seconds < self._settings.inline_seconds_max
+        )
+
+    def _write_inline(self, batch: _Batch) -> None:
+        """Do what the thread does with a batch, here and now."""
+        self._newest = batch
+        try:
+            self._write(batch)
+        except Exception as error:  # as in `_run`
+            failure = self._note_failure(error)
+            self._inbox.put(None)
+            self._failed(failure)
+        else:
+            self._tell(batch)
 
     def _written(self, batch: _Batch) -> None:
         """Keep the disk busy with what has arrived meanwhile, then tell those who wait for this batch."""
@@ -288,7 +377,14 @@ class JournalWriter:
         self._queued_count -= 1
         self._queued_bytes -= batch.byte_count
         if not self._queued_count and self._stopped is None:
-            self._close_open()
+            if self._may_wait():
+                self._write_later()
+            else:
+                self._close_open()
+        self._tell(batch)
+
+    def _tell(self, batch: _Batch) -> None:
+        """Call those who wait for a batch."""
         bug: Exception | None = None
         for callback in batch.callbacks:
             try:
@@ -321,12 +417,8 @@ class JournalWriter:
                 self._appender.abandon()
             else:
                 self._appender.close()
-        except OSError as error:
-            failure = explained(error, self._files.directory)
-            failure.__cause__ = error
-            self._give_up(failure)
         except Exception as error:  # the fence's LockNotHeld; whatever else it is, going on would be worse
-            self._give_up(error)
+            self._post(partial(self._failed, self._note_failure(error)))
 
     def _work(self) -> None:
         """Take and do, until told to end."""
@@ -338,20 +430,20 @@ class JournalWriter:
                 return
             if isinstance(item, _Batch):
                 if not appender.unsynced:
-                    deadline = time.monotonic() + self._settings.sync_interval_seconds
-                appender.write(item.file_id, item.offset, item.records)
-                self._check()
+                    deadline = monotonic() + self._settings.sync_interval_seconds
+                self._write(item)
                 self._post(partial(self._written, item))
             else:
                 self._sync_unless_never()
                 self._check()
                 item()
+                self._done_count += 1
 
     def _take(self, deadline: float) -> "_Batch | Callback | None":
         """Wait for the next thing to do; meanwhile sync what the periodic strategy left unsynced, in time."""
         if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
             try:
-                remaining = deadline - time.monotonic()
+                remaining = deadline - monotonic()
                 if remaining > 0:
                     return self._inbox.get(timeout=remaining)
             except Empty:
@@ -363,9 +455,22 @@ class JournalWriter:
         if self._settings.sync is not SyncStrategy.NEVER:
             self._appender.sync()
 
-    def _give_up(self, failure: Exception) -> None:
-        """Let go of the file as it is and report once."""
+    # ------------------------------------------------------------ whoever has the disk
+
+    def _write(self, batch: _Batch) -> None:
+        """Make a batch last, ask the fence, and remember how long both took."""
+        begun = perf_counter()
+        self._appender.write(batch.file_id, batch.offset, batch.records)
+        self._check()
+        self._mean_seconds += (perf_counter() - begun - self._mean_seconds) * NEWEST_SHARE
+
+    def _note_failure(self, error: Exception) -> Exception:
+        """Let go of the file as it is; return the failure to report, once."""
+        failure = error
+        if isinstance(error, OSError):
+            failure = explained(error, self._files.directory)
+            failure.__cause__ = error
         self._failure = failure
         logger.error("the journal writer stops: %s", failure)
         self._appender.abandon()
-        self._post(partial(self._failed, failure))
+        return failure

@@ -12,7 +12,7 @@ from functools import partial
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Clock, Connection, Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
 from pybroker.transports.stomp.codec import encode_frame
 from pybroker.transports.stomp.destinations import DestinationNames
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class _Transaction:
     """An open transaction: the core's id, and what was acknowledged in it."""
 
-    transaction_id: LocalTransactionId
+    transaction_id: TransactionId
     acknowledged: list[tuple[Subscription, list[Taken]]] = field(default_factory=list[tuple[Subscription, list[Taken]]])
 
 
@@ -48,6 +48,7 @@ class Client:
         version: Version,
         limits: StompLimits,
         clock: Clock,
+        next_sequence: Callable[[], int],
         write: Callable[[bytes], None],
         flow: Flow,
     ) -> None:
@@ -58,7 +59,7 @@ class Client:
         self._limits = limits
         self._write = write
         self._names = DestinationNames(connection, temporaries_max=limits.temporary_destinations)
-        self._reader = MessageReader(connection.connection_id, self._names, clock)
+        self._reader = MessageReader(connection.connection_id, self._names, clock, next_sequence)
         self._subscription_count = 0
         self._subscriptions: dict[int, Subscription] = {}
         self._by_client_id: dict[str, Subscription] = {}
@@ -100,11 +101,19 @@ class Client:
         headers = frame.headers
         transaction = self._transaction_id(headers)
         message = self._reader.read(headers, frame.body, transaction)
-        self._connection.send(message, transaction)
+        receipt = headers.get("receipt")
+        self._connection.send(message, transaction, answered=receipt is not None)
+        if receipt is None:
+            return
+        place = self._place
+        if place is not None and self._connection.is_short_of_room:
+            # Messages must not wait behind this receipt: to acknowledge them may be what makes the room.
+            self._outbox.fill(place, b"")
+            place = None
+        respond = partial(self._receipt, receipt, place)
         if message.persistent:
-            self._receipt_when_durable(headers)
-        else:
-            self._receipt_now(headers)
+            respond = partial(self._connection.when_durable, respond)
+        self._connection.when_accepted(respond)
 
     # ------------------------------------------------------------ SUBSCRIBE, UNSUBSCRIBE
 
@@ -348,7 +357,7 @@ class Client:
             raise _invalid_transaction(name)
         return transaction
 
-    def _transaction_id(self, headers: Mapping[str, str]) -> LocalTransactionId | None:
+    def _transaction_id(self, headers: Mapping[str, str]) -> TransactionId | None:
         transaction = self._transaction(headers)
         return None if transaction is None else transaction.transaction_id
 

@@ -6,16 +6,19 @@ Source: ActiveMQ 5.17's STOMP transport. A name is taken literally behind its pr
 /queue/N   /topic/N                 a queue, a topic
 /temp-queue/N   /temp-topic/N       this connection's temporary one that it calls N; made when first named
 /remote-temp-queue/ID…              another connection's, by the name it was announced under in `reply-to`
+/queue/A,/topic/B                   a composite: both (a core's name for it: queue `A,topic://B`)
 ```
+
+Blanks around the items of a composite do not count. In ActiveMQ they do: an item after a comma and a blank is a queue
+called `/queue/B`.
 """
 
 from typing import TypeVar
 
-from pybroker.broker.domain.destination import Destination, DestinationType, checked
+from pybroker.broker.domain.destination import PARTS_MAX, Destination, DestinationType, checked
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.ports import Connection
 from pybroker.transports.stomp.errors import Refused
-from pybroker.transports.stomp.frames import shortened
 
 _QUEUE, _TOPIC = "/queue/", "/topic/"
 _TEMPORARY = {"/temp-queue/": DestinationType.TEMP_QUEUE, "/temp-topic/": DestinationType.TEMP_TOPIC}
@@ -51,8 +54,8 @@ class DestinationNames:
         """Return the destination a header names; a temporary one of this connection is made if need be.
 
         Raises:
-            InvalidDestination: there is no name.
-            Refused: a composite, or one temporary destination too many.
+            InvalidDestination: there is no name, or a composite has too many.
+            Refused: one temporary destination too many.
         """
         known = self._parsed.get(text)
         if known is not None:
@@ -71,10 +74,7 @@ class DestinationNames:
 
     def _parse(self, text: str) -> Destination:
         if "," in text:
-            raise Refused(
-                f"Composite destinations are not served: {shortened(text)}",
-                "Send to, or subscribe to, each part by itself.",
-            )
+            return self._parse_composite(text)
         for prefix, kind in _TEMPORARY.items():
             if text.startswith(prefix):
                 return self._temporaries.get(text) or self._make_temporary(text, prefix, kind)
@@ -82,6 +82,16 @@ class DestinationNames:
             if text.startswith(prefix):
                 return checked(kind, text[len(prefix) :])
         return checked(DestinationType.QUEUE, text)
+
+    def _parse_composite(self, text: str) -> Destination:
+        """Return the composite: its type is that of its first item, its name that one's and the qualified others."""
+        items = [item for item in map(str.strip, text.split(",")) if item]
+        if not items:
+            raise InvalidDestination("the destination's name is empty: write for example /queue/A,/queue/B")
+        if len(items) > PARTS_MAX:
+            raise InvalidDestination(f"the destination has {len(items)} names, at most {PARTS_MAX} are allowed")
+        first, *others = dict.fromkeys(self._parse(item) for item in items)
+        return Destination(first.type, ",".join((first.name, *map(str, others))))
 
     def _make_temporary(self, text: str, prefix: str, kind: DestinationType) -> Destination:
         if text == prefix:

@@ -27,7 +27,7 @@ from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.ports import Clock, Delivery
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.codec import FRAME_END, encode_frame
 from pybroker.transports.stomp.destinations import DestinationNames, names_a_destination, remember
 from pybroker.transports.stomp.errors import Refused
@@ -154,16 +154,19 @@ _PRODUCER_VALUE = 1
 class MessageReader:
     """Turns the SEND frames of one connection into messages; numbers them as one producer."""
 
-    __slots__ = ("_clock", "_names", "_producer_id", "_sequence", "_templates")
+    __slots__ = ("_clock", "_names", "_next_sequence", "_producer_id", "_sequence", "_templates")
 
-    def __init__(self, connection_id: str, names: DestinationNames, clock: Clock) -> None:
+    def __init__(
+        self, connection_id: str, names: DestinationNames, clock: Clock, next_sequence: Callable[[], int]
+    ) -> None:
         self._producer_id = ProducerId(connection_id, _SESSION_ID, _PRODUCER_VALUE)
         self._names = names
         self._clock = clock
+        self._next_sequence = next_sequence
         self._sequence = 0
         self._templates: dict[str, MessageTemplate] = {}
 
-    def read(self, headers: Mapping[str, str], body: bytes, transaction: LocalTransactionId | None) -> Message:
+    def read(self, headers: Mapping[str, str], body: bytes, transaction: TransactionId | None) -> Message:
         """Return the message a SEND frame stands for.
 
         Raises:
@@ -177,6 +180,7 @@ class MessageReader:
         return template.build(
             type=kind,
             sequence=self._sequence,
+            broker_sequence=self._next_sequence(),
             content=content,
             properties=fields.properties,
             persistent=fields.persistent,

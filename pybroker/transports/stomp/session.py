@@ -159,6 +159,7 @@ class StompSession(Session):
             version=version,
             limits=self._limits,
             clock=self._clock,
+            next_sequence=self._broker.next_sequence,
             write=self._write,
             flow=self._flow,
         )

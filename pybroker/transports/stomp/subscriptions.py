@@ -13,11 +13,11 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, parts_to_consume
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Consumer, Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
 from pybroker.transports.stomp.frames import Version, shortened
 from pybroker.transports.stomp.mapping import MessageWriter
@@ -50,8 +50,10 @@ def ack_mode(headers: Mapping[str, str]) -> AckMode:
 
 def consumer_request(headers: Mapping[str, str], destination: Destination) -> ConsumerRequest:
     """Return what a SUBSCRIBE asks for. An option that cannot be read is logged and left out, as ActiveMQ does."""
+    first, *others = parts_to_consume(destination)
     return ConsumerRequest(
-        destination=destination,
+        destination=first,
+        composite=tuple(others),
         prefetch=_number(headers, "activemq.prefetchSize", _INTEGER),
         selector=_selector(headers),
         subscription_name=headers.get("activemq.subscriptionName"),
@@ -183,7 +185,7 @@ class Subscription:
         """Tell the client that a browsed queue's end is reached."""
         self._outbox.message(self._writer.end_of_browsing(self.destination_text.strip()), self)
 
-    def acknowledge(self, serial: int, transaction: LocalTransactionId | None) -> list[Taken]:
+    def acknowledge(self, serial: int, transaction: TransactionId | None) -> list[Taken]:
         """Acknowledge a delivery, in mode client with all earlier ones.
 
         Returns:

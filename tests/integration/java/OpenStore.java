@@ -1,5 +1,6 @@
 import java.util.ArrayList;
 import java.util.Enumeration;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.TreeMap;
 import javax.jms.Connection;
@@ -7,7 +8,12 @@ import javax.jms.MessageConsumer;
 import javax.jms.QueueBrowser;
 import javax.jms.Session;
 import javax.jms.TextMessage;
+import javax.jms.XAConnection;
+import javax.jms.XASession;
+import javax.transaction.xa.XAResource;
+import javax.transaction.xa.Xid;
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.ActiveMQXAConnectionFactory;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQQueue;
@@ -24,12 +30,18 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *
  *   queue NAME ID TEXT          a message, in the order of browsing
  *   pending TOPIC KEY SELECTOR ID   a message a durable subscription still has to get; ID "-" when there is none
+ *   doubt FORMAT GLOBAL BRANCH      a prepared transaction, as XAResource.recover gives it; ids in hexadecimal
  *
  * Arguments: the directory, then any of
  *   take:QUEUE    consume the queue's first message
  *   send:QUEUE:TEXT   send a message
  *   drain:TOPIC:CLIENT:NAME   attach the durable subscription (TOPIC as it subscribed) and acknowledge all it has
+ *   prepare:NAME:QUEUE:TEXT   in an XA branch, consume the queue's first message, send another, and prepare
+ *   prepare:NAME:TOPIC:CLIENT:NAME   in an XA branch, acknowledge a durable subscription's first message, and prepare
+ *   commit:NAME, rollback:NAME   end a branch that recover gives
  *   halt   leave without stopping the broker
+ *
+ * The branch NAME has format 4660, and NAME for both its ids.
  *
  * Done in their order, before printing.
  */
@@ -48,9 +60,11 @@ public class OpenStore {
         broker.waitUntilStarted();
         boolean halt = false;
         for (int i = 1; i < arguments.length; i++) {
-            String[] step = arguments[i].split(":", 4);
+            String[] step = arguments[i].split(":", 5);
             if (step[0].equals("halt")) {
                 halt = true;
+            } else if (List.of("prepare", "commit", "rollback").contains(step[0])) {
+                decide(step);
             } else {
                 perform(step);
             }
@@ -96,8 +110,53 @@ public class OpenStore {
         connection.close();
     }
 
+    private static void decide(String[] step) throws Exception {
+        XAConnection connection = new ActiveMQXAConnectionFactory("vm://probe?create=false").createXAConnection();
+        if (step.length == 5) {
+            connection.setClientID(step[3]);
+        }
+        connection.start();
+        XASession session = connection.createXASession();
+        XAResource resource = session.getXAResource();
+        Branch branch = new Branch(step[1].getBytes("UTF-8"));
+        if (step[0].equals("commit")) {
+            resource.commit(branch, false);
+        } else if (step[0].equals("rollback")) {
+            resource.rollback(branch);
+        } else {
+            resource.start(branch, XAResource.TMNOFLAGS);
+            MessageConsumer consumer = step.length == 5
+                ? session.createDurableSubscriber(session.createTopic(step[2]), step[4])
+                : session.createConsumer(session.createQueue(step[2]));
+            if (consumer.receive(5000) == null) {
+                throw new IllegalStateException("nothing came for " + String.join(":", step));
+            }
+            if (step.length == 4) {
+                session.createProducer(session.createQueue(step[2])).send(session.createTextMessage(step[3]));
+            }
+            resource.end(branch, XAResource.TMSUCCESS);
+            resource.prepare(branch);
+        }
+        connection.close();
+    }
+
+    private static void doubts(StringBuilder out) throws Exception {
+        XAConnection connection = new ActiveMQXAConnectionFactory("vm://probe?create=false").createXAConnection();
+        connection.start();
+        for (Xid xid : connection.createXASession().getXAResource().recover(XAResource.TMSTARTRSCAN)) {
+            out.append("doubt ").append(xid.getFormatId()).append(' ').append(hex(xid.getGlobalTransactionId()))
+                .append(' ').append(hex(xid.getBranchQualifier())).append('\n');
+        }
+        connection.close();
+    }
+
+    private static String hex(byte[] bytes) {
+        return HexFormat.of().formatHex(bytes);
+    }
+
     private static void describe(KahaDBPersistenceAdapter store, StringBuilder out) throws Exception {
         TreeMap<String, ActiveMQDestination> destinations = new TreeMap<>();
+        doubts(out);
         for (ActiveMQDestination destination : store.getDestinations()) {
             destinations.put(destination.getQualifiedName(), destination);
         }
@@ -139,6 +198,29 @@ public class OpenStore {
             for (String id : ids.isEmpty() ? List.of("-") : ids) {
                 out.append(prefix).append(id).append('\n');
             }
+        }
+    }
+
+    private static final class Branch implements Xid {
+        private final byte[] name;
+
+        Branch(byte[] name) {
+            this.name = name;
+        }
+
+        @Override
+        public int getFormatId() {
+            return 4660;
+        }
+
+        @Override
+        public byte[] getGlobalTransactionId() {
+            return name;
+        }
+
+        @Override
+        public byte[] getBranchQualifier() {
+            return name;
         }
     }
 

@@ -31,12 +31,27 @@ def test_ports(text, port):
     assert load(None, {"stomp": text}, {}).stomp == port
 
 
+def test_listeners_beyond_activemqs_are_off_until_they_have_a_port():
+    assert load(None, {}, {}).ports() == {"stomp": 61613, "openwire": 61616}
+    none = {"stomp": "off", "openwire": "off"}
+    assert load(None, none, {}).ports() == {}
+    tls = {"stomp_ssl": "0", "auto_ssl": 0, "tls_certificate": "c.pem"}
+    assert load(None, none | tls, {}).ports() == {"stomp_ssl": 0, "auto_ssl": 0}
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ({"stomp": "65536"}, "--stomp: .*65535"),
         ({"stomp": "http"}, "--stomp: 'http' is neither a port number nor `off`"),
-        ({"openwire": "61616"}, "--openwire: .*write `off`"),
+        ({"openwire": "tcp"}, "--openwire: 'tcp' is neither a port number nor `off`"),
+        ({"auto": "http"}, "--auto: 'http' is neither a port number nor `off`"),
+        ({"auto": "61613"}, "stomp and auto cannot both have port 61613"),
+        ({"stomp_ssl": "61612"}, "stomp_ssl needs a certificate: set tls_certificate"),
+        ({"auto_ssl": "0"}, "auto_ssl needs a certificate: set tls_certificate"),
+        ({"tls_key": "k.pem"}, "tls_key, .* go with a tls_certificate"),
+        ({"event_loop": "trio"}, "--event-loop: .*'auto', 'asyncio' or 'uvloop'"),
+        ({"openwire_max_inactivity": "-1s"}, "--openwire-max-inactivity: '-1s' is not a duration"),
         ({"sync": "sometimes"}, "--sync: .*'always', 'periodic' or 'never'"),
         ({"journal_file_max": "64xb"}, "--journal-file-max: '64xb' is not a size"),
         ({"journal_file_max": "1kb"}, "--journal-file-max: .*greater than or equal to 1048576"),
@@ -83,4 +98,5 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_every_setting_has_a_description_and_a_valid_default():
     for name, field in Config.model_fields.items():
         assert field.description, name
-    Config.model_validate(Config().model_dump())
+    config = Config()
+    assert Config.model_validate({name: getattr(config, name) for name in Config.model_fields}) == config

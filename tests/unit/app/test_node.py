@@ -52,7 +52,8 @@ class Member:
         self.roles: list[Role] = []
         self.listeners: list[str] = []
         self.fail: Callable[[Exception], None] = lambda error: None
-        self.node = Node(Config(store="memory:", stomp=port, lock_check="50ms", **settings), "m", self._publish)
+        config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
+        self.node = Node(config, "m", self._publish)
 
     def make_store(self, config, lock, on_failure):
         self.fail = on_failure

@@ -1,6 +1,8 @@
 """What is found wrong before anything is changed."""
 
+import importlib.util
 import os
+import socket
 
 import pytest
 
@@ -17,10 +19,33 @@ def test_a_store_that_is_not_writable(tmp_path, monkeypatch, made):
     refusing = store if made else tmp_path
     monkeypatch.setattr(os, "access", lambda path, mode: path != refusing)
     with pytest.raises(ConfigError, match=f"store: {refusing} is not writable for this user"):
-        preflight.check(Config(store=str(store), stomp="0"))
+        preflight.check(Config(store=str(store), stomp="0", openwire="0"))
     assert list(tmp_path.iterdir()) == ([store] if made else [])
 
 
 def test_a_new_store_is_fine_and_not_made_yet(tmp_path):
-    preflight.check(Config(store=str(tmp_path / "a" / "b"), stomp="0"))
+    preflight.check(Config(store=str(tmp_path / "a" / "b"), stomp="0", openwire="0"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_certificate_that_cannot_be_used_is_found_before_the_store_is_looked_at(tmp_path):
+    config = Config(
+        store=str(tmp_path / "store"), stomp="0", openwire="0", stomp_ssl="0", tls_certificate=str(tmp_path / "c.pem")
+    )
+    with pytest.raises(ConfigError, match=r"tls_certificate: cannot read .*c\.pem"):
+        preflight.check(config)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("setting", ["stomp", "openwire", "auto"])
+def test_each_listeners_port_is_tried(setting):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"stomp": 0, "openwire": 0, setting: taken.getsockname()[1]}
+        with pytest.raises(ConfigError, match=f"{setting}: cannot use 127.0.0.1 port"):
+            preflight.check(Config(store="memory:", **ports))
+
+
+def test_an_event_loop_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="event_loop: uvloop is not installed; install it, or write `auto`"):
+        preflight.check(Config(store="memory:", stomp="0", openwire="0", event_loop="uvloop"))

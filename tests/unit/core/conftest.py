@@ -6,9 +6,10 @@ from itertools import count
 
 import pytest
 
-from pybroker.broker.core.broker import Broker, Policy
+from pybroker.broker.core.broker import Broker, Limits
 from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -124,7 +125,8 @@ class World:
     """A broker and a clock that only moves when told."""
 
     store: MemoryStore
-    policy: Policy
+    policy: DestinationPolicy = field(default_factory=DestinationPolicy)
+    limits: Limits = field(default_factory=Limits)
     now_ms: int = 1_000_000
 
     def __post_init__(self) -> None:
@@ -133,7 +135,13 @@ class World:
 
     def start(self) -> Broker:
         """Start a broker on what the store holds, as a new master does."""
-        self.broker = Broker("b", store=self.store, clock=lambda: self.now_ms, policy=self.policy)
+        self.broker = Broker(
+            "b",
+            store=self.store,
+            clock=lambda: self.now_ms,
+            limits=self.limits,
+            policies=PolicyMap(default=self.policy),
+        )
         self.broker.recover()
         return self.broker
 
@@ -146,7 +154,8 @@ class World:
 
 @pytest.fixture
 def make_world() -> Callable[..., World]:
-    return lambda **policy: World(MemoryStore(), Policy(**policy))
+    """Make a world; the keywords are those of its default policy, and `limits`."""
+    return lambda limits=None, **policy: World(MemoryStore(), DestinationPolicy(**policy), limits or Limits())
 
 
 @pytest.fixture

@@ -1,57 +1,101 @@
 """The list of waiting references, against a plain sorted dict."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core import pending as module
-from pybroker.broker.core.pending import Pending
+from pybroker.broker.core.pending import Pending, PrioritizedPending
 from pybroker.broker.core.reference import Reference, State
+from tests.unit.core.backlogs import message
 
-OPERATIONS = st.lists(st.tuples(st.sampled_from(["append", "take", "restore", "sweep", "scan"]), st.integers(0, 50)))
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "hand over", "pop", "take", "restore", "restore all", "sweep", "scan"]),
+        st.integers(0, 50),
+    )
+)
+MESSAGES = [message(str(priority), priority=priority) for priority in range(10)]
 
 
-@given(OPERATIONS, st.integers(1, 4))
-def test_it_behaves_like_a_sorted_dict(operations, cut_min):
-    module._CUT_MIN, before = cut_min, module._CUT_MIN
+def by_age(reference):
+    return reference.sequence
+
+
+def by_priority(reference):
+    return -reference.message.priority, reference.sequence
+
+
+@pytest.mark.parametrize(("kind", "order"), [(Pending, by_age), (PrioritizedPending, by_priority)])
+@given(operations=OPERATIONS, sweep_min=st.integers(1, 4))
+def test_it_behaves_like_a_sorted_dict(kind, order, operations, sweep_min):
+    module._SWEEP_MIN, before = sweep_min, module._SWEEP_MIN
     try:
-        _compare(operations)
+        _compare(kind(), order, operations)
     finally:
-        module._CUT_MIN = before
+        module._SWEEP_MIN = before
 
 
-def _compare(operations):
-    pending, expected, taken = Pending(), {}, []
+def _compare(pending, order, operations):
+    waiting, taken = [], []
     for sequence, (operation, number) in enumerate(operations):
+        waiting.sort(key=order)
+        new = Reference(MESSAGES[number % 10], None, sequence)
         match operation:
             case "append":
-                expected[sequence] = Reference(None, None, sequence)
-                pending.append(expected[sequence])
-            case "take" if expected:
-                reference = expected.pop(sorted(expected)[number % len(expected)])
+                pending.append(new)
+                waiting.append(new)
+            case "hand over":  # on arrival: it was never among those that wait
+                new.state = State.DISPATCHED
+                taken.append(new)
+            case "pop" if waiting:
+                reference = pending.pop(State.DISPATCHED)
+                assert reference is waiting.pop(0)
+                taken.append(reference)
+            case "take" if waiting:
+                reference = waiting.pop(number % len(waiting))
                 pending.take(reference, State.DISPATCHED)
                 taken.append(reference)
             case "restore" if taken:
                 reference = taken.pop(number % len(taken))
-                expected[reference.sequence] = reference
-                pending.restore(reference)
+                waiting.append(reference)
+                pending.restore([reference])
+            case "restore all":
+                waiting += taken[number:]
+                pending.restore(taken[number:])
+                del taken[number:]
             case "sweep":
                 pending.sweep()
-            case "scan":
-                assert [found.sequence for found in pending.scan(number)] == sorted(
-                    sequence for sequence in expected if sequence > number
-                )
-        assert len(pending) == len(expected)
-        assert [found.sequence for found in pending] == sorted(expected)
-    assert [found.sequence for found in pending.scan()] == sorted(expected)
+            case "scan" if isinstance(pending, Pending):
+                found = [reference.sequence for reference in pending.scan(number)]
+                assert found == [reference.sequence for reference in waiting if reference.sequence > number]
+        assert len(pending) == pending.count == len(waiting)
+        assert list(pending) == sorted(waiting, key=order)
+        assert all(reference.state is State.PENDING for reference in waiting)
 
 
-def test_taking_from_the_head_lets_go_of_what_was_taken():
+@pytest.mark.parametrize("way", ["pop", "take"])
+def test_what_is_taken_is_let_go_of(way):
     pending = Pending()
-    for sequence in range(100_000):
-        pending.append(Reference(None, None, sequence))
-    for reference in pending.scan():
-        pending.take(reference, State.DISPATCHED)
+    references = [Reference(None, None, sequence) for sequence in range(100_000)]
+    for reference in references:
+        pending.append(reference)
+    for reference in references[:-1]:
+        if way == "pop":
+            pending.pop(State.DISPATCHED)
+        else:
+            pending.take(reference, State.DISPATCHED)
     pending.sweep()
-    pending.scan()
-    assert len(pending) == 0
-    assert len(pending._items) < module._CUT_MIN + 1
+    assert list(pending) == references[-1:]
+    assert len(pending._items) <= module._SWEEP_MIN
+
+
+def test_what_comes_back_makes_every_consumer_look_again():
+    pending = Pending()
+    references = [Reference(None, None, sequence) for sequence in range(5)]
+    for reference in references:
+        pending.append(reference)
+    pending.searched = {"far": 4, "near": 1}
+    pending.take(references[3], State.DISPATCHED)
+    pending.restore([references[3]])
+    assert pending.searched == {"far": 2, "near": 1}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.errors import ClientError, InvalidSelector
 from tests.unit.core.conftest import make_message
 
@@ -387,7 +388,7 @@ class TestLeaving:
 
 class TestDeadLetterQueue:
     def test_it_needs_no_leave_to_be_created(self, make_world):
-        client = make_world(destinations_max=1).client()
+        client = make_world(Limits(destinations_max=1)).client()
         client.send("queue://Q", "a")
         inbox = client.subscribe("queue://Q")
         inbox.consumer.reject(inbox.deliveries[0], "NACK")

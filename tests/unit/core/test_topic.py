@@ -2,7 +2,7 @@
 
 import pytest
 
-from pybroker.broker.core.broker import Policy
+from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.destination import DestinationType, parse, topic
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, InvalidSelector, SubscriptionInUse
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -53,7 +53,7 @@ def test_selector_and_no_local_apply(world):
 
 
 def test_a_slow_consumer_keeps_its_window_and_the_newest_of_the_rest(make_world):
-    world = make_world(topic_pending_limit=5)
+    world = make_world(pending_message_limit=5)
     client = world.client()
     inbox = client.subscribe("topic://T", prefetch=2)
     client.send("topic://T", *(str(n) for n in range(20)), persistent=False)
@@ -63,7 +63,7 @@ def test_a_slow_consumer_keeps_its_window_and_the_newest_of_the_rest(make_world)
 
 
 def test_a_paused_consumer_may_have_its_whole_window_waiting(make_world):
-    world = make_world(topic_pending_limit=1)
+    world = make_world(pending_message_limit=1)
     client = world.client()
     inbox = client.subscribe("topic://T", prefetch=3)
     client.connection.pause()
@@ -73,7 +73,7 @@ def test_a_paused_consumer_may_have_its_whole_window_waiting(make_world):
 
 
 def test_a_persistent_message_dropped_for_a_slow_consumer_is_dead_lettered(make_world):
-    world = make_world(topic_pending_limit=0)
+    world = make_world(pending_message_limit=0)
     client = world.client()
     client.subscribe("topic://T", prefetch=1)
     client.send("topic://T", "a", "b", persistent=True)
@@ -258,10 +258,10 @@ def test_what_an_older_version_stored_for_a_temporary_queue_is_dropped(world):
 
 
 def test_more_destinations_in_the_store_than_clients_may_create_are_recovered(make_world):
-    world = make_world(destinations_max=3)
+    world = make_world(Limits(destinations_max=3))
     for number in range(3):
         world.client().send(f"queue://{number}", "a")
-    world.policy = Policy(destinations_max=1)
+    world.limits = Limits(destinations_max=1)
     world.start()
     assert len(world.broker.queues) == 3
 
@@ -277,7 +277,7 @@ def test_a_client_id_is_used_once_at_a_time(world):
 def test_destinations_are_limited(make_world):
     from pybroker.broker.domain.errors import ClientError
 
-    client = make_world(destinations_max=2).client()
+    client = make_world(Limits(destinations_max=2)).client()
     client.send("queue://1", "a")
     client.send("topic://2", "a")
     with pytest.raises(ClientError, match="2 destinations already"):

@@ -119,7 +119,7 @@ def test_a_transaction_ends_once(world, end):
     connection = world.client().connection
     transaction = connection.begin()
     getattr(connection, end)(transaction)
-    with pytest.raises(TransactionError, match="Invalid transaction id"):
+    with pytest.raises(TransactionError, match="has not been started"):
         getattr(connection, end)(transaction)
 
 

@@ -2,7 +2,20 @@
 
 import pytest
 
-from pybroker.broker.domain.destination import Destination, DestinationType, checked, matches, parse, queue, topic
+from pybroker.broker.domain.destination import (
+    PARTS_MAX,
+    Destination,
+    DestinationType,
+    checked,
+    covers,
+    matches,
+    meets,
+    parse,
+    parts,
+    parts_to_consume,
+    queue,
+    topic,
+)
 from pybroker.broker.domain.errors import ClientError, InvalidDestination
 
 TEMP_QUEUE = Destination(DestinationType.TEMP_QUEUE, "ID:h:1:1")
@@ -36,6 +49,11 @@ def test_names_lose_blanks_and_options(text: str) -> None:
 def test_a_name_cannot_be_empty(text: str) -> None:
     with pytest.raises(InvalidDestination, match="empty"):
         parse(text)
+
+
+def test_a_bare_name_may_be_something_else_by_default() -> None:
+    assert parse("PRICES", DestinationType.TOPIC) == topic("PRICES")
+    assert parse("queue://PRICES", DestinationType.TOPIC) == queue("PRICES")
 
 
 def test_a_checked_name_is_no_qualified_form() -> None:
@@ -72,6 +90,8 @@ def test_queues_and_topics_of_one_name_differ() -> None:
         ("A.>.B", False),
         ("A*", False),
         ("A.B>", False),
+        ("A.>,B.>", False),
+        ("*,B", False),
     ],
 )
 def test_patterns_are_told_from_names(name: str, is_pattern: bool) -> None:
@@ -97,3 +117,81 @@ def test_patterns_are_told_from_names(name: str, is_pattern: bool) -> None:
 def test_matches(pattern: str, covered: list[str], not_covered: list[str]) -> None:
     assert [name for name in covered if not matches(pattern, name)] == []
     assert [name for name in not_covered if matches(pattern, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("composite", "listed"),
+    [
+        (queue("A"), [queue("A")]),
+        (queue("A,B"), [queue("A"), queue("B")]),
+        (topic("B,A"), [topic("B"), topic("A")]),
+        (queue("A,topic://B"), [queue("A"), topic("B")]),
+        (topic("A,queue://B"), [topic("A"), queue("B")]),
+        (queue("queue://A,topic://A"), [queue("A"), topic("A")]),
+        (queue(" A , B,A,,queue://A"), [queue("A"), queue("B")]),
+        (queue("A,"), [queue("A")]),
+        (topic("A.>,B.*"), [topic("A.>"), topic("B.*")]),
+        (topic("A,temp-topic://ID:h:1:2"), [topic("A"), TEMP_TOPIC]),
+        (Destination(DestinationType.TEMP_QUEUE, "ID:h:1:1,queue://B"), [TEMP_QUEUE, queue("B")]),
+    ],
+)
+def test_a_composite_lists_its_parts(composite: Destination, listed: list[Destination]) -> None:
+    assert list(parts(composite)) == listed
+    assert composite.is_composite is ("," in composite.name)
+
+
+@pytest.mark.parametrize("name", [",", " , ", "A,queue://", ",".join(map(str, range(PARTS_MAX + 1)))])
+def test_bad_composites_are_refused(name: str) -> None:
+    with pytest.raises(InvalidDestination):
+        parts(queue(name))
+
+
+def test_a_composite_may_have_as_many_parts_as_are_allowed() -> None:
+    assert len(parts(queue(",".join(map(str, range(PARTS_MAX)))))) == PARTS_MAX
+
+
+def test_a_consumer_takes_from_queues_or_from_topics() -> None:
+    assert parts_to_consume(queue("A,temp-queue://ID:h:1:1")) == (queue("A"), TEMP_QUEUE)
+    assert parts_to_consume(topic("A,B")) == (topic("A"), topic("B"))
+    assert parts_to_consume(topic("queue://A,queue://B")) == (queue("A"), queue("B"))
+    with pytest.raises(InvalidDestination, match="queues and topics"):
+        parts_to_consume(queue("A,topic://B"))
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "does"),
+    [
+        (">", "A.*", True),
+        (">", "*.>", True),
+        ("*.>", ">", False),
+        ("A.>", "A.B.>", True),
+        ("A.>", "A", True),
+        ("A.*.>", "A.*", True),
+        ("A.*.>", "A.B.>", True),
+        ("A.*", "A.>", False),
+        ("A.*", "A.B", True),
+        ("A.B", "A.*", False),
+        ("A.*.C", "A.B.*", False),
+        ("A.*.C", "A.B", False),
+    ],
+)
+def test_one_pattern_covers_another(wide: str, narrow: str, does: bool) -> None:
+    assert covers(wide, narrow) is does
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "do"),
+    [
+        ("A.*.C", "A.B.*", True),
+        ("A.*", "A.>", True),
+        ("A", "A.>", True),
+        ("A.>", "*.B.C", True),
+        (">", "X", True),
+        ("A.*", "A", False),
+        ("A.>", "B.>", False),
+        ("A.*.>", "A", False),
+        ("A.B", "A.C", False),
+    ],
+)
+def test_patterns_meet(one: str, other: str, do: bool) -> None:
+    assert meets(one, other) is meets(other, one) is do

@@ -9,7 +9,10 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId
+from pybroker.broker.domain.openwire.objects import decode_ack
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.store.journal.acks import prepared_ack
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
     AddMessage,
@@ -165,9 +168,35 @@ def test_the_hot_path_encodes_the_same_bytes(transaction: TransactionId | None) 
     assert encode_add_record(message, transaction, priority_supported=True) == encode_record(
         encode(AddMessage(message.destination, "ID:1", message.data, 7, True, transaction))
     )
+    ack = prepared_ack(topic("T"), "ID:1", transaction) if isinstance(transaction, XATransactionId) else None
     assert encode_remove_record(topic("T"), "ID:1", transaction, "c:s") == encode_record(
-        encode(RemoveMessage(topic("T"), "ID:1", None, "c:s", transaction))
+        encode(RemoveMessage(topic("T"), "ID:1", ack, "c:s", transaction))
     )
+
+
+def test_an_ack_in_an_xa_transaction_names_the_message_as_activemq_does(sample: Callable[[str], Any]) -> None:
+    walk = DataFileWalk((sample("05-xa-indoubt-kill9").kahadb / "db-1.log").read_bytes(), 1)
+    captured = [each for _, payload in walk if isinstance(each := decode(payload), RemoveMessage)]
+    assert captured
+    for command in captured:
+        theirs = decode_ack(command.ack or b"")
+        assert isinstance(command.transaction, XATransactionId)
+        ours = decode_ack(prepared_ack(command.destination, command.message_id, command.transaction))
+        assert (ours.destination, ours.transaction_id, ours.message_count) == (
+            theirs.destination,
+            theirs.transaction_id,
+            theirs.message_count,
+        )
+        assert str(ours.last_message_id) == str(theirs.last_message_id) == command.message_id
+        assert ours.last_message_id is not None
+        assert theirs.last_message_id is not None
+        assert ours.last_message_id.producer_id == theirs.last_message_id.producer_id
+
+
+@pytest.mark.parametrize("strange", ["", "ID:1", "a:b:c:d", "x:1:1:y"])
+def test_a_message_id_of_another_make_is_named_whole(strange: str) -> None:
+    message_id = decode_ack(prepared_ack(queue("Q"), strange, XA)).last_message_id
+    assert message_id == OpenWireMessageId(strange, None, 0)
 
 
 @pytest.mark.parametrize("size", [0, 90, 127, 128, 4095, 4096, 20_000])

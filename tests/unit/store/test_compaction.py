@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,10 +148,11 @@ class Chain:
         )
         self.store.recover()
 
-    def grow(self) -> None:
+    def grow(self, also: Callable[[int], None] = lambda number: None) -> None:
         self.store.add(message(0))
         for number in range(1, 120):  # each message is acknowledged when the next ones have come: across files
             self.store.add(message(number))
+            also(number)
             if number > 3:
                 self.store.remove(QUEUE, message(number - 3).message_id)
         for number in (117, 118, 119):
@@ -185,6 +187,26 @@ def test_one_old_message_holds_the_journal_together_only_for_so_long(tmp_path: P
     assert chain.file_count <= 3, "the old message's, the acks of its neighbours, and the one being written"
     chain.store.abandon()
     assert [each.message_id for each in _contents(tmp_path)] == [message(0).message_id]
+
+
+def test_what_a_producer_last_had_stored_outlives_the_compaction_of_its_messages(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, cleanups=1)
+
+    def once(number: int) -> None:
+        """Send and consume the only message of a producer."""
+        only = replace(message(0), message_id=f"ID:once-{number}:1:1:{number}")
+        chain.store.add(only)
+        chain.store.remove(QUEUE, only.message_id)
+
+    chain.grow(once)
+    producers = ["ID:c:1:1:1", *(f"ID:once-{number}:1:1" for number in range(1, 120))]
+    before = [chain.store.last_sequence(producer) for producer in producers]
+    assert before == [119, *range(1, 120)]
+    chain.clean(60)
+    chain.store.abandon()
+    heir = Chain(tmp_path, cleanups=0)
+    assert [heir.store.last_sequence(producer) for producer in producers] == before
+    heir.store.abandon()
 
 
 def test_compaction_can_be_switched_off(tmp_path: Path) -> None:

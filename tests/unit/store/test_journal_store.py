@@ -21,8 +21,9 @@ from pybroker.broker.domain.openwire.message import (
     ProducerId,
     to_message,
 )
+from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal import store as store_module
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
@@ -87,6 +88,60 @@ def commands(path: Path) -> list[Command]:
 
 def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
+
+
+class TestTransactionsInDoubt:
+    """Prepared by an ActiveMQ that was killed, decided by pybroker."""
+
+    def test_they_are_told_with_all_they_are_about(self, sample: Callable[[str], Any]) -> None:
+        bench = Bench(sample("05-xa-indoubt-kill9").kahadb)
+        one, five = bench.store.recover().prepared
+        bench.store.abandon()
+        assert one.transaction_id == XATransactionId(4660, b"global-one", b"branch-one")
+        assert [each.message_id.rpartition(":")[2] for each in one.sent] == ["1", "2", "3"]
+        consumed = [f"ID:vm-34099-1795219907897-4:1:1:1:{number}" for number in (1, 2)]
+        assert list(one.acknowledged) == [Settled(queue("XA.Q"), message_id) for message_id in consumed]
+        assert five.transaction_id == XATransactionId(-1, b"global-five", b"b5")
+        assert (len(five.sent), len(five.acknowledged)) == (2, 0)
+
+    @pytest.mark.parametrize("lives", [1, 3])
+    @pytest.mark.parametrize(("outcome", "facts"), [("commit", "after_xacommit"), ("rollback", "after_xarollback")])
+    def test_the_outcome_is_what_activemq_makes_of_it(
+        self, sample: Callable[[str], Any], outcome: str, facts: str, lives: int
+    ) -> None:
+        store = sample("05-xa-indoubt-kill9")
+        for _ in range(lives - 1):
+            earlier = Bench(store.kahadb)
+            earlier.store.recover()
+            earlier.store.abandon()
+        bench = Bench(store.kahadb)
+        prepared = bench.store.recover().prepared
+        for each in prepared:
+            getattr(bench.store, outcome)(each.transaction_id)
+        bench.store.close()
+        heir = Bench(store.kahadb)
+        recovery = heir.store.recover()
+        heir.store.abandon()
+        found = {str(each): [m.message_id for m in messages] for each, messages in recovery.queues.items()}
+        assert found == store.facts[facts]["queues"]
+        assert not recovery.prepared
+
+    def test_a_message_about_to_be_added_that_is_damaged_is_reported(self, directory: Path) -> None:
+        branch = XATransactionId(1, b"g", b"b")
+        bench = Bench(directory, settings=JournalSettings(checksum=False))
+        bench.store.recover()
+        bench.store.add(message(1), branch)
+        bench.store.add(message(2), branch)
+        bench.store.prepare(branch)
+        bench.store.close()
+        path = directory / "db-1.log"
+        data = path.read_bytes()
+        path.write_bytes(data.replace(message(1).data[:40], b"\xff" * 40, 1))
+        heir = Bench(directory)
+        (prepared,) = heir.store.recover().prepared
+        heir.store.abandon()
+        assert [each.message_id for each in prepared.sent] == [message(2).message_id]
+        assert len(heir.store.damages) == 1
 
 
 class TestTakeOver:

@@ -180,7 +180,9 @@ def test_queues_are_what_a_real_broker_found(sample: Callable[[str], Any], name:
     state, _ = recovered(store.kahadb)
 
     with BodyReader(store.kahadb) as bodies:
-        found = {str(each): [described(message) for message in bodies.messages(state, each)] for each in state.queues()}
+        found = {
+            str(each): [described(message) for message in bodies.bodies(state.entries(each))] for each in state.queues()
+        }
 
     if name == "06-priority":
         # The store keeps three classes; the broker sorted the ten priorities when it was browsed.

@@ -30,7 +30,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.contents import Entry, PriorityClass
 from pybroker.store.journal.format import OFFSET_MAX, Location
-from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.state import SEQUENCES, StoreState, encode_sequences
 
 Q, OTHER, T = queue("Q"), queue("OTHER"), topic("T")
 LOCAL, SECOND_LOCAL = LocalTransactionId("ID:c", 1), LocalTransactionId("ID:c", 2)
@@ -286,6 +286,76 @@ def test_a_prepared_transaction_hides_what_it_acknowledged(journal: Journal) -> 
     assert journal.ids() == ["b"]
     assert (journal.ids(T, "one"), journal.ids(T, "two")) == ([], ["t"])
     assert journal.state.hidden(Q) == {"a"}
+    assert [entry.message_id for entry in journal.state.entries(Q, include_hidden=True)] == ["a", "b"]
+    assert [entry.message_id for entry in journal.state.entries(T, "one", include_hidden=True)] == ["t"]
+
+
+def test_a_local_transaction_cannot_be_prepared(journal: Journal) -> None:
+    journal.write(add("a", transaction=LOCAL), Prepare(LOCAL))
+
+    assert journal.state.finish() == [LOCAL]
+    assert journal.state.prepared == {}
+
+
+# ---------------------------------------------------------------- producers' sequences
+
+
+def last(journal: Journal) -> int:
+    return journal.state.sequences.last("p")
+
+
+def test_what_is_stored_counts_consumed_or_not(journal: Journal) -> None:
+    journal.write(add("p:1"), add("p:2"), remove("p:2"))
+
+    assert last(journal) == 2
+
+
+@pytest.mark.parametrize("transaction", [LOCAL, XA])
+def test_a_transaction_counts_from_its_commit_on(journal: Journal, transaction: TransactionId) -> None:
+    journal.write(add("p:1"), add("p:2", transaction=transaction), Prepare(transaction))
+    assert last(journal) == 1
+
+    journal.write(Commit(transaction))
+    assert last(journal) == 2
+
+
+@pytest.mark.parametrize("transaction", [LOCAL, XA])
+def test_a_transaction_rolled_back_never_counted(journal: Journal, transaction: TransactionId) -> None:
+    journal.write(add("p:1"), add("p:2", transaction=transaction), Prepare(transaction), Rollback(transaction))
+
+    assert last(journal) == 1
+
+
+def test_a_topics_message_counts_though_its_subscription_is_gone(journal: Journal) -> None:
+    # On replay the subscription's making may have been collected, and the message's file not.
+    journal.write(publish("p:1"))
+
+    assert last(journal) == 1
+
+
+def test_an_update_counts_where_it_lies(journal: Journal) -> None:
+    journal.write(add("p:1"))
+    journal.next_file()
+    journal.write(UpdateMessage(add("p:1")))
+
+    assert journal.state.sequences.said_by({2}) == {"p": 1}
+
+
+def test_a_remark_keeps_sequences(journal: Journal) -> None:
+    journal.next_file()
+    journal.write(encode_sequences({"p": 7, "grüße\ud800:1": 2}))
+
+    assert last(journal) == 7
+    assert journal.state.sequences.said_by({2}) == {"p": 7, "grüße\ud800:1": 2}
+
+
+@pytest.mark.parametrize(
+    "words", ["", "{", "[1]", '{"p": "1"}', '{"p": true}', '{"p": 1.5}', '{"p": null}', "[" * 100_000, '"p"']
+)
+def test_a_remark_in_other_words_changes_nothing(journal: Journal, words: str) -> None:
+    journal.write(Trace(SEQUENCES + words), Trace("p:9"), Trace(None))
+
+    assert last(journal) == -1
 
 
 @pytest.mark.parametrize(("outcome", "left"), [(Commit(XA), ["b", "c"]), (Rollback(XA), ["a", "b"])])

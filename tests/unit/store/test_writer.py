@@ -1,6 +1,7 @@
 """The journal writer: batches, rotation, order of callbacks, and what a failure stops."""
 
 import errno
+import math
 import os
 import random
 import threading
@@ -21,7 +22,7 @@ from pybroker.store.journal.format import (
     Location,
     encode_record,
 )
-from pybroker.store.journal.writer import JournalWriter
+from pybroker.store.journal.writer import INLINE_BYTES_MAX, INLINE_WAITERS_MAX, JournalWriter
 
 WAIT_SECONDS = 20.0
 FIRST = encode_record(b"first")
@@ -422,6 +423,177 @@ class TestStrategies:
         rig.writer.close()
         assert "sync" not in rig.files.calls
         assert len(contents(tmp_path)) == 6
+
+
+QUICK = {"inline_seconds_max": math.inf}
+"""Settings of a disk that is quick whatever it does."""
+
+
+class TestInline:
+    """A lone client's small batch is written by the loop itself, where the disk is quick and the thread idle."""
+
+    @pytest.fixture
+    def quick(self, tmp_path: Path) -> Rig:
+        return Rig(tmp_path, **QUICK)
+
+    @staticmethod
+    def send(rig: Rig, payload: bytes = b"x", waiters: int = 1) -> None:
+        rig.writer.append(encode_record(payload))
+        for number in range(waiters):
+            rig.writer.when_durable(rig.note(f"{payload[:9].decode()}{number}"))
+
+    def test_it_is_on_disk_and_told_when_the_turn_is_over(self, quick: Rig, tmp_path: Path) -> None:
+        for payload in (b"a", b"b"):
+            quick.files.calls.clear()
+            self.send(quick, payload)
+            assert quick.files.calls == []
+            quick.loop.turn()
+            assert quick.files.calls == ["write", "sync"]
+            assert quick.log.pop() == f"{payload.decode()}0"
+            assert quick.writer.unwritten_bytes == 0
+        assert quick.loop.ready == [], "no thread had anything to do with it"
+        quick.writer.close()
+        assert [payload for _, payload in contents(tmp_path)] == [b"first", b"a", b"b"]
+
+    def test_its_callbacks_may_append(self, quick: Rig, tmp_path: Path) -> None:
+        self.send(quick, b"a")
+        quick.writer.when_durable(lambda: self.send(quick, b"b"))
+        quick.loop.turn()
+        assert quick.log == ["a0"]
+        quick.loop.turn()
+        assert quick.log == ["a0", "b0"]
+        quick.writer.close()
+        assert [payload for _, payload in contents(tmp_path)] == [b"first", b"a", b"b"]
+
+    @pytest.mark.parametrize(
+        ("payload", "waiters", "settings"),
+        [
+            (b"x", 0, {}),
+            (b"x", INLINE_WAITERS_MAX + 1, {}),
+            (b"x" * INLINE_BYTES_MAX, 1, {}),
+            (b"x" * 1000, 1, {"file_bytes_max": 900}),
+            (b"x", 1, {"sync": SyncStrategy.PERIODIC, "sync_interval_seconds": 1000.0}),
+            (b"x", 1, {"sync": SyncStrategy.NEVER}),
+            (b"x", 1, {"inline_seconds_max": 0.0}),
+            (b"x", 1, {"inline_seconds_max": 0.5}),
+        ],
+        ids=["nobody waits", "many wait", "large", "new file", "periodic", "never", "forbidden", "disk unknown"],
+    )
+    def test_everything_else_is_the_threads(
+        self, tmp_path: Path, payload: bytes, waiters: int, settings: dict[str, object]
+    ) -> None:
+        rig = Rig(tmp_path, **{**QUICK, **settings})
+        rig.writer.append(encode_record(b"before"))
+        rig.settle()
+        rig.files.hold_write.clear()  # The loop would come to a stop here.
+        self.send(rig, payload, waiters)
+        rig.loop.turn()
+        assert rig.log == []
+        rig.files.hold_write.set()
+        rig.settle()
+        assert len(rig.log) == waiters
+        rig.writer.close()
+
+    def test_behind_a_batch_that_many_wait_for_comes_the_thread_once_more(self, quick: Rig) -> None:
+        self.send(quick, waiters=INLINE_WAITERS_MAX + 1)
+        quick.settle()
+        quick.files.hold_write.clear()
+        self.send(quick)
+        quick.loop.turn()
+        quick.files.hold_write.set()
+        quick.settle()
+        self.send(quick, b"lone")
+        quick.loop.turn()
+        assert quick.log[-1] == "lone0"
+        quick.writer.close()
+
+    def test_a_job_under_way_has_the_disk_to_itself(self, quick: Rig) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+        quick.writer.submit(lambda: (begun.set(), go_on.wait(WAIT_SECONDS), None)[2])
+        assert begun.wait(WAIT_SECONDS)
+        self.send(quick)
+        quick.loop.turn()
+        assert quick.files.calls == []
+        go_on.set()
+        quick.settle()
+        assert quick.log == ["x0"]
+        quick.writer.close()
+
+    @pytest.mark.parametrize("operation", ["write", "sync"])
+    def test_a_failed_operation_stops_everything_and_is_reported_once(self, quick: Rig, operation: str) -> None:
+        quick.files.fail_at[operation] = OSError(errno.EIO, os.strerror(errno.EIO))
+        self.send(quick)
+        quick.loop.turn()
+        quick.files.fail_at.clear()
+        attempts = list(quick.files.calls)
+        quick.writer.when_durable(quick.note("later"))
+        with pytest.raises(StoreUnavailable, match=os.strerror(errno.EIO)):
+            quick.writer.append(FIRST)
+        with pytest.raises(StoreUnavailable, match=os.strerror(errno.EIO)):
+            quick.writer.close()
+        quick.loop.turn()
+        assert quick.log == []
+        assert len(quick.failures) == 1
+        assert isinstance(quick.failures[0].__cause__, OSError)
+        assert quick.files.calls == attempts, "a failed operation is not tried again"
+
+    def test_a_closed_fence_means_that_nobody_is_told_although_it_was_synced(self, quick: Rig) -> None:
+        quick.fence = LockNotHeld("the lock file was replaced")
+        self.send(quick)
+        quick.loop.turn()
+        assert quick.files.calls == ["write", "sync"]
+        assert (quick.log, quick.failures) == ([], [quick.fence])
+        with pytest.raises(LockNotHeld):
+            quick.writer.close()
+
+    def test_a_callback_that_raises_costs_nobody_else_theirs_and_ends_the_writer(self, quick: Rig) -> None:
+        def raises() -> None:
+            raise RuntimeError("a bug")
+
+        quick.writer.append(FIRST)
+        quick.writer.when_durable(raises)
+        quick.writer.when_durable(quick.note("safe"))
+        quick.loop.turn()
+        assert quick.log == ["safe"]
+        assert [str(failure) for failure in quick.failures] == ["a bug"]
+        quick.writer.abandon()
+
+    def test_what_was_abandoned_is_not_written(self, quick: Rig, tmp_path: Path) -> None:
+        self.send(quick)
+        quick.writer.abandon()
+        quick.loop.turn()
+        assert quick.log == []
+        assert len(contents(tmp_path)) == 1
+
+    @pytest.mark.parametrize("slow", ["sync", "fence"])
+    def test_a_disk_is_quick_when_its_writes_of_late_were(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+    ) -> None:
+        rig = Rig(tmp_path, inline_seconds_max=0.0005)
+        now, takes = [0.0], [0.0002]
+
+        def pass_time(*_: object) -> None:
+            now[0] += takes[0]
+
+        monkeypatch.setattr("pybroker.store.journal.writer.perf_counter", lambda: now[0])
+        monkeypatch.setattr(*((rig.files, "sync") if slow == "sync" else (rig.writer, "_check")), pass_time)
+
+        def sends_until(inline: bool, takes_seconds: float) -> int:
+            takes[0] = takes_seconds
+            for count in range(200):
+                self.send(rig)
+                rig.loop.turn()
+                told_at_once = bool(rig.log)  # what the thread posts is for the next turn
+                rig.settle()
+                rig.log.clear()
+                if told_at_once is inline:
+                    return count
+            raise AssertionError("it never came to that")
+
+        assert 40 < sends_until(True, 0.0002) < 80
+        assert sends_until(False, 0.01) == 1
+        assert 5 < sends_until(True, 0.0002) < 30
+        rig.writer.close()
 
 
 class TestFailure:

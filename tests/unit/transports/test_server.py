@@ -1,114 +1,23 @@
 """The shell around sessions, over real sockets: a connection's end, its pauses, and more connections than allowed."""
 
 import asyncio
-import contextlib
+import itertools
 import logging
+import resource
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.transports import connection as connection_module
 from pybroker.transports import server as server_module
-from pybroker.transports.server import Protocol, Server, bind
-from pybroker.transports.session import Link
+from pybroker.transports.connection import Connection
+from pybroker.transports.server import Protocol, bind
+from tests.unit.transports.world import SECONDS, World
 
-SECONDS = 10.0
-
-
-class Session:
-    """Keeps what it is told."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.received = b""
-        self.is_lost = False
-        self.is_slow = False
-
-    def receive(self, chunk: bytes) -> None:
-        self.received += chunk
-
-    def written(self) -> None:
-        self.is_slow = False
-
-    def pause_writing(self) -> None:
-        self.is_slow = True
-
-    def on_timer(self) -> None:
-        raise AssertionError("nobody asked for a timer")
-
-    def lost(self) -> None:
-        assert not self.is_lost, "lost twice"
-        self.is_lost = True
-
-
-class World:
-    """A server, its sessions in order, and the clients."""
-
-    def __init__(self, connections_max: int) -> None:
-        self.server = Server(connections_max=connections_max)
-        self.sessions: list[Session] = []
-        self.clients: list[socket.socket] = []
-        self.faults: list[dict[str, object]] = []
-        self.port = 0
-
-    async def open(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.faults.append(context))
-        bound = bind("127.0.0.1", 0, "stomp")
-        self.port = bound.getsockname()[1]
-        await self.server.listen(Protocol(name="test", session=self.session, refusal=b"too many"), bound)
-
-    def session(self, link: Link) -> Session:
-        self.sessions.append(Session(link))
-        return self.sessions[-1]
-
-    def connect(self) -> socket.socket:
-        self.clients.append(socket.create_connection(("127.0.0.1", self.port)))
-        self.clients[-1].setblocking(False)
-        return self.clients[-1]
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not condition():  # noqa: ASYNC110 (what is waited for has no event)
-                await asyncio.sleep(0)
-
-    async def meet(self) -> tuple[socket.socket, Session]:
-        """Connect a client; return both ends."""
-        client, number = self.connect(), len(self.sessions)
-        await self.until(lambda: len(self.sessions) > number)
-        return client, self.sessions[number]
-
-    async def read_to_end(self, client: socket.socket) -> bytes:
-        loop, data = asyncio.get_running_loop(), b""
-        async with asyncio.timeout(SECONDS):
-            while chunk := await loop.sock_recv(client, 65536):
-                data += chunk
-        return data
-
-    async def read_or_reset(self, client: socket.socket) -> bytes:
-        """Read to the end, which a reset is too."""
-        with contextlib.suppress(ConnectionResetError):
-            return await self.read_to_end(client)
-        return b""
-
-
-def run(scenario: Callable[[World], Awaitable[None]], connections_max: int = 100) -> None:
-    """Run a scenario; no callback may have failed, and nothing is left."""
-
-    async def main() -> None:
-        world = World(connections_max)
-        await world.open()
-        try:
-            await scenario(world)
-        finally:
-            world.server.abort()
-            await world.until(lambda: not world.server.connections)
-            for client in world.clients:
-                client.close()
-        assert all(session.is_lost for session in world.sessions)
-        assert world.faults == []
-
-    asyncio.run(main())
+Run = Callable[..., None]
 
 
 def reset(client: socket.socket) -> None:
@@ -120,7 +29,7 @@ def reset(client: socket.socket) -> None:
 # ---------------------------------------------------------------- ends
 
 
-def test_a_close_sends_what_was_written_and_drops_what_still_comes() -> None:
+def test_a_close_sends_what_was_written_and_drops_what_still_comes(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         session.link.write(b"last words")
@@ -135,7 +44,7 @@ def test_a_close_sends_what_was_written_and_drops_what_still_comes() -> None:
     run(scenario)
 
 
-def test_a_close_right_after_the_peers_reset_raises_nothing() -> None:
+def test_a_close_right_after_the_peers_reset_raises_nothing(run: Run) -> None:
     """The loop has not looked yet: shutting the socket fails with ENOTCONN."""
 
     async def scenario(world: World) -> None:
@@ -148,7 +57,7 @@ def test_a_close_right_after_the_peers_reset_raises_nothing() -> None:
     run(scenario)
 
 
-def test_a_stop_survives_a_peer_that_was_reset_while_it_was_not_read() -> None:
+def test_a_stop_survives_a_peer_that_was_reset_while_it_was_not_read(run: Run) -> None:
     async def scenario(world: World) -> None:
         (client, _), (other, session) = await world.meet(), await world.meet()
         world.server.hold()
@@ -162,7 +71,7 @@ def test_a_stop_survives_a_peer_that_was_reset_while_it_was_not_read() -> None:
     run(scenario)
 
 
-def test_an_abort_cuts_a_connection_that_is_being_closed() -> None:
+def test_an_abort_cuts_a_connection_that_is_being_closed(run: Run) -> None:
     async def scenario(world: World) -> None:
         _, session = await world.meet()
         session.link.close()
@@ -173,8 +82,8 @@ def test_an_abort_cuts_a_connection_that_is_being_closed() -> None:
     run(scenario)
 
 
-def test_a_peer_that_reads_nothing_is_cut_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_STUCK_SECONDS", 0.05)
+def test_a_peer_that_reads_nothing_is_cut_in_the_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "_STUCK_SECONDS", 0.05)
 
     async def scenario(world: World) -> None:
         _, session = await world.meet()
@@ -186,8 +95,8 @@ def test_a_peer_that_reads_nothing_is_cut_in_the_end(monkeypatch: pytest.MonkeyP
     run(scenario)
 
 
-def test_a_slow_peer_gets_all_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_LINGER_SECONDS", 0.05)
+def test_a_slow_peer_gets_all_before_the_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "_LINGER_SECONDS", 0.05)
 
     async def scenario(world: World) -> None:
         client, session = await world.meet()
@@ -200,7 +109,7 @@ def test_a_slow_peer_gets_all_before_the_end(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_nobody_is_half_accepted_after_an_abort(turns: int) -> None:
+def test_nobody_is_half_accepted_after_an_abort(run: Run, turns: int) -> None:
     async def scenario(world: World) -> None:
         client = world.connect()
         for _ in range(turns):
@@ -212,10 +121,135 @@ def test_nobody_is_half_accepted_after_an_abort(turns: int) -> None:
     run(scenario)
 
 
+def test_written_means_that_everything_has_left_the_process(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        left: list[int] = []
+        session.written = lambda: left.append(session.link._transport.get_write_buffer_size())
+        for _ in range(20):
+            session.link.write(bytes(400_000))
+            await asyncio.sleep(0)
+        session.link.close()
+        assert left == [0] * len(left)
+        assert len(await world.read_to_end(client)) == 8_000_000
+
+    run(scenario)
+
+
+def test_written_is_said_once_the_kernel_took_all(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        session.link.write(bytes(16 << 20))
+        assert session.is_slow, "at once, though the loop has not turned"
+        assert session.link._transport.get_write_buffer_size() > 0
+        reading = asyncio.ensure_future(world.read_to_end(client))
+        await world.until(lambda: not session.is_slow)
+        assert session.link._transport.get_write_buffer_size() == 0
+        session.link.close()
+        assert len(await reading) == 16 << 20
+
+    run(scenario)
+
+
+def test_a_turns_output_leaves_in_one_write(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    puts: list[bytes] = []
+    put = Connection._put
+    monkeypatch.setattr(Connection, "_put", lambda self, data: (puts.append(data), put(self, data)))
+
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        for number in range(10):
+            session.link.write(b"%d" % number)
+        assert puts == []
+        session.link.close()
+        assert await world.read_to_end(client) == b"0123456789"
+        assert puts == [b"0123456789"]
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------- accepting
+
+
+def test_the_port_is_free_as_soon_as_the_listeners_are_closed(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        _, session = await world.meet()
+        world.server.close_listeners()
+        bind("127.0.0.1", world.port, "stomp").close()
+        assert not session.is_lost, "connections stay"
+
+    run(scenario)
+
+
+def test_dead_peers_are_probed_for(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        _, session = await world.meet()
+        served = session.link._transport.get_extra_info("socket")
+        assert served.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+    run(scenario)
+
+
+def test_only_so_many_are_accepted_per_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_ACCEPTS_PER_TURN", 3)
+
+    async def scenario(world: World) -> None:
+        for _ in range(10):
+            world.connect()
+        seen = set()
+        while len(world.sessions) < 10:
+            await asyncio.sleep(0)
+            seen.add(len(world.sessions))
+        steps = sorted(seen)
+        assert all(later - earlier <= 3 for earlier, later in itertools.pairwise(steps))
+
+    run(scenario)
+
+
+def test_a_want_of_descriptors_is_waited_out(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "_ACCEPT_RETRY_SECONDS", 0.01)
+
+    async def scenario(world: World) -> None:
+        client = world.connect()
+        with socket.socket() as probe:
+            first_free = probe.fileno()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
+        try:
+            await world.until(lambda: "nobody can be accepted" in caplog.text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        await world.until(lambda: world.sessions)
+        client.send(b"x")
+        await world.until(lambda: world.sessions[0].received == b"x")
+
+    run(scenario)
+    assert caplog.messages == ["nobody can be accepted at the moment: Too many open files"]
+
+
+def test_ipv6(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        try:
+            bound = bind("::1", 0, "stomp")
+        except ConfigError as error:
+            pytest.skip(str(error))
+        where = world.server.listen(Protocol(name="stomp", session=world.session), bound)
+        assert where == f"stomp://[::1]:{bound.getsockname()[1]}"
+        world.clients.append(socket.create_connection(bound.getsockname()[:2]))
+        await world.until(lambda: world.sessions)
+        assert world.sessions[0].link.peer.startswith("[::1]:")
+
+    run(scenario)
+
+
 # ---------------------------------------------------------------- pauses
 
 
-def test_reading_since_tells_the_last_unbroken_time() -> None:
+def test_reading_since_tells_the_last_unbroken_time(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         link = session.link
@@ -236,7 +270,7 @@ def test_reading_since_tells_the_last_unbroken_time() -> None:
     run(scenario)
 
 
-def test_a_pause_of_a_closing_connection_does_not_hide_the_peers_close() -> None:
+def test_a_pause_of_a_closing_connection_does_not_hide_the_peers_close(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         session.link.close(SECONDS * 10)  # type: ignore[call-arg] (the server's own close has it)
@@ -250,7 +284,7 @@ def test_a_pause_of_a_closing_connection_does_not_hide_the_peers_close() -> None
 # ---------------------------------------------------------------- too many
 
 
-def test_too_many_are_told_and_take_nobodys_place() -> None:
+def test_too_many_are_told_and_take_nobodys_place(run: Run) -> None:
     async def scenario(world: World) -> None:
         first, _ = await world.meet()
         refused = world.connect()
@@ -264,7 +298,7 @@ def test_too_many_are_told_and_take_nobodys_place() -> None:
 
 
 def test_only_so_many_refused_connections_linger(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "_REFUSED_MAX", 3)
 
@@ -284,7 +318,7 @@ def test_only_so_many_refused_connections_linger(
     assert "1 connections are open already" in lines[0]
 
 
-def test_a_stop_does_not_wait_for_refused_ones() -> None:
+def test_a_stop_does_not_wait_for_refused_ones(run: Run) -> None:
     async def scenario(world: World) -> None:
         first, session = await world.meet()
         refused = world.connect()

@@ -342,6 +342,8 @@ def to_message(fields: OpenWireMessage) -> Message:
         priority=clamped_priority(fields.priority),
         expiration=fields.expiration,
         connection_id=(producer.connection_id or "") if producer else "",
+        group_id=fields.group_id,
+        group_sequence=fields.group_sequence if fields.group_id is not None else 0,
         size=fields.size,
         decoded=fields,
     )

@@ -13,7 +13,7 @@ from typing import Final
 
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import INT, UNSIGNED_SHORT, MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.loose import INT, UNSIGNED_SHORT, MalformedOpenWire, Reader, decode_mutf8
 from pybroker.broker.domain.openwire.shapes import BLOB_FIELDS, BROKER_FIELDS, skip_fields
 
 PRIORITY_MAX: Final = 9
@@ -30,6 +30,8 @@ _REMEMBERED = 1024
 """Producers whose id is kept as text; one that sends a single message each only costs the look-up."""
 _REMEMBERED_BYTES_MAX = 512
 
+_connection_id_of = ids.connection_id_of
+_destination_of = ids.destination_of
 _short_at = UNSIGNED_SHORT.unpack_from
 _int_at = INT.unpack_from
 
@@ -66,19 +68,23 @@ def _route(data: bytes) -> Message:
         offset = 25
     else:
         end = 11 + _short_at(data, 9)[0]
-        connection_id = ids.connection_id_of(data[11:end])
+        connection_id = _connection_id_of(data[11:end])
         offset = end + 16
     if not (data[offset] and data[offset + 2]):
         raise MalformedOpenWire("a message without destination")
     start = offset + 5
     end = start + _short_at(data, offset + 3)[0]
-    destination = ids.destination_of(data[offset + 1], data[start:end])
+    destination = _destination_of(data[offset + 1], data[start:end])
     # Neither in a transaction nor rerouted is the usual case.
     offset = _after_origin(data, end) if data[end] or data[end + 1] else end + 2
     message_id, offset = _message_id(data, offset)
     offset = _after_transaction(data, offset) if data[offset] else offset + 1
     # Group id and sequence, correlation id.
-    offset += 7 + _short_at(data, offset + 1)[0] if data[offset] else 5
+    group = None
+    if data[offset]:
+        group, offset = _group(data, offset)
+    else:
+        offset += 5
     offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
     persistent, expiration, priority, has_reply_to = _DELIVERY.unpack_from(data, offset)
     offset = _after_reply_to(data, offset + 11) if has_reply_to else offset + 11
@@ -89,7 +95,7 @@ def _route(data: bytes) -> Message:
     property_bytes, offset = _byte_sequence(data, offset)
     if offset + _TAIL_FLAGS.size != len(data) or data[0] == _BLOB or _TAIL_FLAGS.unpack_from(data, offset) != _ALL_NULL:
         _check_tail(data, offset)
-    return Message(
+    message = Message(
         message_id=message_id,
         destination=destination,
         data=data,
@@ -99,6 +105,15 @@ def _route(data: bytes) -> Message:
         connection_id=connection_id,
         size=SIZE_OVERHEAD + content_bytes + property_bytes,
     )
+    if group is not None:
+        message.group_id, message.group_sequence = group
+    return message
+
+
+def _group(data: bytes, offset: int) -> tuple[tuple[str, int], int]:
+    start = offset + 3
+    end = start + _short_at(data, offset + 1)[0]
+    return (decode_mutf8(data[start:end]), _int_at(data, end)[0]), end + 4
 
 
 def _message_id(data: bytes, offset: int) -> tuple[str, int]:

@@ -86,6 +86,7 @@ class MessageTemplate:
         group_sequence: int = 0,
         transaction_id: TransactionId | None = None,
         broker_in_time: int = 0,
+        broker_sequence: int = 0,
     ) -> Message:
         """Return a message.
 
@@ -105,6 +106,7 @@ class MessageTemplate:
             group_sequence: its place in the group.
             transaction_id: the transaction it is sent in.
             broker_in_time: when the broker got it, in milliseconds since the epoch.
+            broker_sequence: the broker's number of the message.
 
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
@@ -116,7 +118,7 @@ class MessageTemplate:
             producer_id=self._producer_id,
             destination=self._destination,
             transaction_id=transaction_id,
-            message_id=ids.OpenWireMessageId(None, self._producer_id, sequence),
+            message_id=ids.OpenWireMessageId(None, self._producer_id, sequence, broker_sequence),
             group_id=group_id,
             group_sequence=group_sequence,
             correlation_id=correlation_id,
@@ -131,7 +133,7 @@ class MessageTemplate:
         )
         fields.set_properties(properties)
         try:
-            data = self._encode(fields, sequence, content)
+            data = self._encode(fields, (sequence, broker_sequence), content)
         except StructError as error:
             raise UnencodableOpenWire(f"a number out of its range: {error}") from error
         return Message(
@@ -142,33 +144,35 @@ class MessageTemplate:
             priority=fields.priority,
             expiration=expiration,
             connection_id=self._connection_id,
+            group_id=group_id,
+            group_sequence=group_sequence if group_id is not None else 0,
             size=fields.size,
             decoded=fields,
         )
 
-    def _encode(self, fields: OpenWireMessage, sequence: int, content: bytes) -> bytes:
+    def _encode(self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes) -> bytes:
         head = self._heads.get(fields.type) if fields.transaction_id is None else None
         if head is None:
             transaction = ids.transaction_id(fields.transaction_id)
             head = fields.type.to_bytes() + self._prefix + transaction + self._message_id_head
         marshalled = fields.marshalled_properties
         tail = _TAIL.pack(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, fields.broker_in_time, 0, 0)
-        middle = _middle(fields, sequence, len(content))
+        middle = _middle(fields, sequences, len(content))
         if marshalled is None:
             return b"".join((head, middle, content, NULL, tail))
         return b"".join((head, middle, content, _PRESENT_LENGTH.pack(1, len(marshalled)), marshalled, tail))
 
 
-def _middle(fields: OpenWireMessage, sequence: int, length: int) -> bytes:
+def _middle(fields: OpenWireMessage, sequences: tuple[int, int], length: int) -> bytes:
     """Return what stands between the message id and the content."""
     if (fields.group_id, fields.correlation_id, fields.reply_to, fields.jms_type) == _NONE_OF_FOUR:
         return _MIDDLE.pack(
-            sequence, 0, 0, 0, fields.group_sequence, 0, fields.persistent, fields.expiration, fields.priority, 0,
+            *sequences, 0, 0, fields.group_sequence, 0, fields.persistent, fields.expiration, fields.priority, 0,
             fields.timestamp, 0, 1, length,
         )  # fmt: skip
     return b"".join(
         (
-            _SEQUENCES.pack(sequence, 0, 0),
+            _SEQUENCES.pack(*sequences, 0),
             string(fields.group_id),
             INT.pack(fields.group_sequence),
             string(fields.correlation_id),

@@ -1,5 +1,6 @@
 """A small honest broker and link to hold STOMP conversations against: queues, topics, windows and a slow disk."""
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -135,8 +136,16 @@ class FakeConnection:
     paused: bool = False
     written_count: int = 0
     closed: bool = False
+    is_short_of_room: bool = False
+    waiting_for_room: list[Callable[[], None]] = field(default_factory=list)
 
-    def send(self, message: Message, transaction: LocalTransactionId | None = None) -> None:
+    def when_accepted(self, callback: Callable[[], None]) -> None:
+        if self.is_short_of_room:
+            self.waiting_for_room.append(callback)
+        else:
+            callback()
+
+    def send(self, message: Message, transaction: LocalTransactionId | None = None, *, answered: bool = False) -> None:
         self.broker.require(message.destination)
         if transaction is None:
             self.broker.route(message)
@@ -228,6 +237,7 @@ class FakeBroker:
         self.rejected: list[tuple[str, str]] = []
         self.disk_is_slow = False
         self.waiting: list[Callable[[], None]] = []
+        self.next_sequence = itertools.count(1).__next__
 
     def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> FakeConnection:
         if any(connection.client_id == client_id for connection in self.connections):

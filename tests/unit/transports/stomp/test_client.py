@@ -64,6 +64,20 @@ def test_empty_receipt_is_a_receipt(connect: Any) -> None:
     assert send(connect(), "x", headers="receipt:\n") == ["RECEIPT\nreceipt-id:\n\n"]
 
 
+def test_a_receipt_that_waits_for_room_holds_up_no_message(connect: Any, broker: Any) -> None:
+    peer = connect()
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    [connection] = broker.connections
+    connection.is_short_of_room = True
+    answers = send(peer, "x", headers="receipt:r\n")
+    assert bodies(answers) == ["x"]
+    assert RECEIPT not in answers
+    connection.is_short_of_room = False
+    for callback in connection.waiting_for_room:
+        callback()
+    assert peer.hear() == [RECEIPT]
+
+
 def test_receipt_precedes_what_the_command_delivers(connect: Any) -> None:
     peer = connect()
     send(peer, "0")

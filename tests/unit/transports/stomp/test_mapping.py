@@ -1,5 +1,6 @@
 """SEND frames to messages, and messages to MESSAGE frames; destinations by name."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import pytest
@@ -38,7 +39,7 @@ def names() -> DestinationNames:
 
 @pytest.fixture
 def reader(names: DestinationNames) -> MessageReader:
-    return MessageReader(CONNECTION_ID, names, lambda: NOW_MS)
+    return MessageReader(CONNECTION_ID, names, lambda: NOW_MS, itertools.count(1).__next__)
 
 
 def read(reader: MessageReader, headers: dict[str, str], body: bytes = b"x") -> OpenWireMessage:
@@ -86,7 +87,9 @@ def test_temporary_destination_is_made_once_and_keeps_the_clients_name(names: De
         names.parse("/temp-queue/third")
 
 
-@pytest.mark.parametrize("text", ["/queue/", "/queue/ ", "/topic/?x=1", "/temp-queue/", "", " ", "/queue/a,/queue/b"])
+@pytest.mark.parametrize(
+    "text", ["/queue/", "/queue/ ", "/topic/?x=1", "/temp-queue/", "", " ", ",", "/queue/a,/queue/"]
+)
 def test_unusable_destination_is_refused(names: DestinationNames, text: str) -> None:
     with pytest.raises(ClientError):
         names.parse(text)

@@ -128,7 +128,7 @@ def test_client_error_of_the_core_leaves_the_connection_open(connect: Any, parse
 def test_error_of_several_lines_has_its_first_as_message(connect: Any, parsed: Any, broker: Any) -> None:
     peer = connect("1.0")
 
-    def fail(_: Any, __: Any = None) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("no space\nleft\0", hint="make room")
 
     broker.connections[0].send = fail

@@ -1,0 +1,236 @@
+"""pybroker beside a stock ActiveMQ 5.17: the same clients, machine and file system, turn about.
+
+Run from the root of the checkout: `python -m benchmarks.side_by_side [--quick] [--rows KEY,…] [--json FILE]`.
+
+For each row both brokers are started on empty stores and stay up; they are measured alternately (pybroker, ActiveMQ,
+pybroker, …), so that what else happens on the machine hits both alike, and while one is measured the other is idle. The
+first repetition of each is preceded by enough messages to warm the Java machine's compiler, the others by a tenth. The
+medians give the ratios; the spread is that of neighbouring runs. CPU is the broker's user and system time over the
+measured part, until its clients have closed; peak memory is its resident set's within the measured part.
+
+A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` tells where pybroker spends a row.
+"""
+
+import argparse
+import json
+import os
+import pstats
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.side_by_side import brokers, verdict
+from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, Broker
+from benchmarks.side_by_side.openwire import JAVA_OPTIONS, JavaClient
+from benchmarks.side_by_side.rows import QUICK_FACTOR, QUICK_ROWS, Protocol, Row, chosen
+from benchmarks.side_by_side.stomp import StompClient, ceiling
+from benchmarks.side_by_side.verdict import MEBIBYTE, Run
+
+RESULTS = Path(__file__).parents[1] / "results"
+REPETITIONS = 5
+LATER_WARM_SHARE = 0.1
+PROFILE_LINES = 40
+_PROFILE_SECONDS = 30.0
+
+_BUILD_FACTS = """
+import json, platform, sysconfig
+print(json.dumps({
+    "python": f"{platform.python_implementation()} {platform.python_version()} ({platform.python_compiler()})",
+    "configured with": sysconfig.get_config_var("CONFIG_ARGS"),
+    "compiled with": sysconfig.get_config_var("PY_CFLAGS"),
+}))
+"""
+
+
+def main() -> None:
+    """Measure, print and write."""
+    command_line = _command_line()
+    options = command_line.parse_args()
+    keys = [key for key in options.rows.split(",") if key] or ([*QUICK_ROWS] if options.quick else [])
+    try:
+        rows = chosen([options.profile] if options.profile else keys, QUICK_FACTOR if options.quick else options.scale)
+    except ValueError as error:
+        command_line.error(str(error))
+    with tempfile.TemporaryDirectory(dir=options.directory, prefix="side-by-side-") as folder, ExitStack() as stack:
+        bench = Bench(Path(folder), options, stack)
+        if options.profile:
+            bench.profile(rows[0])
+            return
+        document = _measure_all(bench, rows, options)
+    file = options.json
+    if file is None and not (options.quick or options.rows or options.only):
+        file = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-side_by_side.json"
+    if file is not None:
+        file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        print(f"\nwritten to {file}")
+
+
+def _command_line() -> argparse.ArgumentParser:
+    made = report.parser(__doc__)
+    made.add_argument("--rows", default="", metavar="KEY,…", help="measure these rows only; empty for all")
+    made.add_argument("--only", choices=(PYBROKER, ACTIVEMQ), help="measure one broker, for no ratios")
+    made.add_argument("--repeat", type=int, default=REPETITIONS, metavar="N", help="repetitions; 1 with --quick")
+    made.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies all counts of messages")
+    made.add_argument("--profile", metavar="KEY", help="profile pybroker in a row instead of comparing")
+    made.add_argument("--python", default=sys.executable, help="the interpreter that runs pybroker")
+    made.add_argument("--pybroker", default="", metavar="ARGUMENTS", help="further arguments of `pybroker start`")
+    return made
+
+
+class Bench:
+    """Brokers and clients of one run, and what happens to them."""
+
+    def __init__(self, directory: Path, options: argparse.Namespace, stack: ExitStack) -> None:
+        self._directory = directory
+        self._python: str = options.python
+        self._extra: list[str] = shlex.split(options.pybroker)
+        self._stack = stack
+        self._java: JavaClient | None = None
+        self._store_count = 0
+        self.names = (options.only,) if options.only else (PYBROKER, ACTIVEMQ)
+        self.repetitions: int = 1 if options.quick else options.repeat
+
+    def measure(self, row: Row) -> dict[str, list[Run]]:
+        """Return the runs of a row by broker, made alternately."""
+        runs: dict[str, list[Run]] = {name: [] for name in self.names}
+        with ExitStack() as stack:
+            started = [stack.enter_context(self._broker(name, row)) for name in self.names]
+            for broker in started:
+                broker.wait_until_listening()
+            for repetition in range(self.repetitions):
+                warm = row.warm if repetition == 0 else row.scaled(LATER_WARM_SHARE).warm
+                for broker in started:
+                    runs[broker.name].append(self._run(replace(row, warm=warm), broker))
+        return runs
+
+    def profile(self, row: Row) -> None:
+        """Print where the event loop of pybroker spends the measured part of a row."""
+        file = self._directory / "profile"
+        module = ["benchmarks.side_by_side.profiled", str(file)]
+        with self._broker(PYBROKER, row, module) as broker:
+            broker.wait_until_listening()
+            client = self._client(row)
+            client.prepare(row, broker.ports[row.protocol])
+            broker.send_signal(signal.SIGUSR1)
+            client.run()
+            broker.send_signal(signal.SIGUSR2)
+            _wait_for(file)
+            client.finish()
+        pstats.Stats(str(file)).sort_stats("tottime").print_stats(PROFILE_LINES)
+
+    @contextmanager
+    def _broker(self, name: str, row: Row, module: Sequence[str] = ("pybroker.broker.app.cli",)) -> Generator[Broker]:
+        """A broker on an empty store, which goes with it."""
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix=f"{name}-") as folder:
+            directory = Path(folder)
+            if name == ACTIVEMQ:
+                broker = brokers.start_activemq(directory)
+            else:
+                broker = brokers.start_pybroker(
+                    directory, row.protocol, python=self._python, module=module, extra=self._extra
+                )
+            with broker:
+                yield broker
+
+    def _client(self, row: Row) -> JavaClient | StompClient:
+        """The client that speaks the row's protocol; the Java one is started when it is needed first."""
+        if row.protocol is Protocol.STOMP:
+            return StompClient()
+        if self._java is None:
+            directory = self._directory / "client"
+            directory.mkdir()
+            self._java = self._stack.enter_context(JavaClient(directory))
+        return self._java
+
+    def _run(self, row: Row, broker: Broker) -> Run:
+        client = self._client(row)
+        client.prepare(row, broker.ports[row.protocol])
+        broker.forget_peak()
+        cpu_before, client_cpu_before = broker.cpu_seconds(), brokers.cpu_seconds(client.pid)
+        timing = client.run()
+        cpu_after, client_cpu_after = broker.cpu_seconds(), brokers.cpu_seconds(client.pid)
+        peak = broker.peak_bytes()
+        client.finish()
+        return Run(
+            messages_per_second=row.count / timing.seconds,
+            p50_ms=timing.p50_ms,
+            p99_ms=timing.p99_ms,
+            cpu_seconds_per_1000=(cpu_after - cpu_before) / row.count * 1000,
+            client_cpu_seconds_per_1000=(client_cpu_after - client_cpu_before) / row.count * 1000,
+            peak_mib=peak / MEBIBYTE,
+        )
+
+
+def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace) -> dict[str, object]:
+    """Measure and print row by row, then all together; return what goes into the file."""
+    circumstances = _circumstances(options)
+    figures: list[report.Row] = []
+    ratios: list[report.Row] = []
+    details: dict[str, object] = {}
+    for number, row in enumerate(rows, 1):
+        print(f"{number}/{len(rows)} {row.key}: {row.title}, {row.count:,} messages", flush=True)
+        runs = bench.measure(row)
+        lists = {name: [asdict(run) for run in each] for name, each in runs.items()}
+        details[row.key] = {"title": row.title, "messages": row.count, "runs": lists}
+        figures += verdict.figures(row, runs)
+        if len(runs) == len((PYBROKER, ACTIVEMQ)):
+            ratios.append(verdict.comparison(row, runs))
+            print(f"    {', '.join(f'{name} {cell}' for name, cell in _rounded(ratios[-1]).items())}", flush=True)
+    ceilings: list[report.Row] = [
+        {"row": row.key, "messages/s": ceiling(row)} for row in rows if row.protocol is Protocol.STOMP
+    ]
+    tables = {
+        "Medians of each broker": [_rounded(line) for line in figures],
+        "Ratios pybroker / ActiveMQ": [_rounded(line) for line in ratios],
+        "What the STOMP client reaches where receipts cost nothing": [_rounded(line) for line in ceilings],
+    }
+    for title, table in tables.items():
+        if table:
+            print(f"\n{title}\n{report.render(table)}", flush=True)
+    if ratios:
+        print(f"\n{verdict.score(ratios)}")
+    return circumstances | {"tables": tables, "rows": details}
+
+
+def _rounded(line: report.Row) -> report.Row:
+    return {name: float(f"{cell:.4g}") if isinstance(cell, float) else cell for name, cell in line.items()}
+
+
+def _circumstances(options: argparse.Namespace) -> dict[str, object]:
+    """What the figures depend on."""
+    build = subprocess.run([options.python, "-c", _BUILD_FACTS], capture_output=True, text=True, check=True).stdout
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
+    return {
+        "benchmark": "side_by_side",
+        "command": shlex.join(["python", "-m", "benchmarks.side_by_side", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": report.commit(),
+        "machine": report.machine(options.directory) | {"load at start": round(os.getloadavg()[0], 2)},
+        **json.loads(build),
+        "java": " / ".join(java.splitlines()),
+        "activemq": brokers.activemq_version(),
+        "activemq options": " ".join(brokers.ACTIVEMQ_OPTIONS),
+        "java client options": " ".join(JAVA_OPTIONS),
+        "repetitions": 1 if options.quick else options.repeat,
+    }
+
+
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + _PROFILE_SECONDS
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError("the profiled broker wrote nothing")
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

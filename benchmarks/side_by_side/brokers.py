@@ -1,0 +1,186 @@
+"""The two brokers to compare, each a process with an empty store, an OpenWire and a STOMP port.
+
+ActiveMQ runs as Debian's launcher runs it (`/usr/bin/activemq`, `/usr/share/activemq/activemq-options`): same jar, same
+memory, same opened packages, and Debian's instance file with a STOMP connector added (`../java/activemq.xml`). pybroker
+runs as `pybroker start` with its defaults. Both sync to disk before they answer a persistent send.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.side_by_side.rows import Protocol
+
+PYBROKER = "pybroker"
+ACTIVEMQ = "activemq"
+
+ACTIVEMQ_HOME = Path("/usr/share/activemq")
+ACTIVEMQ_OPTIONS = ("-Xms512M", "-Xmx512M", "-Dorg.apache.activemq.UseDedicatedTaskRunner=true")
+"""Of Debian's `activemq-options`."""
+
+_OPENED = (
+    "java.base/java.security", "java.base/java.net", "java.base/java.lang", "java.base/java.util",
+    "java.naming/javax.naming.spi", "java.rmi/sun.rmi.transport.tcp", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+)  # fmt: skip
+"""Packages the launcher opens to ActiveMQ on Java 9 and later."""
+
+_START_SECONDS = 60.0
+_LOG_TAIL = 3_000
+"""Characters of a broker's log that are shown when a run fails."""
+
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_RESET_PEAK = "5"
+"""For /proc/PID/clear_refs: forget the peak of resident memory (Linux, proc(5))."""
+
+
+class Broker:
+    """A running broker.
+
+    Attributes:
+        name: `pybroker` or `activemq`.
+        ports: by protocol.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        ports: Mapping[Protocol, int],
+        *,
+        log: Path,
+        environment: dict[str, str],
+    ) -> None:
+        """Start it; `wait_until_listening` says when it serves."""
+        self.name = name
+        self.ports = ports
+        self._log = log
+        with log.open("wb") as stream:
+            self._process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
+
+    def __enter__(self) -> "Broker":
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        if error is not None:
+            error.add_note(f"the log of {self.name} ends:\n{self._log.read_text()[-_LOG_TAIL:]}")
+
+    def wait_until_listening(self) -> None:
+        """Wait until every port is open. Raises `RuntimeError` if it ends or takes too long."""
+        deadline = time.monotonic() + _START_SECONDS
+        closed = list(self.ports.values())
+        while closed:
+            if _is_open(closed[-1]):
+                closed.pop()
+            elif self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} does not serve")
+            else:
+                time.sleep(0.05)
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time it has used so far, in steps of a clock tick (10 ms)."""
+        return cpu_seconds(self._process.pid)
+
+    def forget_peak(self) -> None:
+        """Let `peak_bytes` begin anew."""
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text(_RESET_PEAK)
+
+    def peak_bytes(self) -> int:
+        """Return the most memory it had resident since `forget_peak`."""
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._process.pid}/status").read_text())
+        assert match is not None, "Linux tells it for every process"
+        return int(match[1]) << 10
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return user and system time of a process, all its threads, in steps of a clock tick (10 ms)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+
+def activemq_version() -> str:
+    """Return the version the installed broker's jar says it is."""
+    with zipfile.ZipFile(ACTIVEMQ_HOME / "lib" / "activemq-broker.jar") as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode()
+    return manifest.partition("Implementation-Version: ")[2].splitlines()[0]
+
+
+def start_activemq(directory: Path) -> Broker:
+    """Start a stock ActiveMQ with its data in an empty directory."""
+    ports = _free_ports()
+    configuration, data = directory / "conf", directory / "data"
+    configuration.mkdir(parents=True)
+    data.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "java" / "activemq.xml", configuration)
+    properties = {
+        "activemq.classpath": f"{configuration}:",
+        "activemq.home": ACTIVEMQ_HOME,
+        "activemq.base": directory,
+        "activemq.conf": configuration,
+        "activemq.data": data,
+        "openwire.port": ports[Protocol.OPENWIRE],
+        "stomp.port": ports[Protocol.STOMP],
+    }
+    command = ["java", *ACTIVEMQ_OPTIONS, "--add-reads=java.xml=java.logging"]
+    command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
+    command += [f"-D{name}={value}" for name, value in properties.items()]
+    command += ["-jar", str(ACTIVEMQ_HOME / "bin" / "activemq.jar")]
+    command += ["start", f"xbean:file:{configuration / 'activemq.xml'}"]
+    return Broker(ACTIVEMQ, command, ports, log=directory / "log", environment=dict(os.environ))
+
+
+def start_pybroker(
+    directory: Path,
+    protocol: Protocol,
+    *,
+    python: str = sys.executable,
+    module: Sequence[str] = ("pybroker.broker.app.cli",),
+    extra: Sequence[str] = (),
+) -> Broker:
+    """Start pybroker on an empty store; OpenWire is on if that is what is measured.
+
+    Args:
+        directory: for store and log; must exist.
+        protocol: what is measured.
+        python: the interpreter.
+        module: what runs the command line interface, with its own arguments.
+        extra: further arguments of `pybroker start`.
+    """
+    ports = _free_ports()
+    if protocol is Protocol.STOMP:
+        del ports[Protocol.OPENWIRE]
+    command = [python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
+    for each in Protocol:
+        command += [f"--{each.value}", str(ports.get(each, "off"))]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
+    return Broker(PYBROKER, [*command, *extra], ports, log=directory / "log", environment=environment)
+
+
+def _free_ports() -> dict[Protocol, int]:
+    """Return ports nobody listens on at the moment."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return {Protocol.OPENWIRE: one.getsockname()[1], Protocol.STOMP: other.getsockname()[1]}
+
+
+def _is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,27 @@
+"""Which event loop runs the broker: uvloop where it installs, else asyncio's own. Both behave alike to everybody."""
+
+import asyncio
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+
+from pybroker.broker.domain.errors import ConfigError
+
+MakeLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def choose(setting: str) -> tuple[str, MakeLoop]:
+    """Return name and factory of the loop for a value of the setting `event_loop`.
+
+    Raises:
+        ConfigError: uvloop is asked for and not installed.
+    """
+    if setting == "asyncio":
+        return "asyncio", asyncio.new_event_loop
+    if importlib.util.find_spec("uvloop") is None:
+        if setting == "auto":
+            return "asyncio (uvloop is not installed)", asyncio.new_event_loop
+        raise ConfigError("uvloop is not installed", setting="event_loop", hint="install it, or write `auto`")
+    import uvloop
+
+    return f"uvloop {importlib.metadata.version('uvloop')}", uvloop.new_event_loop

@@ -1,0 +1,123 @@
+"""Message groups of one queue: which consumer owns which group, and gets all its messages.
+
+```text
+              a message of the group,          a later message            JMSXGroupSeq < 0
+              or one with JMSXGroupSeq 1       to the owner               to the owner
+   UNOWNED  --------------------------> OWNED ------------------> OWNED ------------------> UNOWNED
+              first for its consumer      |
+                                          +-- the owner leaves, or 1024 others were used since --> UNOWNED
+```
+
+A message that says -1 to a group nobody owns opens it and closes nothing, as in ActiveMQ.
+
+Source: ActiveMQ 5.17, `QueueDispatchSelector`, `CachedMessageGroupMap`.
+"""
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, replace
+
+from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.message import decode, encode
+
+GROUPS_MAX = 1024
+"""Groups whose owner is remembered per queue; ActiveMQ's default."""
+
+
+class MessageGroups:
+    """The groups of one queue.
+
+    Attributes:
+        reopened: the lowest sequence of messages that waited for an owner whom their group has lost since; None: none.
+            Other consumers have passed these over, and must look at them again.
+    """
+
+    __slots__ = ("_counts", "_owners", "_passed_over", "reopened")
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, Consumer] = OrderedDict()  # the one not used for longest first
+        self._counts: Counter[Consumer] = Counter()
+        self._passed_over: dict[str, int] = {}
+        self.reopened: int | None = None
+
+    def owner(self, message: Message) -> Consumer | None:
+        """Return the only consumer that may get a message; None: any, who then owns the group."""
+        return None if message.group_sequence == 1 else self._owners.get(message.group_id or "")
+
+    def count(self, consumer: Consumer) -> int:
+        """Return how many groups a consumer owns."""
+        return self._counts[consumer]
+
+    def passed_over(self, message: Message, sequence: int) -> None:
+        """Note that a message waits for its owner."""
+        group_id = message.group_id or ""
+        self._passed_over[group_id] = min(sequence, self._passed_over.get(group_id, sequence))
+
+    def deliver(self, message: Message, consumer: Consumer) -> bool:
+        """Note that a consumer gets a message; True when it is the group's first for this consumer."""
+        group_id = message.group_id or ""
+        if self.owner(message) is consumer:
+            if message.group_sequence < 0:
+                self._release(group_id)
+            else:
+                self._owners.move_to_end(group_id)
+            return False
+        self._release(group_id)
+        self._owners[group_id] = consumer
+        self._counts[consumer] += 1
+        if len(self._owners) > GROUPS_MAX:
+            self._release(next(iter(self._owners)))
+        return True
+
+    def leave(self, consumer: Consumer) -> None:
+        """Take all groups away from a consumer."""
+        for group_id in [group_id for group_id, owner in self._owners.items() if owner is consumer]:
+            self._release(group_id)
+
+    def _release(self, group_id: str) -> None:
+        owner = self._owners.pop(group_id, None)
+        if owner is None:
+            return
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]
+        if (sequence := self._passed_over.pop(group_id, None)) is not None:
+            self.reopened = sequence if self.reopened is None else min(sequence, self.reopened)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FirstOfGroup(Message):
+    """A message as the first of its group for a consumer gets it: flagged (`JMSXGroupFirstForConsumer`).
+
+    Attributes:
+        original: the message without the flag, for when it comes back.
+    """
+
+    original: Message
+
+
+def first_of_group(message: Message) -> Message:
+    """Return a flagged copy.
+
+    Raises:
+        MalformedOpenWire: the message does not decode.
+    """
+    flagged = replace(message.decoded or decode(message.data), group_first_for_consumer=True)
+    return FirstOfGroup(
+        message_id=message.message_id,
+        destination=message.destination,
+        data=encode(flagged),
+        persistent=message.persistent,
+        priority=message.priority,
+        expiration=message.expiration,
+        connection_id=message.connection_id,
+        size=message.size,
+        group_id=message.group_id,
+        group_sequence=message.group_sequence,
+        original=message,
+    )
+
+
+def without_flag(message: Message) -> Message:
+    """Return the message as it was sent."""
+    return message.original if isinstance(message, FirstOfGroup) else message

@@ -1,0 +1,72 @@
+"""What waits for a slow topic consumer beyond its window, and who of it goes when it is too much.
+
+Source: ActiveMQ 5.17, `OldestMessageEvictionStrategy`, `OldestMessageWithLowestPriorityEvictionStrategy`.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from pybroker.broker.core.pending import Pending
+from pybroker.broker.core.policy import Eviction
+from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
+
+
+class Overflow(Protocol):
+    """Waiting references, oldest first."""
+
+    def __len__(self) -> int: ...
+
+    def append(self, reference: Reference, /) -> None:
+        """Add the newest reference."""
+        ...
+
+    def popleft(self) -> Reference:
+        """Take the oldest reference, to be delivered."""
+        ...
+
+    def evict(self) -> Reference:
+        """Take the reference that has to go."""
+        ...
+
+
+def overflow(eviction: Eviction) -> Overflow:
+    """Return an empty one."""
+    return _LowestPriorityGoes() if eviction is Eviction.OLDEST_WITH_LOWEST_PRIORITY else _OldestGoes()
+
+
+class _OldestGoes(deque[Reference]):
+    """The oldest goes."""
+
+    def evict(self) -> Reference:
+        return self.popleft()
+
+
+class _LowestPriorityGoes:
+    """The oldest of the lowest priority goes; delivery is by age all the same.
+
+    What is delivered or evicted is in both cases the oldest of its priority, so each of the ten lists is used up from
+    its front, by both.
+    """
+
+    def __init__(self) -> None:
+        self._all = Pending()
+        self._by_priority: list[deque[Reference]] = [deque() for _ in range(PRIORITY_MAX + 1)]
+
+    def __len__(self) -> int:
+        return self._all.count
+
+    def append(self, reference: Reference) -> None:
+        self._all.append(reference)
+        self._by_priority[reference.message.priority].append(reference)
+
+    def popleft(self) -> Reference:
+        reference = self._all.pop(State.DISPATCHED)
+        self._by_priority[reference.message.priority].popleft()
+        return reference
+
+    def evict(self) -> Reference:
+        reference = next(references for references in self._by_priority if references).popleft()
+        self._all.take(reference, State.SETTLED)
+        self._all.sweep()
+        return reference

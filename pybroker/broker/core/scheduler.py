@@ -1,0 +1,407 @@
+"""Scheduled delivery: keeps messages as jobs until their time, sends them, and lets clients look at and cancel them.
+
+No clock and no timer of its own: `wake_at` says when `fire` is to be called next.
+
+```text
+send --> accepts? --> schedule: a job, appended to the job store        (answered once that is on disk)
+
+fire --> due jobs are sent --> once the messages are on disk --> job store: rescheduled, or removed
+```
+
+The order of the last two steps is the promise: a crash in between sends a message twice and never not at all. Of what
+runs once the second copy has the id of the first, so a queue that still has that takes it as one.
+
+Where this differs from ActiveMQ:
+
+* A job is due exactly after its delay, never earlier. ActiveMQ rounds up, by as much as half a second.
+* Repetitions keep to their grid, `period` after the time they were due. ActiveMQ counts from when they were sent. Runs
+  that were missed while no broker was up are made up for by one run, at once, in both.
+* A job has its message's id. A message that a failover client sends again is known by it, and scheduled once; ActiveMQ
+  schedules it twice.
+* What is sent or asked for in a transaction is scheduled, browsed or cancelled at its commit.
+
+Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from pybroker.broker.core import cron
+from pybroker.broker.core.agenda import Agenda
+from pybroker.broker.core.cron import UtcOffset
+from pybroker.broker.core.scheduled import (
+    JOB_ID,
+    PERIOD_MIN,
+    delivered,
+    described,
+    number,
+    outside_transaction,
+    spawned,
+    timetable,
+)
+from pybroker.broker.core.scheduled import is_scheduled as is_scheduled
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, ResourceLimit
+from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job, JobStore
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.message import routing, view
+from pybroker.broker.domain.ports import Clock
+
+MANAGEMENT: Final = "ActiveMQ.Scheduler.Management"
+"""Messages to a destination whose name begins so, in whatever case, are orders to the scheduler."""
+ACTION: Final = "AMQ_SCHEDULER_ACTION"
+ACTION_START: Final = "ACTION_START_TIME"
+ACTION_END: Final = "ACTION_END_TIME"
+BROWSE: Final = "BROWSE"
+REMOVE: Final = "REMOVE"
+REMOVE_ALL: Final = "REMOVEALL"
+
+JOBS_MAX: Final = 1_000_000
+"""At some 800 bytes each, messages aside."""
+FIRED_MAX: Final = 200
+"""Messages sent in one go, some ten milliseconds. More wait for these to be on disk: a long outage's backlog must not
+stop the event loop, nor outrun the store."""
+BROWSES_MAX: Final = 16
+"""Browses under way at once; each holds a list of all jobs it has still to tell."""
+RETRY_MS: Final = 1000
+"""When a message is offered again that could not be sent because there was no room."""
+WAKE_MS_MAX: Final = 10_000
+"""The clock is looked at that often at least, because somebody may set it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """The scheduler of one broker.
+
+    Args:
+        jobs: where jobs are kept.
+        send: routes a message as if a client had sent it outside a transaction, past this scheduler. What it raises as
+            `ClientError` is the message's fault, or lack of room; anything else ends `fire`, and should end the broker.
+        when_sent: calls back once everything sent so far is safe: the message store's `when_durable`.
+        clock: milliseconds since the epoch.
+        wake_at: has `fire` called at that time, in milliseconds since the epoch, and not at the one said before. None:
+            not at all.
+        connection_id: of the producer that repeated messages are from; one that no broker ever had before.
+        jobs_max: how many jobs clients may have at a time.
+        offset_at: the time zone of cron entries.
+    """
+
+    # ------------------------------------------------------------ life
+
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        send: Callable[[Message], None],
+        when_sent: Callable[[Callable[[], None]], None],
+        clock: Clock,
+        wake_at: Callable[[int | None], None],
+        connection_id: str,
+        jobs_max: int = JOBS_MAX,
+        offset_at: UtcOffset = cron.local_offset,
+    ) -> None:
+        self._jobs = jobs
+        self._send = send
+        self._when_sent = when_sent
+        self._clock = clock
+        self._wake_at = wake_at
+        self._producer_id = ProducerId(connection_id, 0, 0)
+        self._sequence = 0
+        self._jobs_max = jobs_max
+        self._offset_at = offset_at
+        self._agenda = Agenda()
+        self._is_firing = False
+        self._refusals: list[ClientError] = []
+        """Of the messages that are being sent."""
+        self._browses: deque[tuple[Destination, Iterator[Job]]] = deque()
+        self._armed: int | None = None
+        self._is_stopped = False
+
+    def load(self, jobs: Iterable[Job]) -> None:
+        """Take over what the job store returned; what is overdue fires as soon as `fire` is called."""
+        for job in jobs:
+            self._agenda.add(job)
+        self._arm()
+
+    def stop(self) -> None:
+        """Send nothing any more: the stores are about to close, or are not ours to write to.
+
+        What was sent is still noted when the message store calls back.
+        """
+        self._is_stopped = True
+        self._arm()
+
+    @property
+    def job_count(self) -> int:
+        """How many jobs there are."""
+        return len(self._agenda)
+
+    # ------------------------------------------------------------ clients
+
+    def accepts(self, message: Message) -> bool:
+        """Tell whether a message is to be given to `schedule` instead of being sent. Asked when `is_scheduled` says so.
+
+        Raises:
+            InvalidSchedule: its timetable makes no sense.
+            ResourceLimit: there are too many jobs, or browses.
+        """
+        try:
+            properties = view(message).properties
+        except MalformedOpenWire as error:
+            raise InvalidSchedule(f"the message's properties do not decode: {error}") from error
+        if is_management(message):
+            _window(message)
+            if properties.get(ACTION) == BROWSE and len(self._browses) >= BROWSES_MAX:
+                raise ResourceLimit(f"{BROWSES_MAX} browses of the scheduler are under way: try again later")
+            return True
+        if timetable(properties) is None:
+            return False
+        if len(self._agenda) >= self._jobs_max:
+            raise ResourceLimit(f"{self._jobs_max} messages are scheduled already, which is the limit")
+        return True
+
+    def schedule(self, message: Message) -> None:
+        """Schedule a message that `accepts` took, counting from now; or carry out the order it is.
+
+        A job is safe after the job store's `when_durable`.
+        """
+        if is_management(message):
+            self._manage(message)
+            return
+        wanted = timetable(view(message).properties)
+        if wanted is None:
+            raise ValueError("a message without a timetable")
+        job_id = self._free_id(message)
+        if job_id is None:
+            _log.info("%s to %s is scheduled already", message.message_id, message.destination)
+            return
+        now = self._clock()
+        self._add(
+            Job(
+                job_id=job_id,
+                start_time=now,
+                cron=wanted.cron,
+                delay=wanted.delay,
+                period=wanted.period,
+                repeat=wanted.repeat,
+                next_time=wanted.first_time(now, self._offset_at),
+                data=outside_transaction(message),
+            )
+        )
+        self._arm()
+
+    # ------------------------------------------------------------ firing
+
+    def fire(self, now: int) -> None:
+        """Send what is due at that time, oldest first, and have itself called again when more is.
+
+        Raises:
+            StoreError: a store has failed.
+        """
+        self._armed = None
+        if self._is_stopped:
+            return
+        self._tell_browsers()
+        if not self._is_firing and (due := self._agenda.take_due(now, FIRED_MAX)):
+            self._is_firing = True
+            done = [job for job in due if self._run(job, now)]
+            if self._refusals:
+                _log.warning("%d scheduled messages have to wait: %s", len(self._refusals), self._refusals[0])
+                self._refusals.clear()
+            self._when_sent(partial(self._sent, done, now))
+        self._arm()
+
+    def _run(self, job: Job, now: int) -> bool:
+        """Send a job's message; tell whether this run is over."""
+        if job.cron and job.repeat:
+            return True  # its instant starts another job, see `_settle`
+        try:
+            message = delivered(job, self._jobs.load(job), now, self._fresh_id())
+        except JournalCorrupt as error:
+            _log.error("scheduled message %s cannot be read and is left where it is: %s", job.job_id, error)
+            self._agenda.discard(job)
+            return False
+        except (MalformedOpenWire, ClientError) as error:
+            _log.error("scheduled message %s is dropped, nothing can be made of it: %s", job.job_id, error)
+            return True
+        return self._deliver(job, message, now)
+
+    def _deliver(self, job: Job, message: Message, now: int) -> bool:
+        try:
+            self._send(message)
+        except InvalidDestination as error:
+            _log.error("scheduled message %s is dropped, nothing can take it any more: %s", job.job_id, error)
+        except ClientError as error:
+            self._refusals.append(error)
+            self._agenda.wake(job, now + RETRY_MS)
+            return False
+        return True
+
+    def _sent(self, jobs: Sequence[Job], now: int) -> None:
+        """Note that what these jobs sent is safe."""
+        self._is_firing = False
+        for job in jobs:
+            if job in self._agenda:  # it may have been cancelled meanwhile
+                self._settle(job, now)
+        self._arm()
+
+    def _settle(self, job: Job, now: int) -> None:
+        """Note a run: the job is due again, or done."""
+        next_time = self._next_time(job, now)
+        started = self._spawned(job, now) if job.cron and job.repeat else None
+        if next_time is None:
+            if started is not None:
+                self._jobs.add(started)
+            self._jobs.remove(job)
+            self._agenda.discard(job)
+        else:
+            self._jobs.reschedule(job, next_time, started)
+            self._agenda.wake(job, next_time)
+        if started is not None:
+            self._agenda.add(started)
+
+    def _spawned(self, job: Job, now: int) -> Job | None:
+        """Return the job that an instant starts, if there is room for it."""
+        if len(self._agenda) >= self._jobs_max:
+            _log.error(
+                "job %s starts no repetitions: there are %d jobs, which is the limit", job.job_id, self._jobs_max
+            )
+            return None
+        try:
+            started = spawned(job, self._jobs.load(job), now)
+        except JournalCorrupt as error:
+            _log.error("job %s starts no repetitions, its message cannot be read: %s", job.job_id, error)
+            return None
+        return None if self._agenda.named(started.job_id) else started
+
+    def _next_time(self, job: Job, now: int) -> int | None:
+        """Return when a job that has just run is due again."""
+        if job.cron:
+            try:
+                return cron.parse(job.cron).next_after(now, self._offset_at)
+            except InvalidSchedule as error:  # another broker's, which took what this one refuses
+                _log.error("job %s is over: %s", job.job_id, error)
+                return None
+        if job.repeat == 0:
+            return None
+        period = max(job.period, PERIOD_MIN)
+        return min(job.next_time + period if job.next_time + period > now else now + period, TIME_MAX)
+
+    # ------------------------------------------------------------ management
+
+    def _manage(self, message: Message) -> None:
+        fields = view(message)
+        action, job_id = fields.properties.get(ACTION), fields.properties.get(JOB_ID)
+        start, end = _window(message)
+        if action == BROWSE and fields.reply_to is not None:
+            self._browses.append((fields.reply_to, iter(self._agenda.between(start, end))))
+            self._tell_browsers()
+        elif action == REMOVE and isinstance(job_id, str):
+            for job in self._agenda.named(job_id):
+                self._jobs.remove(job)
+                self._agenda.discard(job)
+        elif action == REMOVE_ALL:
+            self._cancel_between(start, end)
+        else:
+            _log.warning("%s asks the scheduler for %r, and lacks what that needs", message.message_id, action)
+        self._arm()
+
+    def _cancel_between(self, start: int, end: int) -> None:
+        cancelled = self._agenda.between(start, end)
+        if cancelled:
+            self._jobs.remove_between(start, end, cancelled)
+        for job in cancelled:
+            self._agenda.discard(job)
+
+    def _tell_browsers(self) -> None:
+        """Go on with the browses, oldest first, as far as is good for one turn."""
+        for _ in range(FIRED_MAX):
+            if not self._browses:
+                return
+            reply_to, jobs = self._browses[0]
+            job = next(jobs, None)
+            if job is None or (job in self._agenda and not self._tell(job, reply_to)):
+                self._browses.popleft()
+
+    def _tell(self, job: Job, reply_to: Destination) -> bool:
+        """Tell a browser about a job; False when it cannot be told anything."""
+        self._sequence += 1
+        try:
+            message = described(job, self._jobs.load(job), reply_to, self._producer_id, self._sequence)
+        except (JournalCorrupt, MalformedOpenWire, ClientError) as error:
+            _log.error("scheduled message %s cannot be shown: %s", job.job_id, error)
+            return True
+        try:
+            self._send(message)
+        except ClientError as error:
+            _log.warning("a browse of the scheduler for %s ends: %s", reply_to, error)
+            return False
+        return True
+
+    # ------------------------------------------------------------ private
+
+    def _add(self, job: Job) -> None:
+        self._jobs.add(job)
+        self._agenda.add(job)
+
+    def _free_id(self, message: Message) -> str | None:
+        """Return a name for a message's job, None if the message is scheduled already."""
+        job_id = message.message_id
+        count = 1
+        while named := self._agenda.named(job_id):
+            if any(self._is_of(job, message) for job in named):
+                return None
+            count += 1  # the message went to several destinations, or an ActiveMQ called another job so
+            job_id = f"{message.message_id}-{count}"
+        return job_id
+
+    def _is_of(self, job: Job, message: Message) -> bool:
+        """Tell whether a job is of that very message."""
+        try:
+            other = routing(self._jobs.load(job))
+        except (JournalCorrupt, MalformedOpenWire):
+            return False
+        return (other.message_id, other.destination) == (message.message_id, message.destination)
+
+    def _fresh_id(self) -> OpenWireMessageId:
+        self._sequence += 1
+        return OpenWireMessageId(None, self._producer_id, self._sequence)
+
+    def _arm(self) -> None:
+        """Have `fire` called when there is something to do, or a little before."""
+        time = self._next_time_of_all()
+        if time is None:
+            if self._armed is not None:
+                self._armed = None
+                self._wake_at(None)
+        elif self._armed is None or time < self._armed:
+            self._armed = min(time, self._clock() + WAKE_MS_MAX)
+            self._wake_at(self._armed)
+
+    def _next_time_of_all(self) -> int | None:
+        if self._is_stopped:
+            return None
+        if self._browses:
+            return self._clock()
+        return None if self._is_firing else self._agenda.next_time
+
+
+def is_management(message: Message) -> bool:
+    """Tell whether a message is an order to the scheduler."""
+    return message.destination.name[: len(MANAGEMENT)].lower() == _MANAGEMENT_LOWER
+
+
+_MANAGEMENT_LOWER = MANAGEMENT.lower()
+
+
+def _window(message: Message) -> tuple[int, int]:
+    """Return the range of times an order is about. Raises `InvalidSchedule` if it is none."""
+    properties = view(message).properties
+    start, end = number(properties, ACTION_START), number(properties, ACTION_END)
+    return (0, TIME_MAX) if start is None or end is None else (start, end)

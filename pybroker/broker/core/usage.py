@@ -1,0 +1,154 @@
+"""Memory that messages take: counted per destination and for the whole broker, with limits, and who waits for room.
+
+```text
+   broker     used, limit      what all destinations hold
+     |
+   queue or topic  used, limit      what it holds: each message's `size` once, while it waits or is outstanding
+```
+
+A queue counts a message from its arrival until it is settled for good. A topic counts what its durable subscriptions
+keep and what waits for slow consumers beyond their windows, each message once, however many of them hold it; what a
+window covers is in the network's hands. What open transactions have sent is not counted before their commit, and what a
+topic keeps for retroactive consumers never is: both have limits of their own.
+
+**Nothing here refuses.** Counting is one thing, slowing producers down is another, and only the second looks at limits.
+The rules that keep it from ever standing still:
+
+1. What frees memory never waits for memory: acknowledgements, commits, roll-backs, closing, expiry, and the broker's
+   own sends (dead letters, advisories, scheduled messages, a commit's messages) are counted and go through, limit or
+   not.
+2. A message that arrived is accepted, even if it takes the last room and more. What waits for room is the *answer* to
+   its producer, so that no message is in between and the overrun is one message per producer.
+3. A producer that wants no answer is held by not reading its connection, but only a connection without consumers: the
+   acknowledgements that would make room may be behind what is not read. A connection that also consumes is read on;
+   what it sends in that way is accepted up to twice the limit, and then refused with `ResourceLimit`.
+4. A send in a transaction waits only while others hold the memory: what the transaction itself has sent is not counted,
+   so that a transaction larger than the limit reaches its commit, which is never held up.
+5. Who waits is served in the order of coming, one at a time, as long as there is room.
+
+Every message that is counted can thus be consumed by somebody whose acknowledgement will be read. A queue without
+consumers still fills the broker in the end: nothing is paged out to the store, so persistent messages count like
+others.
+
+Source: ActiveMQ's `MemoryUsage` and producer flow control; there persistent messages leave memory at a limit instead.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from pybroker.broker.domain.message import Message
+
+
+class Usage:
+    """What a destination's messages take, or a whole broker's.
+
+    Attributes:
+        limit: bytes; 0: no limit of its own.
+        used: bytes taken now.
+    """
+
+    __slots__ = ("_is_serving", "_parent", "_waiting", "limit", "used")
+
+    def __init__(self, limit: int = 0, parent: "Usage | None" = None) -> None:
+        self.limit = limit
+        self.used = 0
+        self._parent = parent
+        self._waiting: deque[tuple[Usage, Callable[[], None]]] = deque()  # who waits here, and for room in what
+        self._is_serving = False
+
+    def take(self, size: int) -> None:
+        """Count a message in."""
+        self.used += size
+        if (parent := self._parent) is not None:
+            parent.used += size
+
+    def give(self, size: int) -> None:
+        """Count a message out, and call those for whom there is room now."""
+        self.used -= size
+        if self._waiting:
+            self._serve()
+        if (parent := self._parent) is not None:
+            parent.used -= size
+            if parent._waiting:
+                parent._serve()
+
+    @property
+    def is_full(self) -> bool:
+        """True when nothing more should come in, here or in the whole broker."""
+        return self._full() is not None
+
+    @property
+    def is_overrun(self) -> bool:
+        """True when there is no room for even twice the limit: what comes in all the same has to be refused."""
+        full = self._full()
+        return full is not None and full.used >= 2 * full.limit
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once there is room: at once, or after those who waited before.
+
+        A callback is called from inside the acknowledgement that made room; it may send, and may so take the room.
+        """
+        if (place := self._full() or self._queue()) is None:
+            callback()
+        else:
+            place._waiting.append((self, callback))
+
+    def close(self) -> None:
+        """Give back all that is counted: the destination is gone. What is still outstanding no longer matters."""
+        parent, self._parent = self._parent, None
+        self.limit = 0
+        self._serve()
+        if parent is not None:
+            parent.used -= self.used
+            parent._serve()
+
+    def _full(self) -> "Usage | None":
+        """Return what is full: this, or the broker."""
+        if self.limit and self.used >= self.limit:
+            return self
+        return self._parent._full() if self._parent is not None else None
+
+    def _queue(self) -> "Usage | None":
+        """Return where others wait who are being served right now, and come first."""
+        if self._waiting:
+            return self
+        return self._parent._queue() if self._parent is not None else None
+
+    def _serve(self) -> None:
+        if self._is_serving:  # a callback made room itself: it is used once the callback is done
+            return
+        self._is_serving = True
+        try:
+            while self._waiting and not (self.limit and self.used >= self.limit):
+                usage, callback = self._waiting.popleft()
+                if (full := usage._full()) is None:
+                    callback()
+                else:
+                    full._waiting.append((usage, callback))
+        finally:
+            self._is_serving = False
+
+
+class SharedUsage:
+    """Counts a topic's messages once, however many of its subscriptions hold them."""
+
+    __slots__ = ("_holders", "usage")
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage = usage
+        self._holders: dict[Message, int] = {}
+
+    def hold(self, message: Message) -> None:
+        """Count a message for one more holder."""
+        holders = self._holders.get(message, 0)
+        if not holders:
+            self.usage.take(message.size)
+        self._holders[message] = holders + 1
+
+    def drop(self, message: Message) -> None:
+        """Count a message for one holder less; one that was never counted is left alone."""
+        holders = self._holders.pop(message, 0)
+        if holders > 1:
+            self._holders[message] = holders - 1
+        elif holders:
+            self.usage.give(message.size)

@@ -1,0 +1,126 @@
+"""One connection's codec: frames in, values out, and back, in the format both ends agreed on.
+
+Source: OpenWire, framing; loose and tight encoding; value caching.
+"""
+
+from struct import error as StructError
+
+from pybroker.broker.domain.openwire.commands import DataStructure
+from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, UnencodableOpenWire
+from pybroker.broker.domain.openwire.marshal.caches import ROOM, SLOTS_MAX, ReadCache, WriteCache
+from pybroker.broker.domain.openwire.marshal.reading import readers
+from pybroker.broker.domain.openwire.marshal.schema import VERSION_MAX, VERSION_MIN
+from pybroker.broker.domain.openwire.marshal.sinks import LooseSink, TightSink
+from pybroker.broker.domain.openwire.marshal.sources import LooseSource, TightSource
+from pybroker.broker.domain.openwire.marshal.writing import Write, writers
+
+
+class WireFormat:
+    """Encodes and decodes in one format. With caching it has a memory: use one per connection, for every frame.
+
+    Attributes:
+        version: wire version, 1 to 12.
+        tight: tight encoding rather than loose.
+        cache_size: slots of the tables of value caching; 0 for no caching.
+        stack_traces: exceptions carry stack frames and causes.
+    """
+
+    __slots__ = (
+        "_read_cache",
+        "_readers",
+        "_write_cache",
+        "_writers",
+        "cache_size",
+        "stack_traces",
+        "tight",
+        "version",
+    )
+
+    def __init__(
+        self,
+        version: int = VERSION_MAX,
+        *,
+        tight: bool = False,
+        cache_size: int = 0,
+        stack_traces: bool = False,
+        reuse: bool = False,
+    ) -> None:
+        """Set up a format.
+
+        Args:
+            version: wire version, 1 to 12.
+            tight: tight encoding rather than loose.
+            cache_size: slots of the tables of value caching, at most 32767; 0 for no caching.
+            stack_traces: exceptions carry stack frames and causes.
+            reuse: let the peer cache what we write, and refer to it, as Java does; otherwise every value is written
+                in full. Takes at least 100 slots.
+
+        Raises:
+            ValueError: there is no such version, or no such table.
+        """
+        if not VERSION_MIN <= version <= VERSION_MAX:
+            raise ValueError(f"OpenWire has versions {VERSION_MIN} to {VERSION_MAX}, not {version}")
+        if not 0 <= cache_size <= SLOTS_MAX:
+            raise ValueError(f"a cache has 0 to {SLOTS_MAX} slots, not {cache_size}")
+        if reuse and cache_size < ROOM:
+            raise ValueError(f"reuse takes a cache of {ROOM} slots or more, not {cache_size}")
+        self.version = version
+        self.tight = tight
+        self.cache_size = cache_size
+        self.stack_traces = stack_traces
+        caching = cache_size > 0
+        self._read_cache = ReadCache(cache_size) if caching else None
+        self._write_cache = WriteCache(cache_size) if reuse else None
+        self._readers = readers(version, tight=tight, caching=caching, stack_traces=stack_traces)
+        self._writers = writers(version, tight=tight, caching=caching, stack_traces=stack_traces)
+
+    def decode(self, frame: bytes | memoryview) -> DataStructure:
+        """Decode a frame without its size prefix.
+
+        Raises:
+            MalformedOpenWire: it is no structure of this version, is cut short, or bytes are left over.
+        """
+        data = frame if isinstance(frame, bytes) else bytes(frame)
+        source = (TightSource if self.tight else LooseSource)(data, self._read_cache)
+        data_type = source.unsigned_byte()
+        read = self._readers.get(data_type)
+        if read is None:
+            raise MalformedOpenWire(f"unknown data type {data_type}")
+        source.begin()
+        value: DataStructure = read(source)
+        source.end()
+        return value
+
+    def encode(self, value: DataStructure) -> bytes:
+        """Encode a frame without its size prefix.
+
+        Raises:
+            UnencodableOpenWire: the version does not have the structure, a string or array is too long, or a number
+                out of its range. The frame leaves no trace in the caches.
+        """
+        write = self._writers.get(type(value))
+        if write is None:
+            raise UnencodableOpenWire(f"OpenWire {self.version} has no {type(value).__name__}")
+        cache = self._write_cache
+        sink = (TightSink if self.tight else LooseSink)(cache)
+        if cache is None:
+            return _written(sink, write, value)
+        cache.begin()
+        try:
+            return _written(sink, write, value)
+        except BaseException:
+            cache.undo()
+            raise
+
+    def encode_frame(self, value: DataStructure) -> bytes:
+        """Encode a frame with its size prefix. Raises `UnencodableOpenWire` as `encode` does."""
+        frame = self.encode(value)
+        return INT.pack(len(frame)) + frame
+
+
+def _written(sink: LooseSink, write: Write, value: DataStructure) -> bytes:
+    try:
+        write(sink, value)
+        return sink.frame()
+    except StructError as error:
+        raise UnencodableOpenWire(f"a number out of its range: {error}") from error

@@ -1,0 +1,125 @@
+"""Specifiers: how the fields of OpenWire's structures are declared.
+
+A structure is a dataclass whose defaults are these functions; the declaration carries what a marshaller has to know,
+so the codec is compiled from the classes themselves.
+
+```text
+class SessionInfo(BaseCommand):
+    session_id: SessionId | None = cached(SessionId)
+```
+
+Source: OpenWire, wire versions 1 to 12.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+VERSION_MIN: Final = 1
+VERSION_MAX: Final = 12
+
+
+class Kind(Enum):
+    """What a field holds; the values are the field's own words for it."""
+
+    BOOLEAN = "boolean"
+    BYTE = "byte"
+    INT = "int"
+    LONG = "long"
+    STRING = "string"
+    BYTES = "byteArray"
+    FIXED_BYTES = "fixedBytes"
+    OBJECT = "object"
+    ARRAY = "objectArray"
+    THROWABLE = "throwable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a marshaller has to know about a field.
+
+    Attributes:
+        kind: how its value is encoded.
+        since: first version that has it.
+        until: last version that has it.
+        cached: goes through the value cache of a connection that has one.
+        types: classes its value, or an element, may be of; empty for any structure. A class that does not exist yet is
+            given by its name.
+        size: bytes of a `FIXED_BYTES`.
+    """
+
+    kind: Kind
+    since: int = VERSION_MIN
+    until: int = VERSION_MAX
+    cached: bool = False
+    types: tuple[type | str, ...] = ()
+    size: int = 0
+
+    def is_in(self, version: int) -> bool:
+        """Tell whether a version has the field."""
+        return self.since <= version <= self.until
+
+
+SPEC: Final = "openwire"
+"""Key of the `Spec` in a dataclass field's metadata."""
+
+# Like `dataclasses.field` they promise whatever the declaration says: the value put there is the default.
+
+
+def boolean(*, since: int = VERSION_MIN, default: bool = False) -> Any:
+    """Declare a flag; the default is also what a version without the field means."""
+    return _declare(Spec(kind=Kind.BOOLEAN, since=since), default)
+
+
+def byte(default: int = 0) -> Any:
+    """Declare a number of 8 bits, signed."""
+    return _declare(Spec(kind=Kind.BYTE), default)
+
+
+def int32(*, since: int = VERSION_MIN, until: int = VERSION_MAX) -> Any:
+    """Declare a number of 32 bits, signed."""
+    return _declare(Spec(kind=Kind.INT, since=since, until=until), 0)
+
+
+def int64(*, since: int = VERSION_MIN, default: int = 0) -> Any:
+    """Declare a number of 64 bits, signed; the default is also what a version without the field means."""
+    return _declare(Spec(kind=Kind.LONG, since=since), default)
+
+
+def string(*, since: int = VERSION_MIN) -> Any:
+    """Declare a nullable string."""
+    return _declare(Spec(kind=Kind.STRING, since=since), None)
+
+
+def byte_array(*, since: int = VERSION_MIN) -> Any:
+    """Declare a nullable byte sequence."""
+    return _declare(Spec(kind=Kind.BYTES, since=since), None)
+
+
+def fixed_bytes(default: bytes) -> Any:
+    """Declare bytes without length or null flag, as many as the default has."""
+    return _declare(Spec(kind=Kind.FIXED_BYTES, size=len(default)), default)
+
+
+def nested(*types: type, since: int = VERSION_MIN) -> Any:
+    """Declare a nullable structure of one of these types, or of any at all."""
+    return _declare(Spec(kind=Kind.OBJECT, since=since, types=types), None)
+
+
+def cached(*types: type, since: int = VERSION_MIN) -> Any:
+    """Declare a nullable structure that value caching applies to."""
+    return _declare(Spec(kind=Kind.OBJECT, since=since, cached=True, types=types), None)
+
+
+def array(*types: type | str, since: int = VERSION_MIN) -> Any:
+    """Declare a nullable array of nullable structures, as a tuple."""
+    return _declare(Spec(kind=Kind.ARRAY, since=since, types=types), None)
+
+
+def throwable(*, since: int = VERSION_MIN) -> Any:
+    """Declare a nullable exception."""
+    return _declare(Spec(kind=Kind.THROWABLE, since=since), None)
+
+
+def _declare(spec: Spec, default: object) -> Any:
+    return field(default=default, metadata={SPEC: spec})

@@ -1,0 +1,170 @@
+"""Where encoded bytes go: the primitives of both encodings behind one set of methods.
+
+A sink gathers one frame, from its data type on; `sources` draws the formats.
+
+Source: OpenWire, loose and tight encoding.
+"""
+
+from struct import Struct
+from typing import Any, Final
+
+from pybroker.broker.domain.openwire.loose import (
+    BYTE,
+    INT,
+    LONG,
+    SHORT,
+    UNSIGNED_SHORT,
+    UnencodableOpenWire,
+    encode_mutf8,
+    string,
+)
+from pybroker.broker.domain.openwire.marshal.caches import WriteCache
+from pybroker.broker.domain.openwire.marshal.sources import NESTING_MAX
+
+TIGHT_STRING_BYTES_MAX: Final = 32766
+"""Java writes no longer ones in tight encoding."""
+BOOLEANS_MAX: Final = 8 * 32767
+"""The length of a boolean stream is a signed short."""
+
+_UNSIGNED_INT = Struct(">I")
+_ZERO, _ONE = b"01"
+
+
+class LooseSink:
+    """A frame in loose encoding.
+
+    Attributes:
+        out: what is written so far.
+        cache: what the peer shall cache; None to let it cache nothing.
+        levels: how much deeper structures may nest.
+    """
+
+    __slots__ = ("cache", "levels", "out")
+
+    INDEX_FIRST = True
+    """A cached value gets its index before the values inside it do."""
+
+    def __init__(self, cache: WriteCache | None = None) -> None:
+        """Start an empty frame."""
+        self.out: bytearray = bytearray()
+        self.cache = cache
+        self.levels = NESTING_MAX
+
+    def frame(self) -> bytes:
+        """Return the frame."""
+        return bytes(self.out)
+
+    def deeper(self) -> None:
+        """Enter a nested structure."""
+        if self.levels == 0:
+            raise UnencodableOpenWire(f"structures nested more than {NESTING_MAX} deep")
+        self.levels -= 1
+
+    def recorded(self) -> Any:
+        """Return what was written, for `replay`."""
+        return bytes(self.out)
+
+    def replay(self, recorded: Any) -> None:
+        """Put what another sink of this kind recorded."""
+        self.out += recorded
+
+    def boolean(self, value: bool) -> None:
+        """Put a flag."""
+        self.out.append(1 if value else 0)
+
+    def byte(self, value: int) -> None:
+        """Put 8 bits, signed."""
+        self.out += BYTE.pack(value)
+
+    def short(self, value: int) -> None:
+        """Put 16 bits, signed."""
+        self.out += SHORT.pack(value)
+
+    def integer(self, value: int) -> None:
+        """Put 32 bits, signed."""
+        self.out += INT.pack(value)
+
+    def long(self, value: int) -> None:
+        """Put 64 bits, signed."""
+        self.out += LONG.pack(value)
+
+    def string(self, value: str | None) -> None:
+        """Put a nullable string."""
+        self.out += string(value)
+
+    def byte_sequence(self, value: bytes | None) -> None:
+        """Put a nullable byte sequence."""
+        self.boolean(value is not None)
+        if value is not None:
+            self.out += INT.pack(len(value))
+            self.out += value
+
+
+class TightSink(LooseSink):
+    """A frame in tight encoding."""
+
+    __slots__ = ("_booleans",)
+
+    INDEX_FIRST = False
+
+    def __init__(self, cache: WriteCache | None = None) -> None:
+        """Start an empty frame."""
+        super().__init__(cache)
+        self._booleans = bytearray()
+
+    def frame(self) -> bytes:
+        """Return the frame: data type, booleans, data."""
+        count = len(self._booleans)
+        if count > BOOLEANS_MAX:
+            raise UnencodableOpenWire(f"{count} booleans in one frame, where {BOOLEANS_MAX} is the limit")
+        size = (count + 7) // 8
+        # The booleans are gathered as digits, of which the last one counts most.
+        bits = int(self._booleans[::-1], 2).to_bytes(size, "little") if count else b""
+        if size < 64:
+            head = bytes((self.out[0], size))
+        elif size < 256:
+            head = bytes((self.out[0], 0xC0, size))
+        else:
+            head = bytes((self.out[0], 0x80)) + SHORT.pack(size)
+        return b"".join((head, bits, memoryview(self.out)[1:]))
+
+    def recorded(self) -> Any:
+        """Return what was written, for `replay`."""
+        return bytes(self.out), bytes(self._booleans)
+
+    def replay(self, recorded: Any) -> None:
+        """Put what another sink of this kind recorded."""
+        data, booleans = recorded
+        self.out += data
+        self._booleans += booleans
+
+    def boolean(self, value: bool) -> None:
+        """Put one bit."""
+        self._booleans.append(_ONE if value else _ZERO)
+
+    def long(self, value: int) -> None:
+        """Put as many bytes as the number needs, and in two bits how many that are."""
+        if value == 0:
+            self._booleans += b"00"
+        elif 0 < value <= 0xFFFF:
+            self._booleans += b"01"
+            self.out += UNSIGNED_SHORT.pack(value)
+        elif 0 < value <= 0xFFFFFFFF:
+            self._booleans += b"10"
+            self.out += _UNSIGNED_INT.pack(value)
+        else:
+            self._booleans += b"11"
+            self.out += LONG.pack(value)
+
+    def string(self, value: str | None) -> None:
+        """Put a nullable string."""
+        if value is None:
+            self._booleans += b"0"
+            return
+        encoded = encode_mutf8(value)
+        if len(encoded) > TIGHT_STRING_BYTES_MAX:
+            raise UnencodableOpenWire(f"a string of {len(encoded)} bytes, where tight encoding has room for 32766")
+        # One byte per character, and U+0000 takes two.
+        self._booleans += b"11" if len(encoded) == len(value) else b"10"
+        self.out += UNSIGNED_SHORT.pack(len(encoded))
+        self.out += encoded

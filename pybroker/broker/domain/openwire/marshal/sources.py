@@ -1,0 +1,116 @@
+"""Where decoded bytes come from: the primitives of both encodings behind one set of methods.
+
+In loose encoding everything stands in one row. In tight encoding a frame's booleans come first, packed:
+
+```text
+tight frame     | u8 data type | n (below) | n bytes: booleans, bit 0 of byte 0 first | data |
+n < 64          | u8 n |
+n < 256         | u8 0xc0 | u8 n |
+else            | u8 0x80 | i16 n |
+long, 2 bits    | 00: 0 | 01: u16 | 10: u32 | 11: i64 |
+string, 2 bits  | not null | only U+0001..U+007F; then data | u16 n | n bytes modified UTF-8 |
+```
+
+Source: OpenWire, loose and tight encoding.
+"""
+
+from struct import Struct
+from typing import Final
+
+from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.marshal.caches import ReadCache
+
+NESTING_MAX: Final = 16
+"""Structures inside one another. An advisory about a message in a transaction takes six."""
+
+_UNSIGNED_INT = Struct(">I")
+
+
+class LooseSource(Reader):
+    """A frame in loose encoding.
+
+    Attributes:
+        cache: what the peer has cached; None when caching is off.
+        levels: how much deeper structures may nest.
+    """
+
+    __slots__ = ("cache", "levels")
+
+    def __init__(self, data: bytes, cache: ReadCache | None = None) -> None:
+        """Start at the data type."""
+        super().__init__(data)
+        self.cache = cache
+        self.levels = NESTING_MAX
+
+    def begin(self) -> None:
+        """Get ready for the fields, after the data type."""
+
+    def string(self) -> str | None:
+        """Take a nullable string; most are null."""
+        data, offset = self.data, self.offset
+        if offset < len(data) and not data[offset]:
+            self.offset = offset + 1
+            return None
+        return super().string()
+
+    def count_max(self) -> int:
+        """How many nullable elements there could be at most."""
+        return len(self.data) - self.offset
+
+    def deeper(self) -> None:
+        """Enter a nested structure."""
+        if self.levels == 0:
+            raise MalformedOpenWire(f"structures nested more than {NESTING_MAX} deep")
+        self.levels -= 1
+
+
+class TightSource(LooseSource):
+    """A frame in tight encoding."""
+
+    __slots__ = ("_bit", "_bit_end", "_bits")
+
+    def begin(self) -> None:
+        """Take the booleans."""
+        size = self.unsigned_byte()
+        if size >= 64:
+            if size == 0xC0:
+                size = self.unsigned_byte()
+            elif size == 0x80:
+                size = self.short()
+            else:
+                raise MalformedOpenWire(f"a boolean stream that begins with {size:#04x}")
+        self._bits = self.take(size)
+        self._bit = 0
+        self._bit_end = 8 * size
+
+    def end(self) -> None:
+        """Make sure that nothing is left, neither data nor a byte of booleans."""
+        super().end()
+        if self._bit_end - self._bit >= 8:
+            raise MalformedOpenWire(f"{self._bit_end - self._bit} booleans too many")
+
+    def boolean(self) -> bool:
+        """Take one bit."""
+        bit = self._bit
+        if bit >= self._bit_end:
+            raise MalformedOpenWire("more booleans wanted than there are")
+        self._bit = bit + 1
+        return self._bits[bit >> 3] >> (bit & 7) & 1 == 1
+
+    def long(self) -> int:
+        """Take a number of as many bytes as two bits say."""
+        if not self.boolean():
+            return self.unsigned_short() if self.boolean() else 0
+        value: int = self.unpack(LONG if self.boolean() else _UNSIGNED_INT)[0]
+        return value
+
+    def string(self) -> str | None:
+        """Take a nullable string; that it is ASCII is of no interest here."""
+        if not self.boolean():
+            return None
+        self.boolean()
+        return self.mutf8()
+
+    def count_max(self) -> int:
+        """How many nullable elements there could be at most: each takes a bit."""
+        return self._bit_end - self._bit

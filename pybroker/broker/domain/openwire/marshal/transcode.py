@@ -1,0 +1,95 @@
+"""Messages between a peer's form and the store's, which is version 11, loose and uncached.
+
+Versions fall into four classes within which a message has one layout: {1}, {2}, {3 to 9}, {10 to 12}. A peer that
+speaks the last one loose and uncached has the store's very bytes; for every other the message is decoded there and
+encoded here.
+
+Source: OpenWire, `Message` and `MessageDispatch`, wire versions 1 to 12.
+"""
+
+from typing import Final
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerId, MessageDispatch
+from pybroker.broker.domain.openwire.loose import INT, PRESENT, MalformedOpenWire
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+
+STORE: Final = WireFormat(11, stack_traces=True)
+"""The form in which messages are kept."""
+
+_LAYOUT_CLASS_STARTS = (1, 2, 3, 10)
+
+
+def layout_class(version: int) -> int:
+    """Return the lowest version in which messages have the layout that they have in this one."""
+    return max(start for start in _LAYOUT_CLASS_STARTS if start <= version)
+
+
+def is_verbatim(wire: WireFormat) -> bool:
+    """Tell whether a peer's message frames are, byte for byte, what the store keeps."""
+    return not wire.tight and not wire.cache_size and layout_class(wire.version) == layout_class(STORE.version)
+
+
+def to_store(frame: bytes | memoryview, wire: WireFormat) -> bytes:
+    """Return the store's bytes of a message frame (without size prefix).
+
+    Raises:
+        MalformedOpenWire: it does not decode, or is no message. Where it is kept as it is nothing is looked at.
+    """
+    if is_verbatim(wire):
+        return bytes(frame)
+    return stored(_checked(wire.decode(frame)))
+
+
+def stored(message: ActiveMQMessage) -> bytes:
+    """Return the store's bytes of a message.
+
+    Raises:
+        UnencodableOpenWire: a number is out of its range or a string too long, which no decoded message's is.
+    """
+    return STORE.encode(message)
+
+
+def from_store(data: bytes) -> ActiveMQMessage:
+    """Return the message that the store's bytes are.
+
+    Raises:
+        MalformedOpenWire: they do not decode, or are no message.
+    """
+    return _checked(STORE.decode(data))
+
+
+def dispatch(
+    wire: WireFormat,
+    data: bytes,
+    *,
+    consumer_id: ConsumerId,
+    destination: Destination,
+    redelivery_counter: int,
+    command_id: int = 0,
+) -> bytes:
+    """Return the MessageDispatch of stored bytes for a peer, without size prefix.
+
+    Raises:
+        MalformedOpenWire: the bytes do not decode.
+        UnencodableOpenWire: the peer's version has no such message: a BlobMessage before version 3.
+    """
+    command = MessageDispatch(
+        command_id=command_id,
+        consumer_id=consumer_id,
+        destination=destination,
+        redelivery_counter=redelivery_counter,
+    )
+    if not is_verbatim(wire):
+        command.message = from_store(data)
+        return wire.encode(command)
+    frame = wire.encode(command)
+    # What is at the end: the flag of the message, which is missing yet, and the redelivery counter.
+    end = len(frame) - INT.size
+    return b"".join((frame[: end - len(PRESENT)], PRESENT, data, frame[end:]))
+
+
+def _checked(value: object) -> ActiveMQMessage:
+    if not isinstance(value, ActiveMQMessage):
+        raise MalformedOpenWire(f"{type(value).__name__} where a message belongs")
+    return value

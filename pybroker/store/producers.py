@@ -1,0 +1,88 @@
+"""What each producer last had stored: the memory behind duplicate suppression (ActiveMQ's producer audit).
+
+A client that lost its connection sends again what it got no answer for, with the ids it had. Ids of one producer end in
+a number that grows with every send, so one number per producer tells what of it was stored, whether or not the message
+has been consumed since. Who asks, and when, is the core's business.
+
+```text
+ID:host-40001-1700000000000-3:1 : 1 : 1 : 42
+`--------- connection --------´  session  sequence
+`--------------- producer ------------´
+```
+
+The highest number stands for all below it. Two things keep that true. Only what is committed counts, so a transaction
+that was rolled back may be sent again under the same ids. And of one producer nothing is committed behind what it sent
+later, since a session has one local transaction at a time. (An XA session may suspend a branch and send in another.
+It is harmless, because nobody need ask about a send in a transaction: of an open one nothing is stored, and a client
+never repeats one that it has asked to be committed.)
+
+Producers that have not sent for a long time are forgotten, so the memory has a bound: two generations of a dict are an
+LRU at the price of one look-up per message.
+
+Source: ActiveMQ 5.17, `KahaDBStore.getLastProducerSequenceId`, `ActiveMQMessageAuditNoSync`.
+"""
+
+from collections.abc import Collection, Mapping
+
+PRODUCERS_MAX = 16_384
+"""At least so many producers are remembered, the latest ones, and at most twice as many: some 5 MB. ActiveMQ has 64."""
+PRODUCER_ID_LENGTH_MAX = 512
+"""Producers with longer ids are not remembered: strange ones must not fill the memory. Real ones have about 50."""
+
+
+class ProducerSequences:
+    """The highest sequence number of each producer, and the data file that says so."""
+
+    __slots__ = ("_older", "_recent")
+
+    def __init__(self) -> None:
+        # Per producer a list of both, changed in place: nothing is cheaper, and this runs for every message.
+        self._recent: dict[str, list[int]] = {}
+        self._older: dict[str, list[int]] = {}
+
+    def note(self, message_id: str, file_id: int = 0) -> None:
+        """Note that a message is stored. An id that does not end in a sequence number is ignored.
+
+        Args:
+            message_id: the producer's id, a colon, and the sequence number.
+            file_id: the data file with the record.
+        """
+        producer_id, _, text = message_id.rpartition(":")
+        try:
+            sequence = int(text)
+        except ValueError:
+            return  # no OpenWire client's, so nobody will ask
+        known = self._recent.get(producer_id)
+        if known is None:
+            self._meet(producer_id, sequence, file_id)
+        elif sequence >= known[0]:
+            known[0] = sequence
+            known[1] = file_id
+
+    def restore(self, sequences: Mapping[str, int], file_id: int = 0) -> None:
+        """Note what an earlier memory knew."""
+        for producer_id, sequence in sequences.items():
+            self.note(f"{producer_id}:{sequence}", file_id)
+
+    def last(self, producer_id: str) -> int:
+        """Return the highest number noted for a producer, -1 for one that is not remembered."""
+        known = self._recent.get(producer_id) or self._older.get(producer_id)
+        return known[0] if known else -1
+
+    def said_by(self, file_ids: Collection[int]) -> dict[str, int]:
+        """Return producers and sequences that only these data files know of; those first that were met first."""
+        return {
+            producer_id: sequence
+            for generation in (self._older, self._recent)
+            for producer_id, (sequence, file_id) in generation.items()
+            if file_id in file_ids
+        }
+
+    def _meet(self, producer_id: str, sequence: int, file_id: int) -> None:
+        """Remember a producer that is new, or was not heard of for a generation."""
+        if sequence < 0 or len(producer_id) > PRODUCER_ID_LENGTH_MAX:
+            return
+        known = max(self._older.pop(producer_id, [-1, 0]), [sequence, file_id])
+        if len(self._recent) >= PRODUCERS_MAX:
+            self._older, self._recent = self._recent, {}
+        self._recent[producer_id] = known

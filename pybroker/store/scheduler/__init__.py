@@ -1,0 +1,1 @@
+"""Stores of scheduled messages: in ActiveMQ's scheduler journal, and in memory."""

@@ -1,0 +1,58 @@
+"""A job store that lives as long as the process: for brokers whose messages do, and as the journal's model."""
+
+from collections.abc import Callable, Sequence
+
+from pybroker.broker.domain.jobs import Job
+
+
+class MemoryJobStore:
+    """Implements `JobStore`. What was appended is as safe at once as it will ever be."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Job, None] = {}
+
+    def recover(self) -> Sequence[Job]:
+        """Return what is there."""
+        return list(self._jobs)
+
+    def add(self, *jobs: Job) -> None:
+        """Keep new jobs."""
+        self._jobs.update(dict.fromkeys(jobs))
+
+    def load(self, job: Job) -> bytes:
+        """Return a job's message."""
+        assert job.data is not None, "nobody takes it away here"
+        return job.data
+
+    def reschedule(self, job: Job, next_time: int, spawned: Job | None = None) -> None:
+        """Move a job to a later time; with it appears what it spawned."""
+        job.advance(next_time)
+        if spawned is not None:
+            self.add(spawned)
+
+    def remove(self, job: Job) -> None:
+        """Forget a job."""
+        self._jobs.pop(job, None)
+
+    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """Forget the jobs of a range of times."""
+        for job in jobs:
+            self.remove(job)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back at once."""
+        callback()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Nothing ever waits."""
+        return 0
+
+    def cleanup(self) -> None:
+        """Nothing is kept that is not needed."""
+
+    def close(self) -> None:
+        """Keep everything for the next `recover`."""
+
+    def abandon(self) -> None:
+        """Nobody can take this store over, so there is nothing to leave as it is."""

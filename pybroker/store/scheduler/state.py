@@ -1,0 +1,159 @@
+"""What a scheduler's journal amounts to: which jobs live in which data file, and which files make records void. Pure.
+
+A data file must stay as long as it is being written, as it holds the making of a live job, or as it has a record that
+moves or ends a job whose making is in a file that stays: without that record the job would come back. The last rule
+runs along chains.
+
+```text
+db-3 (live jobs) <--moves, ends-- db-7 <--ends-- db-9        all three stay
+db-4             <--ends--------- db-5                       both go, db-4 first
+```
+
+What a chain keeps can be much; a live job that is written anew elsewhere ends it.
+
+Source: ActiveMQ 5.17, `JobSchedulerStoreImpl.checkpointUpdate`. That lets go of all moves but the last one of each job,
+which its index remembers and its journal then does not tell any more; see `replay`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pybroker.broker.domain.jobs import Job
+from pybroker.store.journal.commands import AddScheduledJob
+from pybroker.store.journal.format import Location
+
+SCHEDULER = "JMS"
+"""What ActiveMQ calls the broker's own scheduler. Jobs of others are kept and never run."""
+
+
+class Place:
+    """Where a job's making is.
+
+    Attributes:
+        scheduler: whose job it is.
+        location: the record.
+        size: its bytes, header included.
+        told_time: the time at which the journal, read literally, has the job; None when it has it nowhere. It is
+            the job's own time, but for jobs whose moves were lost: see `replay`.
+    """
+
+    __slots__ = ("location", "scheduler", "size", "told_time")
+
+    def __init__(self, scheduler: str, location: Location, size: int, told_time: int | None) -> None:
+        self.scheduler = scheduler
+        self.location = location
+        self.size = size
+        self.told_time = told_time
+
+
+def place(job: Job) -> Place:
+    """Return where a job of this store is."""
+    assert isinstance(job.place, Place), "a job of this store"
+    return job.place
+
+
+def making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> AddScheduledJob:
+    """Return the command that makes a job as it is now."""
+    return AddScheduledJob(
+        scheduler=scheduler,
+        job_id=job.job_id,
+        start_time=job.start_time,
+        cron_entry=job.cron,
+        delay=job.delay,
+        period=job.period,
+        repeat=job.repeat,
+        payload=data,
+        next_execution_time=job.next_time,
+    )
+
+
+class JobState:
+    """Live jobs by the data file of their making, and references between files.
+
+    Attributes:
+        live: jobs by data file.
+        references: by data file, the files whose records it makes void.
+    """
+
+    def __init__(self) -> None:
+        self.live: dict[int, dict[Job, None]] = {}
+        self.references: dict[int, set[int]] = {}
+
+    def __contains__(self, job: Job) -> bool:
+        where = job.place
+        return isinstance(where, Place) and job in self.live.get(where.location.file_id, ())
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield all jobs, as their makings lie."""
+        for jobs in self.live.values():
+            yield from jobs
+
+    def add(self, job: Job, scheduler: str, location: Location, size: int) -> None:
+        """Note where a job was made, by a record of that many bytes."""
+        job.place = Place(scheduler, location, size, job.next_time)
+        self.live.setdefault(location.file_id, {})[job] = None
+
+    def move(self, job: Job, file_id: int) -> None:
+        """Note that a record in that file moves a job."""
+        self._refer(file_id, place(job).location.file_id)
+
+    def remove(self, job: Job, file_id: int) -> None:
+        """Note that a record in that file ends a job."""
+        made_in = place(job).location.file_id
+        jobs = self.live[made_in]
+        del jobs[job]
+        if not jobs:
+            del self.live[made_in]
+        self._refer(file_id, made_in)
+
+    def _refer(self, file_id: int, made_in: int) -> None:
+        if file_id != made_in:
+            self.references.setdefault(file_id, set()).add(made_in)
+
+    def forget_files(self, file_ids: Iterable[int]) -> None:
+        """Note that files are gone."""
+        gone = set(file_ids)
+        for file_id in gone:
+            self.references.pop(file_id, None)
+        for referred in self.references.values():
+            referred -= gone
+
+
+def removable(state: JobState, file_ids: Iterable[int], keep_from: int) -> list[int]:
+    """Return the data files that can go, in the order in which they must.
+
+    Args:
+        state: with everything applied that was appended; the files may go once that is on disk.
+        file_ids: the files there are.
+        keep_from: the one that is being written.
+    """
+    existing = set(file_ids)
+    candidates = {file_id for file_id in existing if file_id < keep_from and file_id not in state.live}
+    referrers: dict[int, list[int]] = {}
+    for file_id in candidates:
+        for referred in state.references.get(file_id, ()):
+            referrers.setdefault(referred, []).append(file_id)
+    staying = list(existing - candidates)
+    while staying:
+        for file_id in referrers.get(staying.pop(), ()):
+            if file_id in candidates:
+                candidates.remove(file_id)
+                staying.append(file_id)
+    return sorted(candidates)
+
+
+def renewable(state: JobState, keep_from: int, *, bytes_max: int, jobs_max: int) -> Sequence[Job]:
+    """Return jobs worth writing anew: those of the oldest file that holds little else than the past.
+
+    Args:
+        state: as above.
+        keep_from: the file that is being written.
+        bytes_max: a file with more bytes of live jobs is left alone.
+        jobs_max: how many at a time.
+    """
+    for file_id in sorted(state.live):
+        if file_id >= keep_from:
+            break
+        jobs = state.live[file_id]
+        if sum(place(job).size for job in jobs) <= bytes_max:
+            return list(jobs)[:jobs_max]
+    return ()

@@ -1,0 +1,422 @@
+"""A job store that is ActiveMQ's scheduler directory: a KahaDB journal of its own, beside that of the messages.
+
+```text
+recover   replay (reads only) -> drop ActiveMQ's index -> seal the last data file -> begin a new one
+add …     encode -> append to the open batch -> note in the state           (no I/O, no waiting)
+cleanup   decide on the state -> once all of it is durable: remove files, in the writer's thread
+close     write what is left, and a remark about the clean stop
+```
+
+Taking over works as in the message journal: a new data file, exclusively created; the predecessor's last file replaced
+by a copy of what the replay has seen; no index, since ActiveMQ rebuilds `scheduleDB.data` from the journal.
+
+A job's move is one record while the job was made in the file being written. Later the job is *renewed*: ended and made
+again in one step, in the new file, which lets go of the old one and leaves nothing for an index to know. Records of
+one step are appended as one, so they share a batch, which any recovery takes whole or not at all.
+
+Messages are kept in memory up to a limit, and beyond it read back from the journal when their time has come.
+
+Source: ActiveMQ 5.17, `JobSchedulerStoreImpl`. Its scheduler journal is not synced by default; this one is.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pybroker import __version__
+from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.jobs import Job
+from pybroker.broker.domain.ports import Clock
+from pybroker.store.journal.appender import JournalSettings, explained
+from pybroker.store.journal.commands import (
+    AddScheduledJob,
+    Command,
+    MalformedRecord,
+    RemoveScheduledJob,
+    RemoveScheduledJobs,
+    RescheduleJob,
+    Trace,
+    decode,
+    encode,
+)
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import EOF_MARKER, RECORD_HEADER_BYTES, Location, encode_record
+from pybroker.store.journal.reader import Damage, data_files, load, unavailable
+from pybroker.store.journal.writer import JournalWriter, Schedule
+from pybroker.store.scheduler.replay import ReplayResult, replay
+from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
+
+INDEX_FILES: Final = ("scheduleDB.data", "scheduleDB.redo", "scheduleDB.free")
+CLEAN_STOP: Final = "pybroker clean stop"
+
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of messages kept in memory."""
+SINGLE_REMOVES_MAX: Final = 1000
+"""Jobs of a range that are ended one by one. A record about a range makes every replay look at all jobs, so it has to
+be worth it."""
+RENEWALS_MAX: Final = 200
+"""Jobs that one cleanup writes anew."""
+RENEWED_SHARE: Final = 4
+"""A file is worth emptying when at most a quarter of it is alive."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Renewal(NamedTuple):
+    """A job, and the two records that end it (empty if the journal has it nowhere) and make it again."""
+
+    job: Job
+    records: tuple[bytes, bytes]
+
+
+class JournalJobStore:
+    """Implements `JobStore` on a directory. Whoever opens it holds the lock of the store it belongs to.
+
+    Args:
+        directory: ActiveMQ's `scheduler` directory, or an empty or missing one.
+        check: the lock's fence; raises `LockNotHeld`. Asked in the writer's thread before anybody is told anything.
+        call_soon: runs a callback at the end of the event loop's turn.
+        post: the same, from another thread.
+        on_failure: told once why nothing is written or acknowledged any more.
+        clock: milliseconds since the epoch, for the journal's remarks.
+        settings: how to write.
+        files: the directory's file operations, another object in tests of failures.
+        held_bytes_max: messages beyond that are not kept in memory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        check: Callable[[], None],
+        call_soon: Schedule,
+        post: Schedule,
+        on_failure: Callable[[Exception], None],
+        clock: Clock,
+        settings: JournalSettings | None = None,
+        files: JournalFiles | None = None,
+        held_bytes_max: int = HELD_BYTES_MAX,
+    ) -> None:
+        self.directory = directory
+        self.damages: Sequence[Damage] = ()
+        """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
+        self.is_cleaning = False
+        """True while the writer's thread has files to remove."""
+        self._check = check
+        self._call_soon = call_soon
+        self._post = post
+        self._on_failure = on_failure
+        self._clock = clock
+        self._settings = settings or JournalSettings()
+        self._files = files or JournalFiles(directory)
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+        self._state = JobState()
+        self._file_ids: set[int] = set()
+        self._newest_id = 0
+        self._fruitless_count = 0
+        self._is_open = False
+        self._writer = self._new_writer(1)
+
+    # ------------------------------------------------------------ opening
+
+    def recover(self) -> Sequence[Job]:
+        """Read the journal, take the directory over, and return the jobs. Blocks.
+
+        Nothing is changed on disk before all of the journal was read.
+
+        Raises:
+            StoreUnavailable: the directory cannot be read or written, or another process creates files in it.
+            JournalCorrupt: the directory holds something else than a journal.
+            LockNotHeld: the lock was lost on the way.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            result = replay(self.directory, self._state, held_bytes_max=self._held_bytes_max)
+            self._report(result)
+            self._check()
+            self._files.remove(*(self.directory / name for name in INDEX_FILES))
+            self._seal(result)
+            self._begin(result)
+        except OSError as error:
+            raise explained(error, self.directory) from error
+        return result.jobs
+
+    def _report(self, result: ReplayResult) -> None:
+        self.damages = result.damages
+        logger.info("%s: %d jobs in %d records", self.directory, len(result.jobs), result.record_count)
+        for tail in result.torn_tails:
+            logger.info("%s: the last write was torn, nothing in it was acknowledged: %s", self.directory, tail)
+        for damage in result.damages:
+            logger.error("%s: damaged: %s", self.directory, damage)
+
+    def _seal(self, result: ReplayResult) -> None:
+        """Cut the predecessor's last file at its logical end, and the predecessor off from it."""
+        if not result.last_file_id or (result.last_remark == CLEAN_STOP and not result.torn_tails):
+            return
+        data = load(self._files.path(result.last_file_id))
+        self._files.replace(result.last_file_id, (data[: result.end], EOF_MARKER))
+
+    def _begin(self, result: ReplayResult) -> None:
+        """Begin a new data file with a remark about who goes on, and with what the journal does not say well enough."""
+        self._file_ids = set(data_files(self.directory))
+        self._newest_id = result.last_file_id
+        self._held_bytes = sum(len(job.data or b"") for job in self._state.jobs())
+        self._writer = self._new_writer(result.last_file_id + 1)
+        now = datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
+        commands: list[Command] = [Trace(f"pybroker {__version__} started {now}")]
+        commands += [RemoveScheduledJob(SCHEDULER, job_id, time) for job_id, time in result.ghosts]
+        moved = [job for job in result.jobs if place(job).told_time != job.next_time]
+        renewals = [renewal for job in moved if (renewal := self._renewal(job)) is not None]
+        steps = [b"".join(renewal.records) for renewal in renewals]
+        locations = self._writer.start([encode_record(encode(command)) for command in commands] + steps)
+        for renewal, location in zip(renewals, locations[len(commands) :], strict=True):
+            self._renewed(renewal, _behind(location, renewal.records[0]))
+        self._is_open = True
+
+    def _new_writer(self, file_id: int) -> JournalWriter:
+        return JournalWriter(
+            self._files,
+            file_id=file_id,
+            settings=self._settings,
+            check=self._check,
+            call_soon=self._call_soon,
+            post=self._post,
+            on_failure=self._on_failure,
+        )
+
+    # ------------------------------------------------------------ jobs
+
+    def add(self, *jobs: Job) -> None:
+        """Append new jobs.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        for job in jobs:
+            record = _making(job, self.load(job))
+            self._made(job, self._writer.append(record), len(record))
+
+    def load(self, job: Job) -> bytes:
+        """Return a job's message. Reads from disk what is not held in memory.
+
+        Raises:
+            JournalCorrupt: another record is where the job was.
+            StoreUnavailable: the file cannot be read.
+        """
+        if job.data is not None:
+            return job.data
+        where = place(job)
+        path = self._files.path(where.location.file_id)
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(where.location.offset)
+                record = file.read(where.size)
+        except OSError as error:
+            raise unavailable(path, error) from error
+        try:
+            command = decode(record[RECORD_HEADER_BYTES:])
+            if isinstance(command, AddScheduledJob) and command.job_id == job.job_id:
+                return command.payload
+            reason = "another record where a job should be"
+        except MalformedRecord as error:
+            reason = f"a job does not decode: {error}"
+        hint = "the file was changed by someone else, or the disk is failing: check it, and restore a copy"
+        raise JournalCorrupt(reason, path=str(path), offset=where.location.offset, hint=hint)
+
+    def reschedule(self, job: Job, next_time: int, spawned: Job | None = None) -> None:
+        """Append that a job has run and is due again, and add what it spawned in the same step.
+
+        Raises:
+            StoreUnavailable: the store has stopped, or a message cannot be read.
+        """
+        where = place(job)
+        told_time = next_time if where.told_time is None else where.told_time
+        birth = b"" if spawned is None else _making(spawned, self.load(spawned))
+        job.advance(next_time)
+        renewal = None if where.location.file_id == self._writer.file_id else self._renewal(job)
+        if renewal is None:
+            told = RescheduleJob(where.scheduler, job.job_id, told_time, next_time, job.run_count)
+            record = encode_record(encode(told))
+            location = self._writer.append(record + birth)
+            where.told_time = next_time
+            self._state.move(job, location.file_id)
+        else:
+            record = b"".join(renewal.records)
+            location = self._writer.append(record + birth)
+            self._renewed(renewal, _behind(location, renewal.records[0]))
+        if spawned is not None:
+            self._made(spawned, _behind(location, record), len(birth))
+
+    def remove(self, job: Job) -> None:
+        """Append that a job is done or cancelled.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        self._forget(job, self._writer.append(_ending(job)))
+
+    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """Append that the jobs due in a range of times are cancelled.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if len(jobs) <= SINGLE_REMOVES_MAX:
+            for job in jobs:
+                self.remove(job)
+            return
+        location = self._writer.append(encode_record(encode(RemoveScheduledJobs(SCHEDULER, start, end))))
+        for job in jobs:
+            self._forget(job, location)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once all that was appended so far is written and, if the strategy says so, synced."""
+        self._writer.when_durable(callback)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes appended and not known to be written."""
+        return self._writer.unwritten_bytes
+
+    def _renewal(self, job: Job) -> _Renewal | None:
+        """Return the records that end a job where it is and make it as it is now; None if it cannot be read.
+
+        The job's message is held in memory from here on, because what is appended cannot be read back at once.
+        """
+        try:
+            data = self.load(job)
+        except JournalCorrupt as error:
+            logger.error("job %s stays where it is: %s", job.job_id, error)
+            return None
+        if job.data is None:
+            job.data = data
+            self._held_bytes += len(data)
+        where = place(job)
+        ending = b"" if where.told_time is None else _ending(job)
+        return _Renewal(job, (ending, _making(job, data, where.scheduler)))
+
+    def _renewed(self, renewal: _Renewal, location: Location) -> None:
+        """Note that a job was made again at that location."""
+        job = renewal.job
+        scheduler = place(job).scheduler
+        self._state.remove(job, location.file_id)
+        self._state.add(job, scheduler, location, len(renewal.records[1]))
+        self._limit(job, location)
+
+    def _made(self, job: Job, location: Location, size: int) -> None:
+        """Note where a new job is."""
+        self._state.add(job, SCHEDULER, location, size)
+        self._held_bytes += len(job.data or b"")
+        self._limit(job, location)
+
+    def _limit(self, job: Job, location: Location) -> None:
+        """Have a job's message leave the memory if there is too much, once it can be read back."""
+        if self._held_bytes > self._held_bytes_max:
+            self._writer.when_durable(partial(self._let_go, job, location))
+
+    def _let_go(self, job: Job, location: Location) -> None:
+        if job.data is not None and job in self._state and place(job).location == location:
+            self._held_bytes -= len(job.data)
+            job.data = None
+
+    def _forget(self, job: Job, location: Location) -> None:
+        """Note that the record at a location ends a job."""
+        self._state.remove(job, location.file_id)
+        self._held_bytes -= len(job.data or b"")
+
+    # ------------------------------------------------------------ cleaning up and closing
+
+    def cleanup(self) -> None:
+        """Remove (or archive) data files that are needed no more, once all that was appended so far is durable.
+
+        Where nothing could be removed for a while, the jobs of a file that holds little else are renewed.
+        """
+        if self.is_cleaning or not self._is_open:
+            return
+        if self._remove_files():
+            self._fruitless_count = 0
+            return
+        self._fruitless_count += 1
+        if 0 < self._settings.compact_after_cleanups <= self._fruitless_count:
+            bytes_max = self._settings.file_bytes_max // RENEWED_SHARE
+            for job in renewable(self._state, self._writer.file_id, bytes_max=bytes_max, jobs_max=RENEWALS_MAX):
+                self._renew(job)
+
+    def _renew(self, job: Job) -> None:
+        renewal = self._renewal(job)
+        if renewal is not None:
+            location = self._writer.append(b"".join(renewal.records))
+            self._renewed(renewal, _behind(location, renewal.records[0]))
+
+    def close(self) -> None:
+        """Clean up, write what is left, and let go. Blocks.
+
+        Raises:
+            StoreError: not everything could be written.
+            LockNotHeld: the lock was lost before.
+        """
+        if self._is_open:
+            self._is_open = False
+            if not self.is_cleaning:
+                self._remove_files()
+            self._writer.end_batch()
+            self._writer.append(encode_record(encode(Trace(CLEAN_STOP))))
+            self._writer.close()
+
+    def abandon(self) -> None:
+        """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
+        self._is_open = False
+        self._writer.abandon()
+
+    def _remove_files(self) -> bool:
+        """Have removed what can be; tell whether there is anything."""
+        self._file_ids.update(range(self._newest_id + 1, self._writer.file_id + 1))
+        self._newest_id = self._writer.file_id
+        doomed = removable(self._state, self._file_ids, self._writer.file_id)
+        if doomed:
+            self.is_cleaning = True
+            self._writer.submit(partial(self._delete, doomed))
+        return bool(doomed)
+
+    def _delete(self, file_ids: Iterable[int]) -> None:
+        """Remove files, in the writer's thread. One that cannot be removed ends this cleanup, and not the broker."""
+        deleted: list[int] = []
+        try:
+            for file_id in file_ids:
+                self._check()
+                path = self._files.path(file_id)
+                if self._settings.archive_directory is None:
+                    self._files.remove(path)
+                else:
+                    self._files.archive(path, self._settings.archive_directory)
+                deleted.append(file_id)
+        except OSError as error:
+            logger.warning("%s: cleanup goes no further for now: %s", self.directory, error)
+        self._post(partial(self._deleted, deleted))
+
+    def _deleted(self, file_ids: Sequence[int]) -> None:
+        self.is_cleaning = False
+        self._file_ids.difference_update(file_ids)
+        self._state.forget_files(file_ids)
+        logger.info("%s: %d data files were needed no more", self.directory, len(file_ids))
+
+
+def _making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> bytes:
+    """Return the record that makes a job as it is now."""
+    return encode_record(encode(making(job, data, scheduler)))
+
+
+def _ending(job: Job) -> bytes:
+    """Return the record that ends a job where the journal has it."""
+    where = place(job)
+    time = job.next_time if where.told_time is None else where.told_time
+    return encode_record(encode(RemoveScheduledJob(where.scheduler, job.job_id, time)))
+
+
+def _behind(location: Location, record: bytes) -> Location:
+    """Return where the record behind one is that was appended in the same step."""
+    return Location(location.file_id, location.offset + len(record))

@@ -1,0 +1,297 @@
+"""One TCP connection on asyncio: a session's `Link`.
+
+Output gathers per connection and leaves in one write per turn of the event loop. The transport's own buffer limit is
+zero, so `pause_writing` means exactly "the kernel takes no more", and a session learns by `written` when all it gave
+has left the process: only then does it acknowledge what needs no answer from the client.
+
+A close lingers: what was written is sent, the sending side shut, and the peer's bytes read and dropped for a moment.
+Closing at once with unread bytes would make the kernel send a reset, and the peer would lose the ERROR that tells why.
+
+```text
+        close                     peer closes too, time is up
+ OPEN ---------> LINGERING ------------------------------------> GONE
+   |                                                              ^
+   +---- peer closes, abort, too many refused already ------------+
+```
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from pybroker.transports.session import Link, Session
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_BYTES = 256 << 10
+"""Output beyond this is handed to the kernel within the turn, so that a long dispatch does not pile up in memory."""
+
+_UNREAD_BYTES_MAX = 4 << 20
+"""Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
+
+_LINGER_SECONDS = 2.0
+"""How long a connection whose last bytes have left waits for its peer to close too."""
+
+_STUCK_SECONDS = 10.0
+"""How long a closing connection may take to get its last bytes out."""
+
+
+class ReplaceableLink(Link, Protocol):
+    """A link whose session may hand it over to another one."""
+
+    def become(self, session: Session) -> None:
+        """Have another session serve this connection from its next event on."""
+        ...
+
+
+MakeSession = Callable[[ReplaceableLink], Session]
+"""Makes the session of a new connection."""
+
+
+class Registry(Protocol):
+    """Who keeps count of connections."""
+
+    def admit(self, connection: "Connection") -> bool:
+        """Take a connection in; False when it was refused instead."""
+        ...
+
+    def forget(self, connection: "Connection") -> None:
+        """Let a connection go that is gone."""
+        ...
+
+
+class Life(enum.Enum):
+    """A connection's life."""
+
+    OPEN = "converses"
+    LINGERING = "sends its last bytes, hears nothing, waits for the peer to close"
+    GONE = "closed, or cut and about to be"
+
+
+_OPEN = Life.OPEN
+"""A name of its own: looking a member up in its enum costs as much as all the rest of a `write`."""
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection; a session's `Link`."""
+
+    def __init__(self, registry: Registry, peer: str, make_session: MakeSession, refusal: bytes) -> None:
+        """Wait for its transport.
+
+        Args:
+            registry: keeps count of it.
+            peer: the other end, for logs.
+            make_session: makes its session once it is admitted.
+            refusal: what the peer is told when it is not; may be empty.
+        """
+        self.peer = peer
+        self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self._registry = registry
+        self._make_session = make_session
+        self._refusal = refusal
+        self._transport: asyncio.Transport
+        self._session: Session | None = None
+        self._output: list[bytes] = []
+        self._output_bytes = 0
+        self._flush_scheduled = False
+        self._write_paused = False
+        self._read_holds = 0
+        self._unread_hold = False
+        self._reading_since: float | None = None
+        self._life = _OPEN
+        self._linger_seconds = 0.0
+        self._timer: asyncio.TimerHandle | None = None  # OPEN: the session's; LINGERING: cuts the connection
+
+    # ------------------------------------------------------------ link
+
+    @property
+    def reading_since(self) -> float | None:
+        """Since when the peer is read; None while it is not."""
+        return self._reading_since
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes."""
+        if self._life is not _OPEN:
+            return
+        self._output.append(data)
+        self._output_bytes += len(data)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._output_bytes > _FLUSH_BYTES:
+            self._relieve()
+
+    def close(self, linger_seconds: float | None = None) -> None:
+        """Close once what was written has left."""
+        if self._life is not _OPEN:
+            return
+        has_left = self._send()
+        self._cancel_timer()
+        self._life = Life.LINGERING
+        self._linger_seconds = _LINGER_SECONDS if linger_seconds is None else linger_seconds
+        self._loop.call_soon(self._lost)
+        if has_left:
+            self._shut()
+        else:
+            self._abort_at(self._loop.time() + _STUCK_SECONDS)
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def time(self) -> float:
+        """Monotonic seconds."""
+        return self._loop.time()
+
+    def wake_at(self, when: float | None) -> None:
+        """Have the session called at a time."""
+        if self._life is _OPEN:
+            self._cancel_timer()
+            if when is not None:
+                self._timer = self._loop.call_at(when, self._on_timer)
+
+    def pause_reading(self) -> None:
+        """Read nothing until each pause was resumed."""
+        self._read_holds += 1
+        if self._read_holds == 1:
+            self._reading_since = None
+            if self._is_readable():
+                self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take one pause back."""
+        self._read_holds -= 1
+        if self._read_holds == 0:
+            self._reading_since = self._loop.time()
+            if self._is_readable():
+                self._transport.resume_reading()
+
+    def become(self, session: Session) -> None:
+        """Have another session serve this connection from its next event on."""
+        self._session = session
+
+    # ------------------------------------------------------------ asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a conversation, or refuse it."""
+        # A cast, not a check: uvloop's transports do what asyncio.Transport says and are no subclass of it.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=0)
+        self._reading_since = self._loop.time()
+        if self._registry.admit(self):
+            self._begin()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the chunk to the session, whole."""
+        if self._life is _OPEN and self._session is not None:
+            self._session.receive(data)
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more."""
+        self._write_paused = True
+        if self._session is not None:
+            self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The kernel took all."""
+        self._write_paused = False
+        if self._life is _OPEN:
+            self._flush()
+        elif self._life is Life.LINGERING:
+            # Not from within the transport's own writing, where an error of ours would be taken for one of its own.
+            self._loop.call_soon(self._shut)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Both sides are closed."""
+        self._life = Life.GONE
+        self._cancel_timer()
+        self._registry.forget(self)
+        self._lost()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    # ------------------------------------------------------------ server
+
+    def refuse(self) -> None:
+        """Say that there are too many, and close."""
+        if self._refusal:
+            self.write(self._refusal)
+        self.close()
+
+    def abort(self) -> None:
+        """Cut the connection; the session learns of it in the next turn."""
+        self._life = Life.GONE
+        self._cancel_timer()
+        self._transport.abort()
+
+    # ------------------------------------------------------------ private
+
+    def _begin(self) -> None:
+        self._session = self._make_session(self)
+
+    def _is_readable(self) -> bool:
+        """Tell whether reading may be switched: what lingers is read to the end."""
+        return self._life is _OPEN and not self._transport.is_closing()
+
+    def _relieve(self) -> None:
+        """Do something about much output: send it, or stop reading a peer that takes none."""
+        if not self._write_paused:
+            self._send()
+        elif self._output_bytes > _UNREAD_BYTES_MAX and not self._unread_hold:
+            self._unread_hold = True
+            self.pause_reading()
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._life is not _OPEN or self._write_paused or not self._send():
+            return
+        if self._unread_hold:
+            self._unread_hold = False
+            self.resume_reading()
+        if self._session is not None:
+            self._session.written()
+
+    def _send(self) -> bool:
+        """Give the output to the kernel; False when it did not take all."""
+        if self._output:
+            data = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+            self._output.clear()
+            self._output_bytes = 0
+            self._put(data)
+        return not self._write_paused
+
+    def _put(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def _shut(self) -> None:
+        """Send the end, now that all bytes have left, and give the peer a moment to close too."""
+        if self._life is not Life.LINGERING or self._transport.is_closing():
+            return
+        try:
+            self._transport.write_eof()
+        except OSError as error:
+            # The peer's reset has come (ENOTCONN) and the loop has not looked yet.
+            _log.debug("%s: cut instead of closed: %s", self.peer, error)
+            self.abort()
+        else:
+            self._abort_at(self._loop.time() + self._linger_seconds)
+
+    def _abort_at(self, when: float) -> None:
+        self._cancel_timer()
+        self._timer = self._loop.call_at(when, self.abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._session is not None:
+            self._session.on_timer()
+
+    def _lost(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.lost()

@@ -1,0 +1,313 @@
+"""Messages and acknowledgements as they arrive, read without decoding what repeats from frame to frame.
+
+A client that speaks loose, uncached OpenWire of version 10 to 12 sends messages in the bytes the store keeps, and
+begins each message of a producer with the same bytes. So the beginnings are remembered and compared, and only the
+numbers behind them are read; whatever looks different takes the long way, `routing`. A destination's name with options
+behind it, which other clients than Java's may send, is cut in the message's bytes too.
+
+```text
+                  |<-------------------- head: remembered -------------------->|
+u8 type | i32 u8 | producer id | destination | transaction id | 00 | message id | i64 sequence | i64 broker sequence | …
+```
+
+The broker's sequence number is written into the message here, as ActiveMQ does on arrival. Source: OpenWire v10 to v12,
+`Message`, `MessageAck`; loose encoding, uncached.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from pybroker.broker.domain.destination import Destination, checked
+from pybroker.broker.domain.errors import InvalidDestination
+from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.rerouting import Rerouting
+from pybroker.broker.domain.openwire.routing import routing
+from pybroker.broker.domain.transaction import TransactionId
+
+_HEAD_AT: Final = 6
+"""Behind data type, command id and response flag."""
+
+_HEADS_MAX: Final = 1024
+"""Producers and destinations remembered per connection."""
+
+_HEAD_BYTES_MAX: Final = 1024
+"""A longer head than this, of names that nobody gives, is not remembered."""
+
+_FIELDS = Struct(">qqBBiB?qbBqBBi")
+"""Sequences, no original transaction, no group id, group sequence, no correlation id, delivery mode, expiration,
+priority, no reply to, timestamp, no type, content present, its length."""
+
+_TAIL = Struct(">BBBiBqBBBBqqB")
+"""From the data structure on: nothing there but the broker's times."""
+_COUNT = Struct(">iB")
+"""How many messages an acknowledgement is for, and whether it tells a cause."""
+
+_TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
+_ALL_NULL = (0, 0, 0, 0, 0)
+_COPY_BYTES_MIN: Final = 16 << 10
+"""Above it a memoryview saves a copy, below it costs more than one."""
+
+_BLOB: Final = 29
+
+
+class Unaddressed(InvalidDestination):
+    """A message to no destination, or to one without a name.
+
+    Attributes:
+        transaction: in which transaction it was sent.
+    """
+
+    def __init__(self, message: str, transaction: TransactionId | None) -> None:
+        super().__init__(message)
+        self.transaction = transaction
+
+
+class Head(NamedTuple):
+    """What messages of one producer to one destination, in one transaction, begin with.
+
+    Attributes:
+        raw: the bytes.
+        id_prefix: their ids up to the sequence number.
+        producer_id: who sends them.
+        destination: where to.
+        transaction: in which transaction.
+    """
+
+    raw: bytes
+    id_prefix: str
+    producer_id: ids.ProducerId
+    destination: Destination
+    transaction: TransactionId | None
+
+
+class Arrival(NamedTuple):
+    """A message that came in, and what concerns only its connection."""
+
+    message: Message
+    producer_id: ids.ProducerId
+    sequence: int
+    transaction: TransactionId | None
+
+
+class Acknowledgement(NamedTuple):
+    """A MessageAck; see there.
+
+    Attributes:
+        consumer_id: whose.
+        transaction: in which transaction.
+        type: see `AckType`.
+        first_id: where its range begins; None: at the oldest.
+        last_id: where it ends.
+        message_count: how many messages the client means.
+        cause: why it gives up on them, as Java prints an exception.
+    """
+
+    consumer_id: ids.ConsumerId
+    transaction: TransactionId | None
+    type: int
+    first_id: str | None
+    last_id: str | None
+    message_count: int
+    cause: str | None = None
+
+
+class Arrivals:
+    """Reads the messages of one connection."""
+
+    __slots__ = ("_heads", "_last", "_next_sequence")
+
+    def __init__(self, next_sequence: Callable[[], int]) -> None:
+        self._next_sequence = next_sequence
+        self._last: Head | None = None
+        self._heads: dict[bytes, Head] = {}
+
+    def forget(self) -> None:
+        """Forget the heads: a producer has gone."""
+        self._last = None
+        self._heads.clear()
+
+    def read(self, chunk: bytes, start: int, stop: int) -> Arrival:
+        """Return the message in a frame, from its data type at `start` to its end at `stop`.
+
+        Raises:
+            MalformedOpenWire: it is none, or lacks producer or id.
+            Unaddressed: it lacks a destination.
+        """
+        head = self._last
+        if head is None or not chunk.startswith(head.raw, start + _HEAD_AT):
+            head = self._head(chunk, start, stop)
+        at = start + _HEAD_AT + len(head.raw)
+        number = self._next_sequence()
+        if stop - start < _COPY_BYTES_MIN:
+            data = b"".join((chunk[start : at + 8], LONG.pack(number), chunk[at + 16 : stop]))
+        else:
+            view = memoryview(chunk)
+            data = b"".join((view[start : at + 8], LONG.pack(number), view[at + 16 : stop]))
+        if head is self._last:
+            return self._message(head, data, at - start)
+        return self._irregular(head, data, at - start)
+
+    def _message(self, head: Head, data: bytes, at: int) -> Arrival:
+        if len(data) < at + _FIELDS.size:
+            raise MalformedOpenWire("a message that ends too early")
+        (
+            sequence, _, original_transaction, group, _, correlation, persistent, expiration, priority, reply_to,
+            _, jms_type, content, length,
+        ) = _FIELDS.unpack_from(data, at)  # fmt: skip
+        end = at + _FIELDS.size + length
+        if (
+            original_transaction or group or correlation or reply_to or jms_type or not content
+            or length < 0 or not 0 <= priority <= 9 or data[0] == _BLOB or end >= len(data)
+        ):  # fmt: skip
+            return Arrival(routing(data), head.producer_id, sequence, head.transaction)
+        size = SIZE_OVERHEAD + length
+        if data[end]:
+            if end + 5 > len(data):
+                raise MalformedOpenWire("a message that ends too early")
+            property_bytes: int = INT.unpack_from(data, end + 1)[0]
+            if property_bytes < 0:
+                raise MalformedOpenWire(f"a byte sequence of {property_bytes} bytes")
+            size += property_bytes
+            end += 4 + property_bytes
+        if end + 1 + _TAIL.size != len(data) or _TAIL_FLAGS.unpack_from(data, end + 1) != _ALL_NULL:
+            return Arrival(routing(data), head.producer_id, sequence, head.transaction)
+        message = Message(
+            message_id=head.id_prefix + str(sequence),
+            destination=head.destination,
+            data=data,
+            persistent=persistent,
+            priority=priority,
+            expiration=expiration,
+            connection_id=head.producer_id.connection_id or "",
+            size=size,
+        )
+        return Arrival(message, head.producer_id, sequence, head.transaction)
+
+    def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
+        """Return a message whose head is not worth remembering, or does not name its destination as it should."""
+        if len(data) < at + 16:
+            raise MalformedOpenWire("a message that ends too early")
+        message = routing(data)
+        if message.destination != head.destination:
+            message = Rerouting(message).copy(head.destination)
+        return Arrival(message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction)
+
+    def _head(self, chunk: bytes, start: int, stop: int) -> Head:
+        """Return the head of a message that does not begin as the last one did, which is `_last` if it is regular."""
+        reader = Reader(chunk[start : min(stop, start + (64 << 10))], _HEAD_AT)
+        producer_id = ids.read_producer_id(reader)
+        destination = ids.read_destination(reader)
+        transaction = ids.read_transaction_id(reader)
+        ids.read_destination(reader)
+        message_id = ids.read_message_id(reader)
+        if producer_id is None or message_id is None:
+            raise MalformedOpenWire("a message without producer or id")
+        raw = chunk[start + _HEAD_AT : start + reader.offset - 16]
+        head = self._heads.get(raw)
+        if head is None:
+            named = _checked(destination, transaction)
+            head = Head(raw, _without_sequence(message_id), producer_id, named, transaction)
+            if named != destination or len(raw) > _HEAD_BYTES_MAX:
+                self._last = None
+                return head
+            if len(self._heads) >= _HEADS_MAX:
+                self._heads.clear()
+            self._heads[raw] = head
+        self._last = head
+        return head
+
+
+class Acknowledgements:
+    """Reads the acknowledgements of one connection."""
+
+    __slots__ = ("_consumer_id", "_id_head", "_id_prefix", "_raw")
+
+    def __init__(self) -> None:
+        self._raw = b""
+        """Destination, transaction and consumer id of the last ack that was in no transaction."""
+        self._consumer_id: ids.ConsumerId | None = None
+        self._id_head = b""
+        """The last message id up to its sequence number."""
+        self._id_prefix = ""
+
+    def read(self, chunk: bytes, start: int, stop: int) -> Acknowledgement | None:
+        """Return the acknowledgement in a frame, from its data type at `start` to its end at `stop`.
+
+        None when it tells a cause, which is for the codec: what it looks like was negotiated.
+
+        Raises:
+            MalformedOpenWire: it is none, or lacks a consumer id.
+        """
+        data = chunk[start:stop]
+        transaction: TransactionId | None = None
+        if self._consumer_id is not None and data.startswith(self._raw, _HEAD_AT):
+            consumer_id = self._consumer_id
+            offset = _HEAD_AT + len(self._raw)
+        else:
+            reader = Reader(data, _HEAD_AT)
+            ids.read_destination(reader)
+            transaction = ids.read_transaction_id(reader)
+            named = ids.read_consumer_id(reader)
+            if named is None:
+                raise MalformedOpenWire("an acknowledgement without consumer id")
+            consumer_id, offset = named, reader.offset
+            if transaction is None:
+                self._raw, self._consumer_id = data[_HEAD_AT:offset], named
+        try:
+            return self._rest(data, offset, consumer_id, transaction)
+        except IndexError:
+            raise MalformedOpenWire("an acknowledgement that ends too early") from None
+
+    def _rest(
+        self, data: bytes, offset: int, consumer_id: ids.ConsumerId, transaction: TransactionId | None
+    ) -> Acknowledgement | None:
+        first_id, first_end = self._message_id(data, offset + 1)
+        last_end = 2 * first_end - offset - 1
+        if first_id is not None and data[first_end:last_end] == data[offset + 1 : first_end]:  # one message: most acks
+            last_id: str | None = first_id
+        else:
+            last_id, last_end = self._message_id(data, first_end)
+        if len(data) < last_end + _COUNT.size:
+            raise MalformedOpenWire("an acknowledgement that ends too early")
+        count, has_cause = _COUNT.unpack_from(data, last_end)
+        if has_cause:
+            return None
+        if len(data) != last_end + _COUNT.size:
+            raise MalformedOpenWire("an acknowledgement that goes on behind its end")
+        return Acknowledgement(consumer_id, transaction, data[offset], first_id, last_id, count)
+
+    def _message_id(self, data: bytes, offset: int) -> tuple[str | None, int]:
+        """Return a message id as text, and where it ends."""
+        if not data[offset]:
+            return None, offset + 1
+        if not self._id_head or not data.startswith(self._id_head, offset):
+            reader = Reader(data, offset)
+            message_id = ids.read_message_id(reader)
+            end = reader.offset
+            assert message_id is not None, "its flag says that it is there"
+            if end - offset <= _HEAD_BYTES_MAX:
+                self._id_head = data[offset : end - 16]
+                self._id_prefix = _without_sequence(message_id)
+            return str(message_id), end
+        at = offset + len(self._id_head)
+        if at + 16 > len(data):
+            raise MalformedOpenWire("a message id that ends too early")
+        return self._id_prefix + str(LONG.unpack_from(data, at)[0]), at + 16
+
+
+def _checked(destination: Destination | None, transaction: TransactionId | None) -> Destination:
+    """Return a destination by its bare name."""
+    if destination is None:
+        raise Unaddressed("a message without a destination", transaction)
+    try:
+        return checked(*destination)
+    except InvalidDestination as error:
+        raise Unaddressed(str(error), transaction) from error
+
+
+def _without_sequence(message_id: ids.OpenWireMessageId) -> str:
+    """Return a message id as text, up to and including the colon before its sequence number."""
+    return str(message_id).removesuffix(str(message_id.producer_sequence_id))

@@ -1,0 +1,278 @@
+"""One consumer of an OpenWire connection: its deliveries on the wire, its acknowledgements, its pulls.
+
+A delivery is a MessageDispatch around the message's stored bytes, as they are:
+
+```text
+i32 size | u8 21 | i32 0 | u8 0 | consumer id | destination | u8 1 | stored message | i32 redelivery counter
+```
+
+That holds for peers that speak loose, uncached OpenWire of version 10 to 12; for others the message is encoded anew.
+A dispatch without a message ends a browse, or a pull that found nothing. Source: OpenWire, `MessageDispatch`,
+`MessageAck`, `MessagePull`; ActiveMQ 5.17's client and broker for what the acknowledgements mean.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import ClientError, TransactionError
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispatch
+from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire, Reader, UnencodableOpenWire
+from pybroker.broker.domain.openwire.marshal.transcode import from_store
+from pybroker.broker.domain.openwire.objects import AckType
+from pybroker.broker.domain.ports import Connection, Consumer, Delivery
+from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.transports.openwire.arrivals import Acknowledgement
+from pybroker.transports.openwire.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+_SIZE = Struct(">i")
+_COUNTER = Struct(">i")
+_PRODUCER_ID_AT: Final = 6
+"""Behind a message's data type, command id and response flag."""
+
+_DISPATCH = bytes([21, 0, 0, 0, 0, 0])
+"""Data type, command id, no response required."""
+
+_COUNTED = frozenset((AckType.STANDARD, AckType.UNMATCHED))
+
+_HEADS_MAX: Final = 1024
+"""Destinations remembered by a consumer of a pattern."""
+
+OnUnencodable = Callable[["OpenWireConsumer", Delivery, str], None]
+"""Learns of a delivery that the peer's format has no form for, and why."""
+
+
+class OpenWireConsumer:
+    """A consumer, between the connection's frames and the broker's core.
+
+    Attributes:
+        info: how the client asked for it.
+        pull_deadline: when, in the link's seconds, a pull that found nothing is answered; None while none waits.
+    """
+
+    __slots__ = (
+        "_core",
+        "_destination",
+        "_head",
+        "_heads",
+        "_is_durable",
+        "_on_unencodable",
+        "_peer",
+        "_pulling",
+        "info",
+        "pull_deadline",
+    )
+
+    def __init__(
+        self,
+        info: ConsumerInfo,
+        request: ConsumerRequest,
+        connection: Connection,
+        peer: Peer,
+        on_unencodable: OnUnencodable,
+    ) -> None:
+        """Subscribe, silently until `start`.
+
+        Args:
+            info: how the client asks for it.
+            request: the same in the broker's terms.
+            connection: the client's.
+            peer: gets the messages.
+            on_unencodable: called amid a dispatch; what it is told of is to be given up later, by `give_up`.
+
+        Raises:
+            ClientError: the broker refuses the consumer.
+        """
+        self.info = info
+        self.pull_deadline: float | None = None
+        self._is_durable = request.subscription_name is not None
+        self._on_unencodable = on_unencodable
+        self._peer = peer
+        self._pulling = False
+        self._heads: dict[Destination, bytes] = {}
+        self._destination: Destination | None = None
+        self._head = b""
+        deliver = self._deliver if peer.is_verbatim else self._deliver_encoded
+        self._core: Consumer = connection.subscribe(request, deliver, self._end_of_browse)
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        self._core.start()
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the window."""
+        self._core.set_prefetch(max(prefetch, 0))
+
+    def close(self, last_delivered: int) -> None:
+        """End it.
+
+        Args:
+            last_delivered: the broker sequence of the last message the application has seen; -1 for none, -2 for
+                unknown. On a queue a number that no outstanding message has means that none of them was seen; to a
+                durable subscription 0 says as little as -2, and all up to the number were seen.
+        """
+        self.pull_deadline = None
+        if last_delivered < -1 or (self._is_durable and last_delivered == 0):
+            self._core.close()
+            return
+        find = _last_up_to if self._is_durable else _last_is
+        seen = None if last_delivered < 0 else find(self._core.unsettled(), last_delivered)
+        self._core.close(seen, delivered_none=seen is None)
+
+    def give_up(self, delivery: Delivery, cause: str) -> None:
+        """Give up on a delivery, which the peer was not sent; a browser goes on to the next."""
+        if self.info.browser:
+            self._core.acknowledge(delivery)
+        else:
+            self._core.reject(delivery, cause)
+
+    # ------------------------------------------------------------ pulls
+
+    def pull(self, timeout_ms: int, now: float) -> None:
+        """Deliver one message, now or when one comes.
+
+        Args:
+            timeout_ms: how long the client waits; 0 for as long as it takes, less for not at all.
+            now: the link's seconds.
+        """
+        self._pulling = True
+        self.pull_deadline = None
+        self._core.pull()
+        if not self._pulling:
+            return
+        if timeout_ms < 0:
+            self.end_pull()
+        elif timeout_ms > 0:
+            self.pull_deadline = now + timeout_ms / 1000
+
+    def end_pull(self) -> None:
+        """Tell the client that nothing came."""
+        self.pull_deadline = None
+        self._pulling = False
+        self._core.pull(0)
+        self._dispatch_nothing()
+
+    # ------------------------------------------------------------ acknowledgements
+
+    def acknowledge(self, ack: Acknowledgement) -> None:
+        """Do what an acknowledgement says.
+
+        Raises:
+            ClientError: it makes no sense; a late one, as after a failover, does.
+        """
+        if ack.type in _COUNTED:
+            self._settle(ack)
+        elif ack.type == AckType.INDIVIDUAL:
+            self._settle(ack._replace(first_id=ack.last_id, message_count=1))
+        elif ack.type == AckType.DELIVERED:
+            self._core.grant(ack.message_count)
+        elif ack.type == AckType.POISON:
+            if ack.transaction is not None:
+                raise TransactionError("Poison ack cannot be transacted: " + str(ack.last_id))
+            for delivery in self._range(ack):
+                self._core.reject(delivery, ack.cause or "The client gave up on it, and said not why")
+        elif ack.type == AckType.EXPIRED:
+            for delivery in self._range(ack):
+                self._core.expire(delivery)
+        elif ack.type != AckType.REDELIVERED:
+            raise ClientError(f"Unknown acknowledgement type {ack.type}")
+
+    def _settle(self, ack: Acknowledgement) -> None:
+        deliveries = self._range(ack)
+        if deliveries:
+            self._core.acknowledge_all(deliveries, ack.transaction)
+        elif ack.transaction is not None:
+            raise TransactionError(
+                f"Unmatched acknowledge: {ack.last_id} is not outstanding for consumer {self.info.consumer_id}"
+            )
+        else:  # a late one: the message has gone back, as after a failover
+            _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, ack.last_id)
+
+    def _range(self, ack: Acknowledgement) -> Sequence[Delivery]:
+        return () if ack.last_id is None else self._core.outstanding_through(ack.first_id, ack.last_id)
+
+    # ------------------------------------------------------------ deliveries
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """Send a message in the bytes it is stored in."""
+        self._pulling = False
+        self.pull_deadline = None
+        message = delivery.message
+        head = self._head if message.destination is self._destination else self._head_for(message.destination)
+        data = message.data
+        self._peer.write(
+            b"".join(
+                (
+                    _SIZE.pack(len(head) + len(data) + 4),
+                    head,
+                    data,
+                    _COUNTER.pack(delivery.redelivery_count),
+                )
+            )
+        )
+
+    def _head_for(self, destination: Destination) -> bytes:
+        head = self._heads.get(destination)
+        if head is None:
+            if len(self._heads) >= _HEADS_MAX:
+                self._heads.clear()
+            consumer_id, named = ids.consumer_id(self.info.consumer_id), ids.destination(destination)
+            head = self._heads[destination] = b"".join((_DISPATCH, consumer_id, named, b"\x01"))
+        self._destination, self._head = destination, head
+        return head
+
+    def _deliver_encoded(self, delivery: Delivery) -> None:
+        """Send a message to a peer that reads it otherwise than it is stored.
+
+        What cannot be sent is the message's fault, not of whoever is sending or acknowledging just now.
+        """
+        try:
+            dispatch = MessageDispatch(
+                consumer_id=self.info.consumer_id,
+                destination=delivery.message.destination,
+                message=from_store(delivery.message.data),
+                redelivery_counter=delivery.redelivery_count,
+            )
+            self._peer.send(dispatch)
+        except (MalformedOpenWire, UnencodableOpenWire) as error:
+            self._on_unencodable(self, delivery, str(error))
+        else:
+            self._pulling = False
+            self.pull_deadline = None
+
+    def _end_of_browse(self) -> None:
+        self._dispatch_nothing()
+
+    def _dispatch_nothing(self) -> None:
+        self._peer.send(MessageDispatch(consumer_id=self.info.consumer_id))
+
+
+def _last_is(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
+    """Return the delivery whose message has that broker sequence."""
+    raw = LONG.pack(number)  # most messages need no decoding to be told that it is not them
+    return next((each for each in deliveries if raw in each.message.data and _broker_sequence(each) == number), None)
+
+
+def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
+    """Return the last delivery whose message has at most that broker sequence."""
+    found = None
+    for each in deliveries:
+        if _broker_sequence(each) <= number:
+            found = each
+    return found
+
+
+def _broker_sequence(delivery: Delivery) -> int:
+    """Return the number this or a former master gave to a message; see `Broker.next_sequence`."""
+    reader = Reader(delivery.message.data, _PRODUCER_ID_AT)
+    ids.read_producer_id(reader)
+    ids.read_destination(reader)
+    ids.read_transaction_id(reader)
+    ids.read_destination(reader)
+    message_id = ids.read_message_id(reader)
+    return -1 if message_id is None else message_id.broker_sequence_id

@@ -1,0 +1,59 @@
+"""What went wrong, in the terms of a Java client: exception classes it knows, and a message for whoever reads it.
+
+A client throws `javax.jms` exceptions as they are and wraps others in a JMSException; of an XAException it takes the
+error code from the end of the message (ActiveMQ's client, `TransactionContext`).
+"""
+
+from pybroker.broker.domain.errors import (
+    BrokerError,
+    ClientError,
+    DestinationDoesNotExist,
+    InvalidClientId,
+    InvalidDestination,
+    InvalidSelector,
+    ResourceLimit,
+    TransactionRolledBack,
+    UnknownTransaction,
+)
+from pybroker.broker.domain.jobs import InvalidSchedule
+from pybroker.broker.domain.openwire.objects import Throwable
+
+_JMS = "javax.jms.JMSException"
+_ILLEGAL_STATE = "java.lang.IllegalStateException"
+_XA = "javax.transaction.xa.XAException"
+XA_ROLLED_BACK, XA_UNKNOWN, XA_WRONG_STATE = 100, -4, -6
+
+_TEXT_MAX = 1000
+"""Characters of a message: it may quote names that fill a frame's string by themselves."""
+
+
+class WrongState(ClientError):
+    """A command for a connection, session, producer or consumer that the client has not opened."""
+
+
+_CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
+    (DestinationDoesNotExist, "org.apache.activemq.DestinationDoesNotExistException"),
+    (InvalidDestination, "javax.jms.InvalidDestinationException"),
+    (InvalidSchedule, "javax.jms.MessageFormatException"),
+    (InvalidSelector, "javax.jms.InvalidSelectorException"),
+    (InvalidClientId, "javax.jms.InvalidClientIDException"),
+    (ResourceLimit, "javax.jms.ResourceAllocationException"),
+    (TransactionRolledBack, "javax.jms.TransactionRolledBackException"),
+    (WrongState, _ILLEGAL_STATE),
+    (BrokerError, _JMS),
+)
+
+
+def throwable(error: BrokerError, *, xa: bool = False) -> Throwable:
+    """Return an error as a Java exception; `xa` when an XA resource manager asked, who wants a code."""
+    text = str(error)[:_TEXT_MAX] or type(error).__name__  # never null: some versions of the codec cannot write that
+    if xa:
+        return Throwable(class_name=_XA, message=f"{text} xaErrorCode:{_xa_code(error)}")
+    class_name = next(name for kind, name in _CLASSES if isinstance(error, kind))
+    return Throwable(class_name=class_name, message=text)
+
+
+def _xa_code(error: BrokerError) -> int:
+    if isinstance(error, UnknownTransaction):
+        return XA_UNKNOWN
+    return XA_ROLLED_BACK if isinstance(error, TransactionRolledBack) else XA_WRONG_STATE

@@ -1,0 +1,61 @@
+"""Whether the peer is still there, and whether it is time to say that we are.
+
+Each side sends a KeepAliveInfo when it has sent nothing for a third of the agreed duration, and gives the peer up when
+nothing came for the whole of it. Source: OpenWire, `MaxInactivityDuration`; ActiveMQ 5.17, `InactivityMonitor`: a check
+comes every duration, so a silent peer is noticed between one and two durations after its last byte.
+"""
+
+
+class Inactivity:
+    """The checks of one connection; times in the link's seconds.
+
+    Attributes:
+        has_read: bytes have come since the last check.
+        has_written: bytes were sent since the last check.
+    """
+
+    __slots__ = ("_duration", "_read_at", "_write_at", "has_read", "has_written")
+
+    def __init__(self, duration_ms: int, initial_delay_ms: int, now: float) -> None:
+        """Begin when both sides know what was agreed; a duration of 0 means no checks.
+
+        What was agreed has just been read and written, so the first checks find nothing amiss.
+        """
+        self.has_read = self.has_written = True
+        self._duration = duration_ms / 1000
+        first = now + initial_delay_ms / 1000
+        self._read_at = first if duration_ms > 0 else float("inf")
+        self._write_at = first if duration_ms > 0 else float("inf")
+
+    @property
+    def seconds(self) -> float:
+        """The agreed duration."""
+        return self._duration
+
+    @property
+    def next_check(self) -> float:
+        """When to ask again; infinite when there are no checks."""
+        return min(self._read_at, self._write_at)
+
+    def is_peer_dead(self, now: float, reading_since: float | None) -> bool:
+        """Check whether the peer has been silent for too long, if that is due.
+
+        Args:
+            now: the time.
+            reading_since: since when the peer is read without a break; None while it is not, and cannot be heard.
+        """
+        if now < self._read_at:
+            return False
+        heard = self.has_read or reading_since is None or now - reading_since < self._duration
+        self.has_read = False
+        self._read_at = now + self._duration
+        return not heard
+
+    def is_keep_alive_due(self, now: float) -> bool:
+        """Check whether nothing was sent for so long that a KeepAliveInfo is due."""
+        if now < self._write_at:
+            return False
+        is_due = not self.has_written
+        self.has_written = False
+        self._write_at = now + self._duration / 3
+        return is_due

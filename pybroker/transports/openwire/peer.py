@@ -1,0 +1,59 @@
+"""The other end of an OpenWire connection, in the format that was agreed on: what it is sent, and how it is read."""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.openwire.commands import (
+    ConnectionErrorCommand,
+    DataStructure,
+    ExceptionResponse,
+    Response,
+)
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.marshal.transcode import is_verbatim
+from pybroker.transports.openwire.faults import throwable
+from pybroker.transports.session import Link
+
+_RESPONSE = Struct(">iBi?i")
+_RESPONSE_BYTES, _RESPONSE_TYPE = 10, 30
+
+
+class Peer:
+    """A peer that is spoken to in its format.
+
+    Attributes:
+        wire: the format.
+        is_verbatim: it sends and reads messages in the bytes they are stored in.
+        write: sends bytes; a function of the link, without a detour.
+    """
+
+    __slots__ = ("_is_loose", "_link", "is_verbatim", "wire", "write")
+
+    def __init__(self, link: Link, wire: WireFormat) -> None:
+        self._link = link
+        self.wire = wire
+        self.write = link.write
+        self._is_loose = not wire.tight and not wire.cache_size
+        self.is_verbatim = is_verbatim(wire)
+
+    def send(self, command: DataStructure) -> None:
+        """Send one command."""
+        self.write(self.wire.encode_frame(command))
+
+    def respond(self, command_ids: Sequence[int]) -> None:
+        """Answer commands that went well and have nothing more to tell."""
+        if self._is_loose:
+            pack = _RESPONSE.pack
+            self.write(b"".join([pack(_RESPONSE_BYTES, _RESPONSE_TYPE, 0, False, each) for each in command_ids]))
+        else:
+            for command_id in command_ids:
+                self.send(Response(correlation_id=command_id))
+
+    def refuse(self, command_id: int, error: BrokerError, *, xa: bool = False) -> None:
+        """Answer a command that went wrong."""
+        self.send(ExceptionResponse(correlation_id=command_id, exception=throwable(error, xa=xa)))
+
+    def complain(self, error: BrokerError) -> None:
+        """Report what went wrong with a command that wants no answer."""
+        self.send(ConnectionErrorCommand(exception=throwable(error)))

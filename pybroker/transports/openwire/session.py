@@ -1,0 +1,362 @@
+"""An OpenWire conversation, sans-I/O: chunks in, calls to the broker, frames and wishes out to the link.
+
+Here are the conversation's beginning and end, its frames and its timers; `client` has what happens in between.
+
+```text
+            WireFormatInfo          ConnectionInfo            RemoveInfo(connection)
+ STRANGER ----------------> AGREED ----------------> CONNECTED ---------> LEFT
+     |                         |                         |                  |
+     +-------------------------+-------------------------+------------------+--- ShutdownInfo, error, silence --> CLOSED
+```
+
+Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "Inactivity"; ActiveMQ 5.17.
+"""
+
+import enum
+import logging
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from pybroker.broker.domain.errors import BrokerError, ClientError, InvalidClientId, RemoteProtocolError
+from pybroker.broker.domain.openwire.commands import (
+    BaseCommand,
+    BrokerId,
+    BrokerInfo,
+    ConnectionControl,
+    ConnectionId,
+    ConnectionInfo,
+    KeepAliveInfo,
+    MessagePull,
+    RemoveInfo,
+    ShutdownInfo,
+)
+from pybroker.broker.domain.openwire.marshal.framing import FrameReader
+from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
+from pybroker.broker.domain.ports import Broker
+from pybroker.transports.openwire.client import Client
+from pybroker.transports.openwire.faults import WrongState
+from pybroker.transports.openwire.inactivity import Inactivity
+from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.session import Link, Session
+
+_log = logging.getLogger(__name__)
+
+_STRANGER_FRAME_MAX = 64 << 10
+"""Bytes of a WireFormatInfo, which is some 300 bytes long."""
+
+_NEVER = float("inf")
+_ACK = 22
+_MESSAGES = range(23, 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenWireSettings:
+    """What one broker's OpenWire listeners have in common.
+
+    Attributes:
+        offer: the wire format the broker offers.
+        broker_id: tells this broker from others.
+        broker_name: for people.
+        broker_url: where clients reach it.
+        connected_brokers: comma list of addresses failover clients may use as well; empty: what they know already.
+        connect_seconds: how long a peer may take to send its WireFormatInfo. What comes next has no limit: a Java
+            client connects when its application first needs it to.
+    """
+
+    offer: Offer
+    broker_id: str
+    broker_name: str
+    broker_url: str
+    connected_brokers: str = ""
+    connect_seconds: float = 30.0
+
+
+class State(enum.Enum):
+    """Where a conversation stands."""
+
+    STRANGER = "said nothing yet"
+    AGREED = "the format is agreed, no connection is open"
+    CONNECTED = "a client of the broker"
+    LEFT = "has closed its connection, and is about to close the socket"
+    CLOSED = "over"
+
+
+Sessions = MutableMapping[str, "OpenWireSession"]
+"""The sessions of a broker by connection id."""
+
+
+class OpenWireSession(Session):
+    """Serves one OpenWire connection."""
+
+    def __init__(self, *, broker: Broker, link: Link, settings: OpenWireSettings, sessions: Sessions) -> None:
+        """Introduce the broker, and wait for the peer to do so.
+
+        Args:
+            broker: admits the client.
+            link: moves the bytes.
+            settings: what is offered.
+            sessions: those of the whole broker, where a client that comes back finds its former one.
+        """
+        self._broker = broker
+        self._link = link
+        self._settings = settings
+        self._sessions = sessions
+        self._state = State.STRANGER
+        self._peer: Peer | None = None
+        self._client: Client | None = None
+        self._connection_id = ""
+        self._inactivity: Inactivity | None = None
+        self._wakes_at = 0.0
+        self._frames = FrameReader(_STRANGER_FRAME_MAX)
+        self._is_verbatim = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ConnectionInfo: self._connect,
+            RemoveInfo: self._remove,
+            ShutdownInfo: self._shut_down,
+            KeepAliveInfo: self._keep_alive,
+            MessagePull: self._pull,
+        }
+        link.wake_at(link.time() + settings.connect_seconds)
+        link.write(encode_offer(settings.offer))
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._state
+
+    # ------------------------------------------------------------ Session
+
+    def receive(self, chunk: bytes) -> None:
+        """Obey every frame the chunk completes."""
+        if self._is_over():
+            return
+        if self._inactivity is not None:
+            self._inactivity.has_read = True
+        self._frames.feed(chunk)
+        try:
+            for data, start, stop in self._frames.frames():
+                self._frame(data, start, stop)
+                if self._is_over():
+                    return
+        except BrokerError as error:
+            self._break_off(error)
+        else:
+            if self._client is not None:
+                self._client.end_of_chunk()
+                self._schedule()
+
+    def written(self) -> None:
+        """Deliver again if the peer was slow."""
+        if self._inactivity is not None:
+            self._inactivity.has_written = True
+        if self._client is not None:
+            try:
+                self._client.written()
+            except BrokerError as error:
+                self._break_off(error)
+
+    def pause_writing(self) -> None:
+        """Deliver nothing more until `written`."""
+        if self._client is not None:
+            self._client.pause()
+
+    def on_timer(self) -> None:
+        """Give up a peer that is silent for too long, say that we are here, answer pulls that found nothing."""
+        now = self._link.time()
+        self._wakes_at = 0.0  # a loop may be a moment early: then the same time is asked for again
+        if self._state is State.STRANGER:
+            self._break_off(RemoteProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds"))
+        elif self._inactivity is not None and self._peer is not None:
+            if self._inactivity.is_peer_dead(now, self._link.reading_since):
+                self._break_off(RemoteProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds"))
+                return
+            if self._inactivity.is_keep_alive_due(now):
+                self._peer.send(KeepAliveInfo())
+            try:
+                if self._client is not None:
+                    self._client.end_pulls(now)
+            except BrokerError as error:
+                self._break_off(error)
+            else:
+                self._schedule()
+
+    def lost(self) -> None:
+        """Undo what the connection holds in the broker."""
+        self._state = State.CLOSED
+        self._disconnect()
+
+    # ------------------------------------------------------------ frames
+
+    def _frame(self, chunk: bytes, start: int, stop: int) -> None:
+        """Obey a frame: those of every message at once, the others by way of the codec."""
+        client = self._client
+        if client is not None and self._is_verbatim:
+            data_type = chunk[start]
+            if data_type in _MESSAGES:
+                client.message(chunk, start, stop)
+                return
+            if data_type == _ACK and client.acknowledgement(chunk, start, stop):
+                return
+        if self._peer is None:
+            self._agree(decode_offer(chunk[start:stop]))
+            return
+        command = self._peer.wire.decode(chunk[start:stop])
+        if not isinstance(command, BaseCommand):
+            raise RemoteProtocolError(f"a {type(command).__name__} where a command belongs")
+        self._obey(command)
+
+    def _obey(self, command: BaseCommand) -> None:
+        handler = self._handlers.get(type(command))
+        if handler is not None:
+            handler(command)
+        elif self._client is not None:
+            self._client.obey(command)
+        elif command.response_required:
+            self._refuse(command, WrongState(f"{type(command).__name__} came before ConnectionInfo"))
+        else:
+            _log.debug("%s: a %s before ConnectionInfo is ignored", self._link.peer, type(command).__name__)
+
+    # ------------------------------------------------------------ beginning
+
+    def _agree(self, offer: Offer) -> None:
+        agreement = agree(self._settings.offer, offer)
+        self._peer = peer = Peer(self._link, agreement.wire_format())
+        self._is_verbatim = peer.is_verbatim
+        self._frames.frame_bytes_max = agreement.frame_bytes_max
+        now = self._link.time()
+        self._inactivity = Inactivity(agreement.max_inactivity_ms, agreement.initial_delay_ms, now)
+        self._state = State.AGREED
+        peer.send(
+            BrokerInfo(
+                broker_id=BrokerId(self._settings.broker_id),
+                broker_name=self._settings.broker_name,
+                broker_url=self._settings.broker_url,
+            )
+        )
+        self._schedule()
+
+    def _connect(self, info: ConnectionInfo) -> None:
+        """Open the connection; one that is open already is answered again."""
+        assert self._peer is not None, "commands come after the format was agreed"
+        connection_id = "" if info.connection_id is None else info.connection_id.value or ""
+        if self._client is None or connection_id != self._connection_id:
+            try:
+                self._client = self._admit(info, connection_id)
+            except ClientError as error:
+                _log.info("%s refused: %s", self._link.peer, error)
+                self._refuse(info, error)
+                self._close()
+                return
+            self._state = State.CONNECTED
+        if info.response_required:
+            self._peer.respond((info.command_id,))
+        if info.manageable:
+            self._peer.send(
+                ConnectionControl(
+                    connected_brokers=self._settings.connected_brokers if info.fault_tolerant else "", reconnect_to=""
+                )
+            )
+
+    def _admit(self, info: ConnectionInfo, connection_id: str) -> Client:
+        if self._client is not None:
+            raise WrongState(f"This connection is {self._connection_id} already")
+        if not connection_id:
+            raise WrongState("A connection without id")
+        if not info.client_id:
+            raise InvalidClientId("No clientID specified for connection request")
+        assert self._peer is not None, "commands come after the format was agreed"
+        former = self._sessions.get(connection_id)
+        if former is not None:
+            former.yield_to_successor()
+        connection = self._broker.connect(connection_id, info.client_id, self._link)
+        self._connection_id = connection_id
+        self._sessions[connection_id] = self
+        return Client(
+            connection,
+            self._peer,
+            next_sequence=self._broker.next_sequence,
+            reconnected=info.failover_reconnect,
+        )
+
+    def yield_to_successor(self) -> None:
+        """Give everything up: the client is back on another socket, before this one was known to be dead."""
+        _log.info("%s from %s is back on another socket", self._connection_id, self._link.peer)
+        self._close()
+
+    # ------------------------------------------------------------ in between
+
+    def _pull(self, pull: MessagePull) -> None:
+        if self._client is not None:
+            self._client.pull(pull, self._link.time())
+        if pull.response_required and self._peer is not None:
+            self._peer.respond((pull.command_id,))
+
+    def _keep_alive(self, info: KeepAliveInfo) -> None:
+        if info.response_required and self._peer is not None:
+            self._peer.send(KeepAliveInfo())
+
+    def _schedule(self) -> None:
+        """Have the link wake us for the next check, or the next pull that finds nothing."""
+        if self._inactivity is None:
+            return
+        when = self._inactivity.next_check
+        if self._client is not None:
+            when = min(when, self._client.next_deadline)
+        if when != self._wakes_at:
+            self._wakes_at = when
+            self._link.wake_at(None if when == _NEVER else when)
+
+    # ------------------------------------------------------------ end
+
+    def _remove(self, info: RemoveInfo) -> None:
+        if self._client is None:
+            if info.response_required and self._peer is not None:
+                self._peer.respond((info.command_id,))
+            return
+        self._client.obey(info)
+        if isinstance(info.object_id, ConnectionId) and info.object_id.value == self._connection_id:
+            self._client.end_of_chunk()
+            self._forget()
+            self._client = None
+            self._state = State.LEFT
+
+    def _shut_down(self, info: ShutdownInfo) -> None:
+        self._close()
+
+    def _refuse(self, command: BaseCommand, error: ClientError) -> None:
+        assert self._peer is not None, "commands come after the format was agreed"
+        if command.response_required:
+            self._peer.refuse(command.command_id, error)
+        else:
+            self._peer.complain(error)
+
+    def _break_off(self, error: Exception) -> None:
+        """Say what was wrong, and close."""
+        name = self._connection_id or "a connection"
+        _log.warning("%s from %s closed: %s", name, self._link.peer, error)
+        if self._peer is not None:
+            self._peer.complain(RemoteProtocolError(str(error)))
+        self._close()
+
+    def _close(self) -> None:
+        self._state = State.CLOSED
+        self._link.wake_at(None)
+        self._link.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._forget()
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except BrokerError as error:  # a store that failed: the next master rolls back what is open
+                _log.error("%s cannot be undone: %s", self._connection_id, error)
+
+    def _is_over(self) -> bool:
+        return self._state is State.CLOSED
+
+    def _forget(self) -> None:
+        if self._sessions.get(self._connection_id) is self:
+            del self._sessions[self._connection_id]

@@ -1,0 +1,79 @@
+"""A scheduler killed at each failpoint of either store: what was promised is a job or a message, for a moment both."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pybroker.store.journal.store import JournalStore
+from pybroker.store.scheduler.store import JournalJobStore
+from tests.crash.scheduler_child import QUEUE, SETTINGS, STEPS
+
+ROOT = Path(__file__).parents[2]
+WRITING = ("before_batch_write", "after_write_before_sync", "after_sync", "after_create_before_directory_sync")
+CASES = [(where, point, ordinal) for where in ("kahadb", "scheduler") for point in WRITING for ordinal in (2, 9)]
+CASES += [("scheduler", "before_unlink", 1), ("scheduler", "before_unlink", 2)]
+"""Nothing consumes the messages, so no file of theirs is ever removed."""
+
+
+def work(directory: Path, where: str, failpoint: str, ordinal: int, *, status: int = -signal.SIGKILL) -> list[str]:
+    """Run a process on the directory until its failpoint; return what it promised."""
+    command = [sys.executable, "-m", "tests.crash.scheduler_child", str(directory), where, failpoint, str(ordinal)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, f"it was to end with {status} at {where} {failpoint}: {done.stderr}"
+    return done.stdout.splitlines()
+
+
+def contents(directory: Path) -> tuple[list[str], list[str]]:
+    """Return the ids of the messages and of the jobs there are, after taking over as the next master does."""
+    common = {
+        "settings": SETTINGS,
+        "check": lambda: None,
+        "call_soon": lambda callback: None,
+        "post": lambda callback: None,
+        "on_failure": lambda error: None,
+        "clock": lambda: 1_700_000_000_000,
+    }
+    store = JournalStore(directory / "kahadb", **common)
+    jobs = JournalJobStore(directory / "scheduler", **common)
+    messages = [message.message_id for message in store.recover().queues.get(QUEUE, ())]
+    found = [job.job_id for job in jobs.recover()]
+    assert not store.damages
+    assert not jobs.damages
+    store.abandon()
+    jobs.abandon()
+    return messages, found
+
+
+def judge(directory: Path, promised: list[str]) -> None:
+    messages, jobs = contents(directory)
+    assert len(set(messages)) == len(messages), "a message is there twice"
+    assert len(set(jobs)) == len(jobs), "a job is there twice"
+    lost = set(promised) - set(messages) - set(jobs)
+    assert not lost
+    endless = {each for each in promised if int(each.rpartition(":")[2]) % 5 == 0}
+    assert endless <= set(jobs), "what has runs left is still a job"
+    assert contents(directory) == (messages, jobs)
+
+
+@pytest.mark.parametrize(("where", "failpoint", "ordinal"), CASES)
+def test_a_scheduler_killed_at_a_failpoint(tmp_path: Path, where: str, failpoint: str, ordinal: int) -> None:
+    judge(tmp_path, work(tmp_path, where, failpoint, ordinal))
+
+
+def test_one_master_after_the_other_is_killed(tmp_path: Path) -> None:
+    promised = []
+    for ordinal, failpoint in enumerate(("after_sync", "before_batch_write", "after_write_before_sync"), 5):
+        promised += work(tmp_path, "scheduler", failpoint, ordinal)
+        judge(tmp_path, promised)
+    assert len(promised) > 10
+
+
+def test_an_undisturbed_run_keeps_every_promise(tmp_path: Path) -> None:
+    promised = work(tmp_path, "scheduler", "nowhere", 1, status=0)
+    assert len(promised) == STEPS - 1
+    judge(tmp_path, promised)
+    messages, jobs = contents(tmp_path)
+    assert not {each for each in set(messages) & set(jobs) if int(each.rpartition(":")[2]) % 5}, "settled, all of them"

@@ -1,0 +1,199 @@
+"""A real ActiveMQ and pybroker hand scheduled messages to one another: none lost, none doubled, each at its time."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.broker.core.scheduler import Scheduler
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.jobs import Job
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, routing, to_message, view
+from pybroker.broker.domain.openwire.values import Long, Value
+from pybroker.store.journal.appender import JournalSettings
+from pybroker.store.scheduler.store import JournalJobStore
+
+pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
+
+PROGRAM = Path(__file__).parent / "java" / "OpenScheduler.java"
+PRODUCER = ProducerId("ID:testhost-40001-1700000000000-3:1", 1, 1)
+LATER = queue("LATER")
+HOUR = 3_600_000
+SMALL_FILES = JournalSettings(file_bytes_max=8 * 1024, compact_after_cleanups=1)
+
+
+def clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def message(number: int, text: str, **properties: Value) -> Message:
+    fields = OpenWireMessage(
+        type=MessageType.TEXT,
+        producer_id=PRODUCER,
+        destination=LATER,
+        message_id=OpenWireMessageId(None, PRODUCER, number),
+        persistent=True,
+        timestamp=clock(),
+    )
+    fields.set_text(text)
+    fields.set_properties({f"AMQ_SCHEDULED_{name.upper()}": value for name, value in properties.items()})
+    return to_message(fields)
+
+
+class Node:
+    """pybroker's scheduler on a data directory, without a loop; its clock goes where it is put."""
+
+    def __init__(self, directory: Path) -> None:
+        self.posted: list[Callable[[], None]] = []
+        self.sent: list[Message] = []
+        self.now = clock()
+        self.jobs = JournalJobStore(
+            directory / "scheduler",
+            settings=SMALL_FILES,
+            check=lambda: None,
+            call_soon=self.call_soon,
+            post=self.call_soon,
+            on_failure=lambda error: None,
+            clock=lambda: self.now,
+        )
+        self.scheduler = Scheduler(
+            jobs=self.jobs,
+            send=self.sent.append,
+            when_sent=lambda callback: callback(),
+            clock=lambda: self.now,
+            wake_at=lambda wanted: None,
+            connection_id=f"ID:node-{self.now}",
+        )
+        self.recovered: Sequence[Job] = self.jobs.recover()
+        self.scheduler.load(self.recovered)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.posted.append(callback)
+
+    def turn(self) -> None:
+        """Do what waits, until everything is on disk and cleaned up."""
+        deadline = time.monotonic() + 30
+        while self.posted or self.jobs.unwritten_bytes or self.jobs.is_cleaning:
+            assert time.monotonic() < deadline
+            for callback in [self.posted.pop(0) for _ in range(len(self.posted))]:
+                callback()
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        self.scheduler.fire(self.now)
+        self.turn()
+
+    def facts(self) -> list[str]:
+        """Return the jobs in the Java program's words."""
+        return sorted(
+            f"job {job.job_id} {job.delay} {job.period} {job.repeat} {job.cron.replace(' ', '_') or '-'} "
+            + datetime.fromtimestamp(job.next_time // 1000).strftime("%Y-%m-%d %H:%M:%S")
+            for job in self.jobs._state.jobs()
+        )
+
+
+@pytest.fixture
+def activemq(java: Any, tmp_path: Path) -> Callable[..., list[str]]:
+    """Opens the directory with a real broker, performs steps, and returns what it prints."""
+
+    def run(*steps: str) -> list[str]:
+        return java.run(PROGRAM, str(tmp_path), *steps, timeout_seconds=90).splitlines()
+
+    return run
+
+
+def fill(node: Node) -> None:
+    """Schedule, run, cancel, and clean up, over many data files."""
+    for number in range(1, 60):
+        node.scheduler.schedule(message(number, "x" * 300, delay=HOUR + 1000 * number))
+    node.scheduler.schedule(message(100, "cron", cron="0 4 * * *"))
+    node.scheduler.schedule(message(101, "cron+repeat", cron="0 3 1 1 *", delay=Long(1000), period=5000, repeat=9))
+    node.scheduler.schedule(message(102, "endless", period=60_000, repeat=-1))
+    node.scheduler.schedule(message(103, "bounded", period=60_000, repeat=700))
+    node.turn()
+    for number in range(1, 51):
+        if number % 10:
+            order = view(message(1000 + number, ""))
+            order.set_properties({"AMQ_SCHEDULER_ACTION": "REMOVE", "scheduledJobId": message(number, "").message_id})
+            node.scheduler.schedule(to_message(replace(order, destination=queue("ActiveMQ.Scheduler.Management"))))
+    for _ in range(50):
+        node.pass_time(60_000)
+        node.jobs.cleanup()
+        node.turn()
+    node.scheduler.schedule(message(104, "bounded, late", delay=100, period=90_000, repeat=3))
+    node.pass_time(90_000)
+
+
+@pytest.mark.parametrize("end", ["close", "abandon"])
+def test_activemq_finds_the_jobs_that_were_written(
+    tmp_path: Path, activemq: Callable[..., list[str]], end: str
+) -> None:
+    node = Node(tmp_path)
+    fill(node)
+    assert not (tmp_path / "scheduler" / "db-1.log").exists(), "files went"
+    expected = node.facts()
+    assert len(expected) == 5 + 9 + 5
+    getattr(node.jobs, end)()
+    assert activemq("jobs") == expected
+
+
+def test_activemq_fires_what_was_written(tmp_path: Path, activemq: Callable[..., list[str]]) -> None:
+    node = Node(tmp_path)
+    once = message(1, "once", delay=500)
+    again = message(2, "again", delay=900, period=200, repeat=1)
+    for each in (once, again):
+        node.scheduler.schedule(each)
+    node.turn()
+    node.jobs.abandon()
+    first, second, third, *jobs = activemq("take:LATER:3", "jobs")
+    assert first == f"got {once.message_id} once {once.message_id}"
+    assert [line.split()[2:] for line in (second, third)] == [["again", again.message_id]] * 2
+    assert not jobs
+
+
+@pytest.mark.parametrize("halt", [[], ["halt"]], ids=["stopped", "killed"])
+def test_the_scheduler_goes_back_and_forth(tmp_path: Path, activemq: Callable[..., list[str]], halt: list[str]) -> None:
+    node = Node(tmp_path)
+    node.scheduler.schedule(message(1, "ours", delay=HOUR))
+    node.scheduler.schedule(message(2, "running", delay=1, period=500, repeat=900))
+    node.turn()
+    node.jobs.abandon()
+    lines = activemq(
+        "send:LATER:theirs:AMQ_SCHEDULED_DELAY=7200000",
+        "send:LATER:timed:AMQ_SCHEDULED_CRON=0_4_*_*_*",
+        "send:LATER:both:AMQ_SCHEDULED_DELAY=1,AMQ_SCHEDULED_PERIOD=500,AMQ_SCHEDULED_REPEAT=800",
+        "take:LATER:5",
+        "jobs",
+        *halt,
+    )
+    told = {line.split()[1]: line for line in lines if line.startswith("job ")}
+    assert len(told) == 5
+
+    node = Node(tmp_path)
+    assert not node.jobs.damages
+    found = {job.job_id: job for job in node.recovered}
+    texts = {job_id: view(message_of(node, job)).text() for job_id, job in found.items()}
+    assert sorted(texts.values(), key=str) == ["both", "ours", "running", "theirs", "timed"]
+    steady = {line for line in node.facts() if texts[line.split()[1]] in ("ours", "theirs", "timed")}
+    assert steady < set(told.values())
+    for job_id, job in found.items():
+        if texts[job_id] in ("running", "both"):  # they ran on until the broker ended
+            left = int(told[job_id].split()[4])
+            assert left - 20 < job.repeat <= left < {"running": 899, "both": 800}[texts[job_id] or ""]
+
+    node.pass_time(0)
+    node.pass_time(60_000)
+    assert {view(each).text() for each in node.sent} == {"running", "both"}
+    expected = node.facts()
+    node.jobs.close()
+    assert {line for line in activemq("jobs") if line in expected} >= steady
+
+
+def message_of(node: Node, job: Job) -> Message:
+    return routing(node.jobs.load(job))

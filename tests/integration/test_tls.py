@@ -1,0 +1,141 @@
+"""STOMP over TLS, end to end: `pybroker start`, certificates made for the test, stomp.py as it is."""
+
+import contextlib
+import queue
+import re
+import socket
+import ssl
+import subprocess
+import sys
+
+import pytest
+import stomp
+import trustme
+
+from tests.integration.cluster import BrokerProcess, free_port
+
+PATIENCE_SECONDS = 20
+
+
+class Inbox(stomp.ConnectionListener):
+    """Collects messages and receipts."""
+
+    def __init__(self) -> None:
+        self.messages, self.receipts = queue.SimpleQueue(), queue.SimpleQueue()
+
+    def on_message(self, frame):
+        self.messages.put(frame)
+
+    def on_receipt(self, frame):
+        self.receipts.put(frame.headers["receipt-id"])
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory):
+    """A directory with the PEM files of an authority, a server and a client."""
+    directory, authority = tmp_path_factory.mktemp("pem"), trustme.CA()
+    authority.cert_pem.write_to_path(directory / "authority.pem")
+    for name, identity in (("server", "127.0.0.1"), ("client", "client")):
+        issued = authority.issue_cert(identity)
+        issued.private_key_pem.write_to_path(directory / f"{name}-key.pem")
+        issued.cert_chain_pems[0].write_to_path(directory / f"{name}.pem")
+    return directory
+
+
+@pytest.fixture
+def start_tls(start, pem):
+    """Start a broker with a TLS port of some kind; returns it and the port."""
+
+    def start_tls(*extra: str, setting: str = "stomp-ssl") -> tuple[BrokerProcess, int]:
+        port = free_port()
+        files = ("--tls-certificate", str(pem / "server.pem"), "--tls-key", str(pem / "server-key.pem"))
+        broker = start(f"--{setting}", str(port), *files, *extra, store="memory:")
+        broker.wait_for("listening on")
+        return broker, port
+
+    return start_tls
+
+
+@contextlib.contextmanager
+def connection(port: int, pem, **files: str):
+    client = stomp.Connection12([("127.0.0.1", port)], reconnect_attempts_max=1)
+    client.set_ssl([("127.0.0.1", port)], ca_certs=str(pem / "authority.pem"), **files)
+    inbox = Inbox()
+    client.set_listener("inbox", inbox)
+    client.connect("user", "password", wait=True)
+    yield client, inbox
+    client.disconnect()
+
+
+def read_over_tls(port: int, context: ssl.SSLContext, said: bytes = b"") -> bytes:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted,
+    ):
+        encrypted.sendall(said)
+        return encrypted.recv(100)
+
+
+def exchange(port: int, pem, **files: str) -> None:
+    body = "grüße " * 50_000
+    with connection(port, pem, **files) as (client, inbox):
+        client.subscribe("/queue/Q", id="1", ack="auto")
+        client.send("/queue/Q", body, receipt="r", persistent="true")
+        assert inbox.receipts.get(timeout=PATIENCE_SECONDS) == "r"
+        assert inbox.messages.get(timeout=PATIENCE_SECONDS).body == body
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_stomp_py_over_tls(start_tls, pem, loop):
+    broker, port = start_tls("--event-loop", loop)
+    exchange(port, pem)
+    broker.wait_for(f"event loop: {loop}")
+    broker.wait_for(rf"listening on stomp://.*, stomp\+ssl://127\.0\.0\.1:{port}, ")
+
+
+def test_clients_show_certificates_where_an_authority_is_set(start_tls, pem):
+    broker, port = start_tls("--tls-client-ca", str(pem / "authority.pem"))
+    files = {"cert_file": str(pem / "client.pem"), "key_file": str(pem / "client-key.pem")}
+    exchange(port, pem, **files)
+    with pytest.raises(ssl.SSLError, match="certificate required"):
+        read_over_tls(port, ssl.create_default_context(cafile=pem / "authority.pem"))
+    broker.wait_for(r"127\.0\.0\.1:\d+: TLS handshake failed: peer did not return a certificate")
+    exchange(port, pem, **files)
+
+
+def test_stomp_on_the_port_for_every_protocol(start_tls, pem):
+    _, port = start_tls(setting="auto-ssl")
+    exchange(port, pem)
+
+
+def test_openwire_over_tls(start_tls, pem):
+    broker, port = start_tls(setting="openwire-ssl")
+    broker.wait_for(rf"listening on stomp://.*, ssl://127\.0\.0\.1:{port}, ")
+    info = bytes.fromhex("00000016 01 4163746976654d51 0000000c 01 00000004 00000000")
+    answer = read_over_tls(port, ssl.create_default_context(cafile=pem / "authority.pem"), info)
+    assert answer[4:13] == info[4:13]
+
+
+def test_a_failed_handshake_is_one_line(start_tls, pem):
+    broker, port = start_tls("--connect-timeout", "300ms")
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as stranger:
+        stranger.sendall(b"CONNECT\n\n\0")
+        while stranger.recv(1000):
+            pass
+    silent = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
+    with silent, contextlib.suppress(ConnectionResetError):
+        assert silent.recv(1) == b""
+    broker.wait_for("TLS handshake failed: not over within 0.3 seconds")
+    exchange(port, pem)
+    assert broker.terminate() == 0
+    assert sum("TLS" in line for line in broker.lines) == 2
+
+
+def test_a_wrong_key_is_found_before_anything_is_touched(tmp_path, pem):
+    store = tmp_path / "store"
+    files = ["--tls-certificate", str(pem / "server.pem"), "--tls-key", str(pem / "client-key.pem")]
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", str(store), "--stomp-ssl", "0"]
+    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert re.fullmatch(r"pybroker: tls_key: the key in .* does not belong to .*server\.pem\n", done.stderr)
+    assert not store.exists()

@@ -1,0 +1,134 @@
+import java.io.File;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.broker.region.policy.ConstantPendingMessageLimitStrategy;
+import org.apache.activemq.broker.region.policy.DeadLetterStrategy;
+import org.apache.activemq.broker.region.policy.DiscardingDeadLetterStrategy;
+import org.apache.activemq.broker.region.policy.FixedCountSubscriptionRecoveryPolicy;
+import org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy;
+import org.apache.activemq.broker.region.policy.LastImageSubscriptionRecoveryPolicy;
+import org.apache.activemq.broker.region.policy.PolicyEntry;
+import org.apache.activemq.broker.region.policy.PolicyMap;
+import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
+import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
+import org.apache.activemq.store.SharedFileLocker;
+import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
+
+/**
+ * A stock ActiveMQ: StockBroker DIRECTORY OPENWIRE-PORT STOMP-PORT [POLICY...]. It says "listening" once it serves, and
+ * ends with its standard input; kill it for a crash. A second one on the same directory waits as the slave.
+ *
+ * A policy is one argument of attributes, separated by blanks: "queue=PRIO.> prioritizedMessages=true". Those with a
+ * bean for a value take a short form:
+ *
+ *   deadLetterStrategy=individual|shared|discarding|discard-expired|keep-non-persistent
+ *   subscriptionRecoveryPolicy=count:N|last
+ *   pendingMessageLimit=N
+ */
+public final class StockBroker {
+
+    private static final long LOCK_POLL_MILLIS = 50;
+
+    public static void main(String[] arguments) throws Exception {
+        File directory = new File(arguments[0]);
+        var broker = new BrokerService();
+        broker.setBrokerName("stock");
+        broker.setUseJmx(false);
+        broker.setUseShutdownHook(false);
+        broker.setDataDirectoryFile(directory);
+        broker.setSchedulerDirectoryFile(new File(directory, "scheduler"));
+        broker.setSchedulerSupport(true);
+        broker.setPersistenceAdapter(store(new File(directory, "kahadb")));
+        broker.setDestinationPolicy(policies(List.of(arguments).subList(3, arguments.length)));
+        broker.addConnector("tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
+        broker.addConnector("stomp://127.0.0.1:" + arguments[2]);
+        broker.start();
+        broker.waitUntilStarted();
+        System.out.println("listening");
+        System.out.flush();
+        while (System.in.read() >= 0) {
+            continue;
+        }
+        broker.stop();
+        System.exit(0);
+    }
+
+    private static KahaDBPersistenceAdapter store(File directory) throws Exception {
+        var store = new KahaDBPersistenceAdapter();
+        store.setDirectory(directory);
+        var locker = new SharedFileLocker();
+        locker.setLockAcquireSleepInterval(LOCK_POLL_MILLIS);
+        store.setLocker(locker);
+        return store;
+    }
+
+    private static PolicyMap policies(List<String> texts) {
+        List<PolicyEntry> entries = new ArrayList<>();
+        for (String text : texts) {
+            var entry = new PolicyEntry();
+            for (String attribute : text.split(" ")) {
+                String[] parts = attribute.split("=", 2);
+                set(entry, parts[0], parts[1]);
+            }
+            entries.add(entry);
+        }
+        var map = new PolicyMap();
+        map.setPolicyEntries(entries);
+        return map;
+    }
+
+    private static void set(PolicyEntry entry, String name, String value) {
+        switch (name) {
+            case "queue" -> entry.setQueue(value);
+            case "topic" -> entry.setTopic(value);
+            case "prioritizedMessages" -> entry.setPrioritizedMessages(Boolean.parseBoolean(value));
+            case "strictOrderDispatch" -> entry.setStrictOrderDispatch(Boolean.parseBoolean(value));
+            case "alwaysRetroactive" -> entry.setAlwaysRetroactive(Boolean.parseBoolean(value));
+            case "allConsumersExclusiveByDefault" ->
+                entry.setAllConsumersExclusiveByDefault(Boolean.parseBoolean(value));
+            case "expireMessagesPeriod" -> entry.setExpireMessagesPeriod(Long.parseLong(value));
+            case "queuePrefetch" -> entry.setQueuePrefetch(Integer.parseInt(value));
+            case "deadLetterStrategy" -> entry.setDeadLetterStrategy(deadLetters(value));
+            case "subscriptionRecoveryPolicy" -> entry.setSubscriptionRecoveryPolicy(recovery(value));
+            case "pendingMessageLimit" -> {
+                var strategy = new ConstantPendingMessageLimitStrategy();
+                strategy.setLimit(Integer.parseInt(value));
+                entry.setPendingMessageLimitStrategy(strategy);
+            }
+            default -> throw new IllegalArgumentException("no such attribute here: " + name);
+        }
+    }
+
+    private static DeadLetterStrategy deadLetters(String kind) {
+        switch (kind) {
+            case "individual":
+                return new IndividualDeadLetterStrategy();
+            case "discarding":
+                return new DiscardingDeadLetterStrategy();
+            case "discard-expired": {
+                var strategy = new SharedDeadLetterStrategy();
+                strategy.setProcessExpired(false);
+                return strategy;
+            }
+            case "keep-non-persistent": {
+                var strategy = new IndividualDeadLetterStrategy();
+                strategy.setProcessNonPersistent(true);
+                return strategy;
+            }
+            case "shared":
+                return new SharedDeadLetterStrategy();
+            default:
+                throw new IllegalArgumentException(kind);
+        }
+    }
+
+    private static SubscriptionRecoveryPolicy recovery(String kind) {
+        if (kind.equals("last")) {
+            return new LastImageSubscriptionRecoveryPolicy();
+        }
+        var policy = new FixedCountSubscriptionRecoveryPolicy();
+        policy.setMaximumSize(Integer.parseInt(kind.split(":")[1]));
+        return policy;
+    }
+}

@@ -1,0 +1,99 @@
+"""Where pybroker means to differ from ActiveMQ 5.17: what ActiveMQ gives instead, and why we do not.
+
+`docs/differences.md` tells users the same; its headings are the titles here, and a test holds the two together.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One outcome that is not the same.
+
+    Attributes:
+        title: the heading in the document that has the whole reason.
+        reason: why, in a sentence.
+        activemq: the outcome of the check with ActiveMQ.
+    """
+
+    title: str
+    reason: str
+    activemq: Any
+
+
+_LOOSE = "Loose and uncached encoding"
+_VERBATIM = "Messages are passed on as they came"
+_PAGES = "No page of 200 messages"
+_CURSORS = "One order for persistent and other messages"
+_CODES = "Exceptions say what is wrong"
+_SELECTORS = "Selectors follow JMS"
+_UTF8 = "STOMP is UTF-8"
+
+DIFFERENCES: dict[tuple[str, str], Difference] = {
+    ("Connections", "negotiated"): Difference(
+        title=_LOOSE,
+        reason="loose, uncached bytes are journalled and passed on as they came",
+        activemq={
+            "version": 12,
+            "tight": True,
+            "cache": True,
+            "stack traces": True,
+            "size prefix": True,
+            "frame limit of 100 MiB": True,
+        },
+    ),
+    ("Messages", "brokerStampsItsTimes"): Difference(
+        title=_VERBATIM,
+        reason="the times at which a message came to the broker and left it would have to be written into its bytes",
+        activemq={"in": True, "out": True},
+    ),
+    ("Consumers", "persistentAndOtherMessagesKeepTheirOrder"): Difference(
+        title=_CURSORS,
+        reason="ActiveMQ keeps two lists and empties one first; JMS promises the order of one session's sends",
+        activemq=["p0", "p1", "p2", "n0", "n1", "n2"],
+    ),
+    ("Consumers", "selectorLooksFarAhead"): Difference(
+        title=_PAGES,
+        reason="a consumer whose messages lie behind 200 others would starve",
+        activemq="nothing",
+    ),
+    ("Transactions", "manyReceivesInOneTransaction"): Difference(
+        title=_PAGES,
+        reason="a transaction that receives more than a page would wait for ever",
+        activemq=200,
+    ),
+    ("Transactions", "asynchronousFailureSpoilsTheTransaction"): Difference(
+        title=_CODES,
+        reason="an application that sees the commit fail must know that the transaction was rolled back",
+        activemq={"commit": "javax.jms.JMSException", "queue": []},
+    ),
+    ("Xa", "prepareOfUnknown"): Difference(
+        title=_CODES,
+        reason="ActiveMQ's own exception reaches the client as XAER_RMFAIL; XAER_NOTA says that the branch is unknown",
+        activemq="error -7",
+    ),
+    ("Advisories", "noDurableSubscription"): Difference(
+        title=_CODES,
+        reason="what is wrong is the destination, and InvalidDestinationException is a JMSException",
+        activemq="javax.jms.JMSException",
+    ),
+    ("Selectors", "disputed"): Difference(
+        title=_SELECTORS,
+        reason="NOT applies to a comparison, and a comparison with a missing property is unknown (JMS 1.1, 3.8.1)",
+        activemq={"NOT n = 2": "[]", "missing = missing": "[0, 1, 2, 3, 4, 5]"},
+    ),
+    ("Interop", "textToStomp"): Difference(
+        title=_UTF8,
+        reason="a STOMP client expects UTF-8, and Java's own variant is none for characters beyond U+FFFF",
+        activemq=[
+            {
+                "body": "Grüße, 東京, \\xed\\xa0\\xbd\\xed\\xb8\\x80",
+                "destination": "/queue/Interop.textToStomp",
+                "persistent": "true",
+                "priority": "4",
+            },
+            {"body": "", "destination": "/queue/Interop.textToStomp", "persistent": "true", "priority": "4"},
+        ],
+    ),
+}

@@ -1,0 +1,77 @@
+"""The policies that both brokers get: once as pybroker's `[[policies]]` tables, once in StockBroker's short form."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One entry.
+
+    Attributes:
+        name: "queue" or "topic" and the pattern.
+        pybroker: attributes as TOML.
+        activemq: the same, as `StockBroker.java` takes it.
+    """
+
+    name: str
+    pybroker: str
+    activemq: str = ""
+
+
+SOON = "expireMessagesPeriod=100"
+"""ActiveMQ looks for expired messages that often; pybroker's setting `expire_interval` is for all queues."""
+
+POLICIES = (
+    Policy("queue=Policies.prio.>", "prioritized_messages = true", "prioritizedMessages=true"),
+    Policy("queue=Policies.strict.>", "strict_order_dispatch = true", "strictOrderDispatch=true"),
+    Policy(
+        "queue=Policies.exclusive.>", "all_consumers_exclusive_by_default = true", "allConsumersExclusiveByDefault=true"
+    ),
+    Policy("queue=Policies.prefetch.>", "queue_prefetch = 2", "queuePrefetch=2"),
+    Policy("queue=Policies.shared.>", 'dead_letter_strategy = "shared"', f"deadLetterStrategy=shared {SOON}"),
+    Policy(
+        "queue=Policies.individual.>",
+        'dead_letter_strategy = { type = "individual", queue_prefix = "ActiveMQ.DLQ.Queue." }',
+        f"deadLetterStrategy=individual {SOON}",
+    ),
+    Policy(
+        "queue=Policies.transient.>",
+        'dead_letter_strategy = { type = "individual", process_non_persistent = true }',
+        f"deadLetterStrategy=keep-non-persistent {SOON}",
+    ),
+    Policy(
+        "queue=Policies.discarding.>",
+        'dead_letter_strategy = "discarding"',
+        f"deadLetterStrategy=discarding {SOON}",
+    ),
+    Policy(
+        "queue=Policies.unexpired.>",
+        'dead_letter_strategy = { type = "shared", process_expired = false }',
+        f"deadLetterStrategy=discard-expired {SOON}",
+    ),
+    Policy(
+        "topic=Policies.count.>",
+        'subscription_recovery_policy = { type = "fixed_count", maximum_size = 3 }',
+        "subscriptionRecoveryPolicy=count:3",
+    ),
+    Policy(
+        "topic=Policies.last.>",
+        'subscription_recovery_policy = "last_image"\nalways_retroactive = true',
+        "subscriptionRecoveryPolicy=last alwaysRetroactive=true",
+    ),
+    Policy("topic=Policies.limit.>", "pending_message_limit_strategy = 5", "pendingMessageLimit=5"),
+)
+
+
+def for_activemq() -> list[str]:
+    """Return StockBroker's arguments."""
+    return [f"{policy.name} {policy.activemq}" for policy in POLICIES]
+
+
+def for_pybroker() -> str:
+    """Return the configuration file's tables."""
+    tables = []
+    for policy in POLICIES:
+        kind, _, pattern = policy.name.partition("=")
+        tables.append(f'[[policies]]\n{kind} = "{pattern}"\n{policy.pybroker}\n')
+    return "\n".join(tables)

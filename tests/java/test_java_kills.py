@@ -1,0 +1,185 @@
+"""The promise to Java clients with a `failover:` address: the master is killed again and again while they work.
+
+Nothing that was acknowledged is lost: each message whose send or commit was answered is received. A commit that was
+answered has happened: its sends are all there, and what it received never comes again. A commit whose answer got lost
+raises `TransactionRolledBackException`, and its sends are there wholly or not at all. What was rolled back is gone.
+A message that was accepted before a kill comes unmarked at most once. `PYBROKER_KILLS` and `PYBROKER_SEED` change the
+number of kills and repeat a run.
+"""
+
+import contextlib
+import os
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.stomp_client import StompClient
+from tests.java.checks import Programs
+from tests.java.installations import RECONNECT, Pybroker
+
+pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(900)]
+
+KILLS = int(os.environ.get("PYBROKER_KILLS", "10"))
+SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
+PRODUCERS, CONSUMERS, TRANSACTED = 2, 2, 2
+ACCEPTED_BETWEEN_KILLS = 60
+QUIET_SECONDS = 60
+
+Key = tuple[str, int]
+
+
+class Ledger:
+    """What `Load.java` says that it was promised and that it saw; lines are added by the thread that reads them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.accepted: set[Key] = set()
+        self.received: set[Key] = set()
+        self.aborted: set[Key] = set()
+        self.doubtful: list[list[Key]] = []
+        self.wrong: list[str] = []
+        self.kills = 0
+        self._accepted_at: dict[Key, int] = {}
+        self._settled: set[str] = set()
+        self._unmarked: set[str] = set()
+        self.words: Counter[str] = Counter()
+
+    def note(self, line: str) -> None:
+        with self._changed:
+            self._note(line)
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, QUIET_SECONDS), f"nothing moves any more: {self.words}"
+
+    def receive(self, key: Key, message_id: str, is_redelivered: bool, is_certain: bool) -> None:
+        self.received.add(key)
+        # What is in doubt came before the kill, but is told only when the commit has failed.
+        if is_certain and message_id in self._settled:
+            self.wrong.append(f"{key} came again after the commit that received it")
+        # What was delivered and not yet accepted when the master was killed may be unknown to the next one. Then the
+        # producer's client sends it again, as new.
+        if is_redelivered:
+            return
+        if message_id in self._unmarked and self._accepted_at.get(key, self.kills) < self.kills:
+            self.wrong.append(f"{key} came again, unmarked")
+        self._unmarked.add(message_id)
+
+    def _accept(self, *keys: Key) -> None:
+        self.accepted.update(keys)
+        self._accepted_at.update(dict.fromkeys(keys, self.kills))
+
+    def _note(self, line: str) -> None:
+        word, *rest = line.split(" ")
+        self.words[word] += 1
+        match word, rest:
+            case "sent", [producer, sequence]:
+                self._accept((producer, int(sequence)))
+            case "committed", [producer, first, last]:
+                self._accept(*_keys(producer, first, last))
+            case "doubt", [producer, first, last]:
+                self.doubtful.append(_keys(producer, first, last))
+            case "aborted", [producer, first, last]:
+                self.aborted.update(_keys(producer, first, last))
+            case (("received" | "unsure"), [consumer, producer, sequence, message_id, redelivered]):
+                self.receive((producer, int(sequence)), message_id, redelivered == "true", word == "received")
+                if consumer.startswith("t") and word == "received":
+                    self._settled.add(message_id)
+            case "idle", []:
+                pass
+            case _:
+                self.wrong.append(line)
+
+
+def _keys(producer: str, first: str, last: str) -> list[Key]:
+    return [(producer, sequence) for sequence in range(int(first), int(last) + 1)]
+
+
+def test_random_kills_lose_nothing_that_was_acknowledged(programs: Programs, tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    ledger, chooser, pybroker = Ledger(), random.Random(SEED), Pybroker(tmp_path / "store")
+    errors = tmp_path / "load.log"
+    try:
+        pybroker.master_port()
+        with errors.open("wb") as log, _load(programs, pybroker.ports, log) as load:
+            try:
+                reader = threading.Thread(target=_read, args=(load, ledger))
+                reader.start()
+                outages = [_kill(pybroker, ledger, chooser) for _ in range(KILLS)]
+                _tell(load, ledger, "stop")
+                with contextlib.suppress(AssertionError):  # the rest is looked for below
+                    ledger.wait_for(lambda: ledger.accepted <= ledger.received)
+                _tell(load, ledger, "end")
+            finally:
+                load.kill()
+            reader.join(QUIET_SECONDS)
+        left = _drain(pybroker, "/queue/KILLS", ledger)
+        dead = _drain(pybroker, "/queue/ActiveMQ.DLQ", ledger)
+    finally:
+        pybroker.close()
+    outages.sort()
+    missing = ledger.accepted - ledger.received
+    print(
+        f"{KILLS} kills, {len(ledger.accepted)} accepted, {len(missing)} lost, {left} left over, {dead} only among the "
+        f"dead letters; in doubt {ledger.words['doubt']} commits of sends, {ledger.words['unsure']} receives; accepted "
+        f"again after a kill: median {outages[len(outages) // 2] * 1000:.0f} ms, max {outages[-1] * 1000:.0f} ms"
+    )
+    assert not ledger.wrong, f"seed {SEED}: {ledger.wrong[:5]}\n{errors.read_text()[-3000:]}"
+    assert not missing, f"seed {SEED}: {sorted(missing)[:10]}"
+    assert not ledger.aborted & ledger.received, f"seed {SEED}: rolled back, and yet there"
+    assert [group for group in ledger.doubtful if 0 < len(ledger.received.intersection(group)) < len(group)] == []
+
+
+def _load(programs: Programs, ports: list[int], log: object) -> "subprocess.Popen[str]":
+    uri = f"failover:({','.join(f'tcp://127.0.0.1:{port}' for port in ports)})?{RECONNECT}"
+    arguments = (uri, str(SEED), str(PRODUCERS), str(CONSUMERS), str(TRANSACTED))
+    pipe = subprocess.PIPE
+    return subprocess.Popen(programs.command("Load", *arguments), stdin=pipe, stdout=pipe, stderr=log, text=True)
+
+
+def _read(load: "subprocess.Popen[str]", ledger: Ledger) -> None:
+    for line in load.stdout:
+        ledger.note(line.rstrip("\n"))
+
+
+def _tell(load: "subprocess.Popen[str]", ledger: Ledger, command: str) -> None:
+    """Give an order and wait until it is obeyed."""
+    idle = ledger.words["idle"]
+    load.stdin.write(f"{command}\n")
+    load.stdin.flush()
+    ledger.wait_for(lambda: ledger.words["idle"] > idle)
+
+
+def _kill(pybroker: Pybroker, ledger: Ledger, chooser: random.Random) -> float:
+    """Kill the master at a random moment under load; return the seconds until something was accepted again."""
+    goal = len(ledger.accepted) + chooser.randrange(1, ACCEPTED_BETWEEN_KILLS)
+    ledger.wait_for(lambda: len(ledger.accepted) >= goal or bool(ledger.wrong))
+    pybroker.pair.wait_for_standby()
+    killed_at = time.monotonic()
+    pybroker.kill()
+    ledger.kills += 1
+    known = len(ledger.accepted)
+    ledger.wait_for(lambda: len(ledger.accepted) > known or bool(ledger.wrong))
+    return time.monotonic() - killed_at
+
+
+def _drain(pybroker: Pybroker, queue: str, ledger: Ledger) -> int:
+    """Receive what is still in a queue, up to a last message sent now, and return how many nobody had received."""
+    unseen = set()
+    with contextlib.closing(StompClient(pybroker.pair.wait_for_master().port)) as client:
+        client.request("SEND", b"last", destination=queue, persistent="true", producer="last", sequence="0")
+        client.send("SUBSCRIBE", id="1", destination=queue, ack="client")
+        while (frame := client.read()).headers["producer"] != "last":
+            key = (frame.headers["producer"], int(frame.headers["sequence"]))
+            if key not in ledger.received:
+                unseen.add(key)
+            client.send("ACK", id=frame.headers["ack"])
+    ledger.received |= unseen
+    return len(unseen)

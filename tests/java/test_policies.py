@@ -1,0 +1,46 @@
+"""Priorities, expiry and dead letters, retroactive and slow consumers, exclusive and strict dispatch."""
+
+from typing import Any
+
+import pytest
+
+from tests.java.checks import Laboratory, parametrized, verify
+
+pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
+
+EXPECTED: dict[str, Any] = {
+    "discardedDeadLetters": {"first dead": "kept", "left": [], "discarding": [], "unexpired": []},
+    "everyConsumerExclusive": {"first": ["m0", "m1", "m2", "m3"], "second silent": True},
+    "expired": {
+        "body": "late",
+        "destination": "queue://ActiveMQ.DLQ",
+        "original destination": "queue://Policies.shared.Policies.expired",
+        "expiration": 0,
+        "cause": "java.lang.Throwable: Message Expired. Expiration:TIME",
+        "delivery mode": 2,
+        "left": ["stays"],
+    },
+    "expiredBeforeItsConsumerCame": {"received": ["in time"], "dead": "late"},
+    "expiredNonPersistentIsDropped": {"first dead": "kept", "left": []},
+    "expiredOnArrivalIsNotDelivered": {"received": ["in time"], "dead": ["late"]},
+    "individualDeadLetters": {
+        "body": "late",
+        "destination": "queue://ActiveMQ.DLQ.Queue.Policies.individual.Policies.individualDeadLetters",
+    },
+    "lastImage": ["m4"],
+    "lastThree": {"recovered": ["m2", "m3", "m4"], "live": ["m0"], "plain": ["m0"]},
+    "nonPersistentDeadLetters": {"body": "late", "delivery mode": 2, "original mode": "NON_PERSISTENT"},
+    "notPrioritized": ["m0 p4", "m1 p0", "m2 p9", "m3 p4"],
+    "policyReplacesTheDefaultWindow": {"second": ["m2", "m3", "m4"], "first": ["m0", "m1"]},
+    "prioritized": ["m2 p9", "m6 p9", "m4 p7", "m0 p4", "m3 p4", "m1 p0", "m5 p0"],
+    "prioritizedWithAWaitingConsumer": ["m2 p8", "m3 p8", "m1 p5"],
+    "retroactiveWithASelector": ["m2", "m4"],
+    "retroactiveWithoutAPolicy": ["m0"],
+    "slowConsumersMissTheOldest": ["m0", "m1", "m15", "m16", "m17", "m18", "m19"],
+    "strictOrder": {"first": ["m0", "m1", "m2"], "second": ["m3", "m4"]},
+}
+
+
+@parametrized("Policies", EXPECTED)
+def test_outcome(laboratory: Laboratory, broker: str, area: str, check: str) -> None:
+    verify(laboratory, broker, area, check, EXPECTED)

@@ -1,0 +1,422 @@
+"""The tables about destinations: what they say to the core, what an error says, and that their page is right."""
+
+import re
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pybroker.broker.app.policies import (
+    DiscardingDeadLetterTable,
+    IndividualDeadLetterTable,
+    Policies,
+    PolicyTable,
+    SharedDeadLetterTable,
+    policy_map,
+)
+from pybroker.broker.app.units import format_duration, format_size
+from pybroker.broker.app.virtual import (
+    DEFAULT_VIRTUAL_TOPICS,
+    CompositeQueues,
+    CompositeQueueTable,
+    CompositeTopics,
+    Mirrored,
+    MirroredQueuesTable,
+    VirtualTopics,
+    VirtualTopicTable,
+    definitions,
+)
+from pybroker.broker.core.policy import (
+    DestinationPolicy,
+    DiscardingDeadLetterStrategy,
+    Eviction,
+    FixedCountRecovery,
+    FixedSizeRecovery,
+    IndividualDeadLetterStrategy,
+    LastImageRecovery,
+    SharedDeadLetterStrategy,
+    TimedRecovery,
+)
+from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, Router, VirtualTopic
+from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
+
+A = queue("A")
+PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
+
+
+class Settings(BaseModel):
+    """The settings that are tables, without the others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policies: Policies = ()
+    virtual_topics: VirtualTopics = DEFAULT_VIRTUAL_TOPICS
+    composite_queues: CompositeQueues = ()
+    composite_topics: CompositeTopics = ()
+    mirrored_queues: Mirrored = None
+
+    def definitions(self) -> tuple[Definition, ...]:
+        return definitions(self.virtual_topics, self.composite_queues, self.composite_topics, self.mirrored_queues)
+
+
+def read(text: str) -> Settings:
+    return Settings.model_validate(tomllib.loads(text))
+
+
+def policy(text: str, destination: Destination = A) -> DestinationPolicy:
+    """The rules for a destination with one table."""
+    return policy_map(read("[[policies]]\n" + text).policies, DestinationPolicy()).for_destination(destination)
+
+
+def complaint(text: str) -> str:
+    """What is said of a bad file, as the settings pass it on."""
+    with pytest.raises(ValidationError) as caught:
+        read(text)
+    (error,) = caught.value.errors()
+    assert error["type"] == "value_error"
+    return f"{error['loc'][0]}: {str(error['msg']).removeprefix('Value error, ')}"
+
+
+# ---------------------------------------------------------------- policies
+
+
+def test_without_tables_all_is_as_in_the_core() -> None:
+    settings = read("")
+    assert policy_map(settings.policies, DestinationPolicy()).for_destination(queue("A")) == DestinationPolicy()
+    assert settings.definitions() == (VirtualTopic(),)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("prioritized_messages = true", {"prioritized_messages": True}),
+        ("queue_prefetch = 1", {"queue_prefetch": 1}),
+        ('memory_limit = "64mb"', {"memory_limit": 64 << 20}),
+        ("memory_limit = 1000", {"memory_limit": 1000}),
+        ("max_redeliveries = -1", {"max_redeliveries": -1}),
+        ("advisory_for_delivery = true", {"advisory_for_delivery": True}),
+        ("pending_message_limit_strategy = 50", {"pending_message_limit": 50}),
+        ('pending_message_limit_strategy = "constant"', {"pending_message_limit": -1}),
+        ('pending_message_limit_strategy = { type = "constant", limit = 0 }', {"pending_message_limit": 0}),
+        ('pending_message_limit_strategy = "prefetch_rate"', {"pending_message_limit_multiplier": 0.5}),
+        (
+            'pending_message_limit_strategy = { type = "prefetch_rate", multiplier = 2 }',
+            {"pending_message_limit_multiplier": 2.0},
+        ),
+        ('message_eviction_strategy = "oldest"', {}),
+        (
+            'message_eviction_strategy = { type = "oldest_with_lowest_priority" }',
+            {"message_eviction_strategy": Eviction.OLDEST_WITH_LOWEST_PRIORITY},
+        ),
+        ('subscription_recovery_policy = "no"', {}),
+        ('subscription_recovery_policy = "last_image"', {"subscription_recovery_policy": LastImageRecovery()}),
+        ('subscription_recovery_policy = "fixed_count"', {"subscription_recovery_policy": FixedCountRecovery(100)}),
+        (
+            'subscription_recovery_policy = { type = "fixed_sized", maximum_size = "1mb" }',
+            {"subscription_recovery_policy": FixedSizeRecovery(1 << 20)},
+        ),
+        (
+            'subscription_recovery_policy = { type = "timed", recover_duration = "1500ms" }',
+            {"subscription_recovery_policy": TimedRecovery(1500)},
+        ),
+        ('dead_letter_strategy = "shared"', {}),
+        ('dead_letter_strategy = "discarding"', {"dead_letter_strategy": DiscardingDeadLetterStrategy()}),
+        (
+            'dead_letter_strategy = { type = "shared", dead_letter_queue = "topic://DEAD", expiration = "1h" }',
+            {"dead_letter_strategy": SharedDeadLetterStrategy(dead_letter_queue=topic("DEAD"), expiration=3_600_000)},
+        ),
+        (
+            'dead_letter_strategy = { type = "individual", queue_prefix = "DLQ.", process_non_persistent = true }',
+            {"dead_letter_strategy": IndividualDeadLetterStrategy(queue_prefix="DLQ.", process_non_persistent=True)},
+        ),
+    ],
+)
+def test_an_attribute_says_something_to_the_core(text: str, changes: dict[str, Any]) -> None:
+    assert policy(text) == replace(DestinationPolicy(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "covered"),
+    [
+        ("queue", Destination(DestinationType.QUEUE, "A.B")),
+        ("topic", Destination(DestinationType.TOPIC, "A.B")),
+        ("temp_queue", Destination(DestinationType.TEMP_QUEUE, "A.B")),
+        ("temp_topic", Destination(DestinationType.TEMP_TOPIC, "A.B")),
+    ],
+)
+def test_an_entry_is_for_one_type(attribute: str, covered: Destination) -> None:
+    for kind in DestinationType:
+        found = policy(f'{attribute} = "A.>"\nmemory_limit = 5', Destination(kind, "A.B"))
+        assert found.memory_limit == (5 if kind is covered.type else 0)
+
+
+def test_the_entry_without_a_destination_is_the_default_and_gives_nothing_to_the_others() -> None:
+    tables = read(
+        '[[policies]]\nmemory_limit = 5\nqueue_prefetch = 1\n[[policies]]\nqueue = "A"\nmemory_limit = 6'
+    ).policies
+    policies = policy_map(tables, DestinationPolicy(max_redeliveries=3))
+    assert policies.for_destination(queue("B")) == DestinationPolicy(
+        memory_limit=5, queue_prefetch=1, max_redeliveries=3
+    )
+    assert policies.for_destination(queue("A")) == DestinationPolicy(memory_limit=6, max_redeliveries=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prioritisedMessages = true", "there is no attribute prioritisedMessages; did you mean prioritized_messages?"),
+        ("prioritizedMessages = true", "there is no attribute prioritizedMessages; did you mean prioritized_messages?"),
+        ("memory = 1", "there is no attribute memory; did you mean memory_limit?"),
+        ("xyzzy = 1", "there is no attribute xyzzy; known are advisory_for_consumed, "),
+        ("maxPageSize = 1", "maxPageSize is an attribute of ActiveMQ that pybroker does not have; leave it out"),
+        ("lazy_dispatch = true", "lazy_dispatch is an attribute of ActiveMQ that pybroker does not have; leave it out"),
+        ('queue = "A"\ntopic = "A"', "queue and topic are both set: write a table for each"),
+        ('queue = "A,B"', "'A,B' has a comma: write a table for each name"),
+        ('queue = ""', "the destination's name is empty"),
+        ("queue_prefetch = -1", "queue_prefetch: Input should be greater than or equal to 0"),
+        ('memory_limit = "64xb"', "memory_limit: '64xb' is not a size"),
+        ("memory_limit = [1]", r"memory_limit: \[1\] is not a size"),
+        ("max_redeliveries = -2", "max_redeliveries: Input should be greater than or equal to -1"),
+        (
+            'dead_letter_strategy = "x"',
+            "dead_letter_strategy: write as its type one of 'shared', 'individual', 'discarding'",
+        ),
+        ("dead_letter_strategy = {}", "dead_letter_strategy: write as its type one of"),
+        (
+            'dead_letter_strategy = { type = "individual", queuePrefx = "x" }',
+            "dead_letter_strategy.individual: there is no attribute queuePrefx; did you mean queue_prefix?",
+        ),
+        (
+            'dead_letter_strategy = { type = "individual", queue_prefix = "" }',
+            "dead_letter_strategy.individual: queue_prefix or queue_suffix must be set",
+        ),
+        (
+            'dead_letter_strategy = { type = "individual", topic_prefix = "" }',
+            "dead_letter_strategy.individual: topic_prefix or topic_suffix must be set",
+        ),
+        (
+            'dead_letter_strategy = { type = "shared", dead_letter_queue = "DEAD.>" }',
+            "dead_letter_strategy.shared: queue://DEAD.> must be one destination",
+        ),
+        (
+            'dead_letter_strategy = { type = "shared", expiration = "1y" }',
+            "dead_letter_strategy.shared.expiration: '1y' is not a duration",
+        ),
+        (
+            'dead_letter_strategy = { type = "shared", expiration = [1] }',
+            r"dead_letter_strategy.shared.expiration: \[1\] is not a duration",
+        ),
+        ('subscription_recovery_policy = "query_based"', "subscription_recovery_policy: write as its type one of"),
+        (
+            'subscription_recovery_policy = { type = "timed", recover_duration = "0s" }',
+            "subscription_recovery_policy.timed.recover_duration: Input should be greater than or equal to 1",
+        ),
+        ("pending_message_limit_strategy = -2", "pending_message_limit_strategy.constant.limit: Input should be"),
+        (
+            'pending_message_limit_strategy = { type = "prefetch_rate", multiplier = -1.0 }',
+            "pending_message_limit_strategy.prefetch_rate.multiplier: Input should be",
+        ),
+        ('message_eviction_strategy = "unique_property"', "message_eviction_strategy.type: Input should be 'oldest'"),
+    ],
+)
+def test_an_error_names_the_table_and_the_attribute_and_the_remedy(text: str, message: str) -> None:
+    assert re.match(f"policies: table 2: {message}", complaint(f"[[policies]]\n[[policies]]\n{text}"))
+
+
+@pytest.mark.parametrize("name", ["policies", "virtual_topics", "composite_queues", "composite_topics"])
+def test_tables_are_written_as_tables(name: str) -> None:
+    assert complaint(f'{name} = "x"') == f"{name}: it is made of tables: write [[{name}]] in the configuration file"
+
+
+# ---------------------------------------------------------------- virtual destinations
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("virtual_topics = []", ()),
+        (
+            '[[virtual_topics]]\nname = ">"\nprefix = "VQ."\npostfix = ".q"\nselector_aware = true',
+            (VirtualTopic(name=">", prefix="VQ.", postfix=".q", selector_aware=True),),
+        ),
+        ('[[virtual_topics]]\nname = "A"\n[[virtual_topics]]', (VirtualTopic(name="A"), VirtualTopic())),
+        ("mirrored_queues = true", (VirtualTopic(), MirroredQueues())),
+        ("mirrored_queues = false", (VirtualTopic(),)),
+        ('[mirrored_queues]\npostfix = ".copy"', (VirtualTopic(), MirroredQueues(postfix=".copy"))),
+        (
+            'virtual_topics = []\n[[composite_queues]]\nname = "A.>"\nforward_to = ["B", "topic://C"]',
+            (
+                CompositeDestination(
+                    destination=queue("A.>"),
+                    forward_to=(Forward(destination=queue("B")), Forward(destination=topic("C"))),
+                ),
+            ),
+        ),
+        (
+            'virtual_topics = []\n[[composite_topics]]\nname = "A"\nforward_only = false\n'
+            'send_when_not_matched = true\nforward_to = [{ queue = "A", selector = "x = 1" }]',
+            (
+                CompositeDestination(
+                    destination=topic("A"),
+                    forward_to=(Forward(destination=queue("A"), selector="x = 1"),),
+                    forward_only=False,
+                    send_when_not_matched=True,
+                ),
+            ),
+        ),
+    ],
+)
+def test_tables_define_virtual_destinations(text: str, expected: tuple[Definition, ...]) -> None:
+    assert read(text).definitions() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[virtual_topics]]\nprefix = ""', "virtual_topics: table 1: prefix or postfix must be set"),
+        ('[[virtual_topics]]\nname = "A,B"', "virtual_topics: table 1: 'A,B' has a comma"),
+        ("[[virtual_topics]]\nlocal = true", "virtual_topics: table 1: local is an attribute of ActiveMQ that"),
+        ('[[composite_queues]]\nname = "A"', "composite_queues: table 1: forward_to: Field required"),
+        ('[[composite_queues]]\nforward_to = ["A"]', "composite_queues: table 1: name: Field required"),
+        ('[[composite_queues]]\nname = "A"\nforward_to = []', "composite_queues: table 1: forward_to: "),
+        ('[[composite_queues]]\nname = "A"\nforwardTo = []', "composite_queues: table 1: .* did you mean forward_to?"),
+        (
+            '[[composite_queues]]\nname = "A"\nforward_to = ["B.>"]',
+            "composite_queues: table 1: forward_to.0: queue://B.> must be one destination",
+        ),
+        (
+            '[[composite_queues]]\nname = "A"\nforward_to = ["B", { topic = "C", queue = "D" }]',
+            "composite_queues: table 1: forward_to.1: write queue or topic, and not both",
+        ),
+        (
+            '[[composite_queues]]\nname = "A"\nforward_to = ["temp-queue://B"]',
+            "composite_queues: table 1: forward_to.0: there is no attribute temp-queue",
+        ),
+        (
+            '[[composite_queues]]\nname = "A"\nforward_to = [{ topic = "C", selector = "a >" }]',
+            "composite_queues: table 1: forward_to.0: ",
+        ),
+        (
+            '[[composite_queues]]\nname = "A.>"\nforward_to = ["A.B"]',
+            "composite_queues: table 1: A.> forwards to itself; write forward_only = false",
+        ),
+        ("mirrored_queues = 3", "mirrored_queues: Input should be a valid dictionary"),
+        ("[mirrored_queues]\ncopyMessage = false", "mirrored_queues: copyMessage is an attribute of ActiveMQ that"),
+        ('[mirrored_queues]\nprefix = "a,"', "mirrored_queues: 'a,ORDERS' has a comma"),
+    ],
+)
+def test_errors_in_virtual_destinations(text: str, message: str) -> None:
+    assert re.match(message, complaint(text), re.DOTALL)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the tables in a section."""
+    section = PAGE.split(f"# {heading}\n")[1].split("\n#")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip().strip("`") for cell in cells] for cells in lines]
+
+
+def shown(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case Destination():
+            return value.name
+        case _:
+            return str(value)
+
+
+def test_the_examples_are_read_and_say_what_the_text_says() -> None:
+    first, second, virtual, composites, mirrored = (read(block) for block in blocks())
+    policies = policy_map(first.policies, DestinationPolicy())
+    assert policies.for_destination(queue("X")).memory_limit == 64 << 20
+    orders = policies.for_destination(queue("ORDERS.EU"))
+    assert (orders.prioritized_messages, orders.memory_limit) == (True, 0)
+    assert orders.dead_letter_strategy == IndividualDeadLetterStrategy(queue_prefix="DLQ.")
+    prices = policies.for_destination(topic("PRICES.EU"))
+    assert (prices.pending_message_limit, prices.subscription_recovery_policy) == (50, LastImageRecovery())
+    ticks = policy_map(second.policies, DestinationPolicy()).for_destination(topic("TICKS.A"))
+    assert ticks.pending_limit(10) == 25
+    assert virtual.definitions() == (VirtualTopic(name="EVENTS.>", prefix="Group.*.", selector_aware=True),)
+    router: Router[str] = Router(composites.definitions(), {}, str)
+    assert not router.is_plain(queue("ORDERS"))
+    assert not router.is_plain(topic("PRICES.EU"))
+    assert mirrored.definitions() == (VirtualTopic(), MirroredQueues())
+
+
+def test_the_page_has_every_attribute_of_a_policy_with_its_default() -> None:
+    listed = {cells[0]: cells[1] for cells in rows("Attributes of a policy")}
+    assert list(listed) == list(PolicyTable.model_fields)
+    defaults = {field.name: shown(getattr(DestinationPolicy(), field.name)) for field in fields(DestinationPolicy)}
+    special = {
+        "pending_message_limit_strategy": defaults.pop("pending_message_limit"),
+        "message_eviction_strategy": Eviction.OLDEST.value,
+        "subscription_recovery_policy": "no",
+        "dead_letter_strategy": "shared",
+    }
+    assert DestinationPolicy().message_eviction_strategy is Eviction.OLDEST
+    assert DestinationPolicy().dead_letter_strategy == SharedDeadLetterStrategy()
+    assert defaults.pop("pending_message_limit_multiplier") == defaults["subscription_recovery_policy"] == "none"
+    destinations = dict.fromkeys(("queue", "topic", "temp_queue", "temp_topic"), "none")
+    assert listed == destinations | defaults | special
+
+
+def test_the_page_has_every_recovery_policy() -> None:
+    assert [cells[:3] for cells in rows("Recovery for retroactive consumers")] == [
+        ["no", "", ""],
+        ["last_image", "", ""],
+        ["fixed_count", "maximum_size", str(FixedCountRecovery().maximum_size)],
+        ["fixed_sized", "maximum_size", format_size(FixedSizeRecovery().maximum_bytes)],
+        ["timed", "recover_duration", format_duration(TimedRecovery().milliseconds / 1000)],
+    ]
+    for name, attribute, default, _ in rows("Recovery for retroactive consumers"):
+        text = f', {attribute} = "{default}"' if attribute else ""
+        explicit = policy(f'subscription_recovery_policy = {{ type = "{name}"{text} }}'.replace('"100"', "100"))
+        assert explicit == policy(f'subscription_recovery_policy = "{name}"')
+
+
+def test_the_page_has_every_attribute_of_dead_letter_strategies() -> None:
+    types = {
+        "shared": SharedDeadLetterTable,
+        "individual": IndividualDeadLetterTable,
+        "discarding": DiscardingDeadLetterTable,
+    }
+    found = rows("Dead letters")
+    assert [cells[0] for cells in found[:3]] == list(types)
+    strategies: dict[str, Any] = {"shared": SharedDeadLetterStrategy(), "individual": IndividualDeadLetterStrategy()}
+    for name, strategy in strategies.items():
+        listed = {cells[0]: cells[2] for cells in found[3:] if cells[1] in (name, "both")}
+        assert listed == {field.name: shown(getattr(strategy, field.name)) for field in fields(strategy)}
+        assert set(listed) == set(types[name].model_fields) - {"type"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "table", "core"),
+    [
+        ("Virtual topics", VirtualTopicTable, VirtualTopic()),
+        (
+            "Composite queues and topics",
+            CompositeQueueTable,
+            CompositeDestination(destination=parse("A"), forward_to=()),
+        ),
+        ("Mirrored queues", MirroredQueuesTable, MirroredQueues()),
+    ],
+)
+def test_the_page_has_every_attribute_of_virtual_destinations(heading: str, table: type[BaseModel], core: Any) -> None:
+    listed = {cells[0]: cells[1] for cells in rows(heading)}
+    assert list(listed) == list(table.model_fields)
+    for name, default in listed.items():
+        if name not in ("forward_to",) and not (heading.startswith("Composite") and name == "name"):
+            assert shown(getattr(core, name)) == default

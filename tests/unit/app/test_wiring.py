@@ -1,0 +1,41 @@
+"""Which protocol is spoken on which port, and where OpenWire clients are told to find it."""
+
+import socket
+
+import pytest
+
+from pybroker.broker.app import wiring
+from pybroker.broker.app.config import Config
+from pybroker.store.memory import MemoryStore
+
+
+def protocols(**settings):
+    config = Config(store="memory:", **settings)
+    broker = wiring.make_broker(config, "b", MemoryStore())
+    return wiring.make_protocols(config, broker, config.ports())
+
+
+def test_each_port_has_its_protocol():
+    names = {setting: protocol.name for setting, protocol in protocols(auto=0).items()}
+    assert names == {"stomp": "stomp", "openwire": "tcp", "auto": "auto"}
+
+
+def test_nothing_is_said_to_refused_clients_whose_protocol_is_not_known():
+    made = protocols(auto=0)
+    assert made["stomp"].refusal.startswith(b"ERROR")
+    assert made["auto"].refusal == b""
+
+
+@pytest.mark.parametrize(
+    ("settings", "ports", "url"),
+    [
+        ({}, {"stomp": 1}, ""),
+        ({}, {"openwire": 61616, "auto": 2}, "tcp://127.0.0.1:61616"),
+        ({"bind": "0.0.0.0"}, {"openwire": 61616}, f"tcp://{socket.gethostname()}:61616"),
+        ({"bind": "::1"}, {"auto": 5}, "tcp://[::1]:5"),
+        ({}, {"openwire_ssl": 61617}, "ssl://127.0.0.1:61617"),
+        ({"openwire_url": "tcp://broker.example:7"}, {"openwire": 61616}, "tcp://broker.example:7"),
+    ],
+)
+def test_where_openwire_clients_are_told_to_find_it(settings, ports, url):
+    assert wiring.openwire_url(Config(store="memory:", **settings), ports) == url

@@ -1,0 +1,338 @@
+"""Dead letters: what is kept, where, what it says, and what is dropped."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from pybroker.broker.core.deadletter import AUDITS_MAX, Audit, DeadLetters
+from pybroker.broker.core.policy import (
+    AnyDeadLetterStrategy,
+    DiscardingDeadLetterStrategy,
+    IndividualDeadLetterStrategy,
+    SharedDeadLetterStrategy,
+)
+from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
+from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.domain.openwire.values import Long
+from tests.unit.core.conftest import World, make_message
+
+NOW = 1_000_000
+
+
+@dataclass
+class Graveyard:
+    """Dead letters under one strategy, and where they went."""
+
+    strategy: AnyDeadLetterStrategy = field(default_factory=SharedDeadLetterStrategy)
+    letters: list[tuple[str, Message]] = field(default_factory=list)
+    events: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.dead_letters = DeadLetters(
+            target=lambda destination: Target(self, destination),
+            clock=lambda: NOW,
+            strategies=lambda destination: self.strategy,
+            on_buried=lambda message, letter, cause: self.events.append(
+                (f"buried: {cause}", None if letter is None else str(letter.destination))
+            ),
+            on_expired=lambda message: self.events.append(("expired", None)),
+        )
+
+    def bury(self, message: Message, cause: str = "why", subscription_key: str | None = None) -> Message | None:
+        """Bury a message and return the letter, if there was one."""
+        before = len(self.letters)
+        self.dead_letters.bury(message, cause, subscription_key=subscription_key)
+        return self.letters[-1][1] if len(self.letters) > before else None
+
+    def places(self) -> list[str]:
+        return [place for place, _ in self.letters]
+
+
+@dataclass
+class Target:
+    graveyard: Graveyard
+    destination: Destination
+
+    def send(self, message: Message) -> None:
+        assert message.destination == self.destination == view(message).destination
+        self.graveyard.letters.append((str(self.destination), message))
+
+
+def shared(**options: object) -> Graveyard:
+    return Graveyard(SharedDeadLetterStrategy(**options))  # type: ignore[arg-type]
+
+
+def individual(**options: object) -> Graveyard:
+    return Graveyard(IndividualDeadLetterStrategy(**options))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- the letter
+
+
+@pytest.mark.parametrize("origin", ["queue://ORDERS", "topic://PRICES"])
+def test_a_letter_is_the_message_and_says_where_it_was_and_why(origin: str) -> None:
+    message = make_message("body", origin, priority=7, expiration=NOW + 5, properties={"k": 1})
+    letter = Graveyard().bury(message, "java.lang.Throwable: enough")
+    assert letter is not None
+    fields = view(letter)
+    assert (letter.message_id, letter.priority, fields.content) == (message.message_id, 7, b"body")
+    assert (letter.persistent, letter.expiration, fields.redelivery_counter) == (True, 0, 0)
+    assert fields.original_destination == parse(origin)
+    assert fields.transaction_id is None
+    assert fields.properties == {
+        "k": 1,
+        "dlqDeliveryFailureCause": "java.lang.Throwable: enough",
+        "originalExpiration": NOW + 5,
+    }
+    assert type(fields.properties["originalExpiration"]) is Long
+
+
+def test_the_original_expiration_is_told_even_if_there_was_none_and_never_overwritten() -> None:
+    plain = Graveyard().bury(make_message("m", "queue://A"))
+    told = Graveyard().bury(make_message("m", "queue://A", expiration=9, properties={"originalExpiration": Long(5)}))
+    assert plain is not None
+    assert told is not None
+    assert view(plain).properties["originalExpiration"] == 0
+    assert view(told).properties["originalExpiration"] == 5
+
+
+def test_letters_may_expire_themselves_and_then_do_not_tell_the_old_expiration() -> None:
+    letter = shared(expiration=60_000).bury(make_message("m", "queue://A", expiration=NOW + 1))
+    assert letter is not None
+    assert letter.expiration == view(letter).expiration == NOW + 60_000
+    assert "originalExpiration" not in view(letter).properties
+
+
+def test_an_expired_message_says_when_it_expired_and_is_told_of_twice() -> None:
+    graveyard = Graveyard()
+    graveyard.dead_letters.expire(make_message("m", "queue://A", expiration=NOW - 1))
+    cause = f"java.lang.Throwable: Message Expired. Expiration:{NOW - 1}"
+    assert view(graveyard.letters[0][1]).properties["dlqDeliveryFailureCause"] == cause
+    assert graveyard.events == [(f"buried: {cause}", "queue://ActiveMQ.DLQ"), ("expired", None)]
+
+
+def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
+    message = make_message("m", "queue://A")
+    message.data, message.decoded = message.data[:-1], None
+    taken: list[Message] = []
+
+    class Plain:
+        def send(self, message: Message) -> None:
+            taken.append(message)
+
+    DeadLetters(target=lambda destination: Plain(), clock=lambda: NOW).bury(message, "why")
+    assert [(letter.destination, letter.data) for letter in taken] == [(queue("ActiveMQ.DLQ"), message.data)]
+
+
+# ---------------------------------------------------------------- what is dropped
+
+
+def test_non_persistent_messages_are_dropped_and_told_of() -> None:
+    graveyard = Graveyard()
+    assert graveyard.bury(make_message("m", "queue://A", persistent=False)) is None
+    assert graveyard.events == [("buried: why", None)]
+
+
+def test_or_kept_as_persistent_ones_that_say_so() -> None:
+    letter = shared(process_non_persistent=True).bury(make_message("m", "queue://A", persistent=False))
+    assert letter is not None
+    assert letter.persistent
+    assert view(letter).persistent
+    assert view(letter).properties["originalDeliveryMode"] == "NON_PERSISTENT"
+
+
+def test_persistent_ones_do_not_say_so() -> None:
+    letter = shared(process_non_persistent=True).bury(make_message("m", "queue://A"))
+    assert letter is not None
+    assert "originalDeliveryMode" not in view(letter).properties
+
+
+@pytest.mark.parametrize("expiration", [NOW - 1, NOW + 1])
+def test_expired_messages_are_dropped_if_the_strategy_says_so_even_if_only_the_client_thinks_so(
+    expiration: int,
+) -> None:
+    graveyard = shared(process_expired=False)
+    graveyard.dead_letters.expire(make_message("m", "queue://A", expiration=expiration))
+    assert graveyard.letters == []
+    assert [event for event, _ in graveyard.events][1:] == ["expired"]
+
+
+def test_then_a_rejected_message_whose_time_is_over_is_dropped_too() -> None:
+    graveyard = shared(process_expired=False)
+    assert graveyard.bury(make_message("m", "queue://A", expiration=NOW - 1)) is None
+    assert graveyard.bury(make_message("m", "queue://A", expiration=NOW + 1)) is not None
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (shared, "queue://ActiveMQ.DLQ"),
+        (individual, "queue://ActiveMQ.DLQ.Queue.A"),
+        (individual, "queue://ActiveMQ.DLQ.Topic.A"),
+        (lambda: individual(queue_prefix="", queue_suffix=".dead"), "queue://A.dead"),
+        (lambda: individual(use_queue_for_topic_messages=False), "topic://ActiveMQ.DLQ.Topic.A"),
+        (lambda: shared(dead_letter_queue=topic("DEAD")), "topic://DEAD"),
+    ],
+)
+def test_what_dies_on_its_dead_letter_queue_is_dropped(make: Callable[[], Graveyard], place: str) -> None:
+    assert make().bury(make_message("m", place)) is None
+
+
+def test_a_discarding_strategy_drops_all() -> None:
+    graveyard = Graveyard(DiscardingDeadLetterStrategy(process_non_persistent=True))
+    assert graveyard.bury(make_message("m", "queue://A")) is None
+    assert graveyard.events == [("buried: why", None)]
+
+
+# ---------------------------------------------------------------- where letters go
+
+
+@pytest.mark.parametrize(
+    ("options", "origin", "place"),
+    [
+        ({}, "queue://A", "queue://ActiveMQ.DLQ.Queue.A"),
+        ({}, "topic://A", "queue://ActiveMQ.DLQ.Topic.A"),
+        ({}, "temp-queue://ID:1", "queue://ActiveMQ.DLQ.Queue.ID:1"),
+        ({"queue_prefix": "DLQ.", "queue_suffix": ".x"}, "queue://A", "queue://DLQ.A.x"),
+        ({"topic_prefix": "DLT.", "topic_suffix": ".x"}, "topic://A", "queue://DLT.A.x"),
+        ({"use_queue_for_queue_messages": False}, "queue://A", "topic://ActiveMQ.DLQ.Queue.A"),
+        ({"use_queue_for_topic_messages": False}, "topic://A", "topic://ActiveMQ.DLQ.Topic.A"),
+        ({"destination_per_durable_subscriber": True}, "topic://A", "queue://ActiveMQ.DLQ.Topic.A.c:s"),
+        ({"destination_per_durable_subscriber": True}, "queue://A", "queue://ActiveMQ.DLQ.Queue.A"),
+    ],
+)
+def test_individual_dead_letter_queues(options: dict[str, object], origin: str, place: str) -> None:
+    graveyard = individual(**options)
+    graveyard.bury(make_message("m", origin), subscription_key="c:s")
+    assert graveyard.places() == [place]
+
+
+def test_a_shared_one_has_any_name() -> None:
+    graveyard = shared(dead_letter_queue=queue("DEAD"))
+    graveyard.bury(make_message("m", "topic://A"))
+    assert graveyard.places() == ["queue://DEAD"]
+
+
+def test_a_letter_whose_place_cannot_be_goes_to_the_shared_one() -> None:
+    letters: list[Message] = []
+
+    class Shared:
+        def send(self, message: Message) -> None:
+            letters.append(message)
+
+    def target(destination: Destination) -> Shared:
+        if destination != queue("ActiveMQ.DLQ"):
+            raise ResourceLimit("too many destinations")
+        return Shared()
+
+    dead_letters = DeadLetters(
+        target=target, clock=lambda: NOW, strategies=lambda destination: IndividualDeadLetterStrategy()
+    )
+    dead_letters.bury(make_message("m", "queue://A"), "why")
+    dead_letters.bury(make_message("m", f"queue://{'n' * 65530}"), "why")
+    assert [view(letter).destination for letter in letters] == [queue("ActiveMQ.DLQ")] * 2
+
+
+# ---------------------------------------------------------------- duplicates
+
+
+def copies(*destinations: str) -> list[Message]:
+    """One message on several destinations."""
+    first = make_message("m", destinations[0])
+    found = []
+    for destination in destinations:
+        copy = make_message("m", destination)
+        copy.message_id = first.message_id
+        found.append(copy)
+    return found
+
+
+def test_an_id_gets_into_a_dead_letter_queue_once() -> None:
+    graveyard = Graveyard()
+    first, again, copy = copies("queue://A", "queue://A", "queue://B")
+    assert graveyard.bury(first) is not None
+    assert graveyard.bury(again) is None
+    assert graveyard.bury(copy) is None
+    assert graveyard.bury(make_message("other", "queue://A")) is not None
+    assert [place for _, place in graveyard.events] == ["queue://ActiveMQ.DLQ", None, None, "queue://ActiveMQ.DLQ"]
+
+
+def test_and_once_into_each_of_several() -> None:
+    graveyard = individual()
+    for copy in copies("queue://A", "queue://B", "queue://A"):
+        graveyard.bury(copy)
+    assert graveyard.places() == ["queue://ActiveMQ.DLQ.Queue.A", "queue://ActiveMQ.DLQ.Queue.B"]
+
+
+def test_as_often_as_it_dies_without_an_audit() -> None:
+    graveyard = shared(enable_audit=False)
+    for copy in copies("queue://A", "queue://A"):
+        graveyard.bury(copy)
+    assert len(graveyard.letters) == 2
+
+
+def test_a_letter_that_could_not_be_sent_is_not_remembered() -> None:
+    class Full:
+        def send(self, message: Message) -> None:
+            raise RuntimeError("full")
+
+    graveyard = Graveyard()
+    message = make_message("m", "queue://A")
+    works, graveyard.dead_letters._target = graveyard.dead_letters._target, lambda destination: Full()
+    with pytest.raises(RuntimeError):
+        graveyard.bury(message)
+    graveyard.dead_letters._target = works
+    assert graveyard.bury(message) is not None
+
+
+def test_dead_letter_queues_are_remembered_up_to_a_limit() -> None:
+    graveyard = individual()
+    first = make_message("m", "queue://first")
+    graveyard.bury(first)
+    for number in range(AUDITS_MAX):
+        graveyard.dead_letters._audit(queue(str(number)), graveyard.strategy)
+    assert len(graveyard.dead_letters._audits) == AUDITS_MAX
+    assert graveyard.bury(first) is not None, "the one used longest ago is forgotten"
+
+
+def test_an_audit_knows_the_last_numbers_of_the_last_producers() -> None:
+    audit = Audit(depth=4, producers=2)
+    for sequence in (1, 2, 4, 7):
+        audit.add(f"c:1:1:{sequence}")
+    assert [sequence for sequence in range(-1, 12) if f"c:1:1:{sequence}" in audit] == [4, 7]
+    audit.add("c:1:1:2")
+    assert "c:1:1:2" not in audit, "older than the window"
+    audit.add("c:1:1:5")
+    assert [sequence for sequence in range(12) if f"c:1:1:{sequence}" in audit] == [4, 5, 7]
+    audit.add("c:1:1:1000000000000")
+    assert [sequence for sequence in range(12) if f"c:1:1:{sequence}" in audit] == []
+    assert "c:1:1:1000000000000" in audit
+    audit.add("c:1:2:1")
+    audit.add("c:1:1:1000000000000")
+    audit.add("c:1:3:1")
+    assert ("c:1:1:1000000000000" in audit, "c:1:2:1" in audit, "c:1:3:1" in audit) == (True, False, True)
+
+
+# ---------------------------------------------------------------- with the core
+
+
+def test_a_rejected_message_lies_on_the_dead_letter_queue_of_the_core(world: World) -> None:
+    client = world.client()
+    client.send("queue://A", "m")
+    inbox = client.subscribe("queue://A")
+    inbox.consumer.reject(inbox.deliveries[0], "because")
+    letters = client.subscribe("queue://ActiveMQ.DLQ")
+    assert letters.ids == ["m"]
+    assert view(letters.deliveries[0].message).properties["dlqDeliveryFailureCause"] == "because"
+
+
+def test_letters_of_a_temporary_queue_go_where_all_go(world: World) -> None:
+    client = world.client()
+    own = client.connection.create_temporary(DestinationType.TEMP_QUEUE)
+    client.send(str(own), "m")
+    inbox = client.subscribe(str(own))
+    inbox.consumer.reject(inbox.deliveries[0], "because")
+    assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["m"]

@@ -1,0 +1,187 @@
+"""What a topic remembers for retroactive consumers, and who is dropped for a slow one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.broker.core import recovery
+from pybroker.broker.core.overflow import overflow
+from pybroker.broker.core.policy import (
+    Eviction,
+    FixedCountRecovery,
+    FixedSizeRecovery,
+    LastImageRecovery,
+    TimedRecovery,
+)
+from pybroker.broker.core.reference import Reference
+from pybroker.broker.domain.openwire.message import view
+from tests.unit.core.backlogs import World, message
+
+
+class TestRecentPast:
+    def test_by_default_there_is_none(self):
+        world = World()
+        world.publish("a")
+        assert world.listen(retroactive=True).names == []
+
+    @pytest.mark.parametrize(
+        ("policy", "expected"),
+        [
+            (FixedCountRecovery(3), ["m2", "m3", "m4"]),
+            (FixedSizeRecovery(2 * 1026 + 1025), ["m3", "m4"]),
+            (FixedSizeRecovery(100), []),
+            (LastImageRecovery(), ["m4"]),
+        ],
+    )
+    def test_it_is_bounded(self, policy, expected):
+        world = World(subscription_recovery_policy=policy)
+        world.publish(*(f"m{number}" for number in range(5)))
+        assert world.listen(retroactive=True).names == expected
+        assert world.listen().names == []
+
+    def test_by_time(self):
+        world = World(subscription_recovery_policy=TimedRecovery(1000))
+        for name in "abc":
+            world.publish(name)
+            world.now_ms += 600
+        assert world.listen(retroactive=True).names == ["c"]
+        world.now_ms += 600
+        assert world.listen(retroactive=True).names == []
+
+    def test_by_time_but_not_without_end(self, monkeypatch):
+        monkeypatch.setattr(recovery, "TIMED_BYTES_MAX", 3000)
+        world = World(subscription_recovery_policy=TimedRecovery(1000))
+        world.publish(*"abc")
+        assert world.listen(retroactive=True).names == ["b", "c"]
+
+    def test_everybody_gets_it_if_the_policy_says_so(self):
+        world = World(subscription_recovery_policy=LastImageRecovery(), always_retroactive=True)
+        world.publish("a", "b")
+        assert world.listen().names == ["b"]
+
+    def test_it_comes_before_what_is_sent_later_and_selectors_apply(self):
+        world = World(subscription_recovery_policy=FixedCountRecovery(10))
+        for number in range(4):
+            world.publish(str(number), properties={"n": number % 2})
+        client = world.listen(retroactive=True, selector="n = 1")
+        world.publish("5", properties={"n": 1})
+        assert client.names == ["1", "3", "5"]
+
+    def test_what_has_expired_is_left_out(self):
+        world = World(subscription_recovery_policy=FixedCountRecovery(10))
+        world.publish("a", expiration=world.now_ms + 1)
+        world.now_ms += 2
+        assert world.listen(retroactive=True).names == []
+
+
+class TestDurable:
+    def test_one_with_nothing_waiting_gets_the_past(self):
+        world = World(subscription_recovery_policy=FixedCountRecovery(2))
+        world.publish(*"abc")
+        durable = world.durable()
+        client = world.activate(durable, retroactive=True)
+        client.ack(2)
+        assert client.names == ["b", "c"]
+        assert durable.pending.count == 0
+
+    def test_one_with_a_backlog_gets_its_backlog(self):
+        world = World(subscription_recovery_policy=FixedCountRecovery(2))
+        durable = world.durable()
+        world.publish(*"abc")
+        assert world.activate(durable, retroactive=True).names == ["a", "b", "c"]
+
+    def test_the_store_knows_nothing_of_it(self):
+        world = World(subscription_recovery_policy=FixedCountRecovery(2))
+        world.publish("a")
+        durable = world.durable()
+        world.activate(durable, retroactive=True).close()
+        (backlog,) = world.store.recover().backlogs
+        assert list(backlog.messages) == []
+        assert durable.pending.count == 1
+
+
+class TestRetained:
+    def test_it_is_for_retroactive_consumers_of_any_topic(self):
+        world = World()
+        live = world.listen()
+        world.publish("old", properties={"ActiveMQ.Retain": True})
+        world.publish("kept", properties={"ActiveMQ.Retain": True, "colour": "red"})
+        world.publish("plain")
+        plain, retroactive = world.listen(), world.listen(retroactive=True)
+        assert (live.names, plain.names, retroactive.names) == (["old", "kept", "plain"], [], ["kept"])
+        assert view(live.got[1].message).properties == {"colour": "red"}
+        assert view(retroactive.got[0].message).properties == {"colour": "red", "ActiveMQ.Retained": True}
+        assert live.got[1].message.message_id == retroactive.got[0].message.message_id
+
+    def test_one_without_content_takes_it_away(self):
+        world = World()
+        live = world.listen()
+        world.publish("kept", properties={"ActiveMQ.Retain": "true"})
+        world.publish("", properties={"ActiveMQ.Retain": "true"})
+        assert len(live.names) == 2
+        assert world.listen(retroactive=True).names == []
+
+    @pytest.mark.parametrize("properties", [{"ActiveMQ.Retain": False}, {"x": "ActiveMQ.Retain"}])
+    def test_others_only_look_like_it(self, properties):
+        world = World()
+        live = world.listen()
+        world.publish("a", properties=properties)
+        assert world.listen(retroactive=True).names == []
+        assert view(live.got[0].message).properties == properties
+
+    def test_one_that_does_not_decode_goes_out_as_it_is(self):
+        world = World()
+        live = world.listen()
+        broken = message("ActiveMQ.Retain", "topic://T")
+        broken.decoded = None
+        broken.data = broken.data[:-3]
+        world.topic.send(broken)
+        assert [delivery.message for delivery in live.got] == [broken]
+
+
+class TestOverflow:
+    def test_the_oldest_goes(self):
+        world = World(pending_message_limit=2)
+        client = world.listen(prefetch=1)
+        for number, priority in enumerate((4, 9, 1, 5)):
+            world.publish(str(number), priority=priority)
+        client.ack(1)
+        client.ack(1)
+        assert client.names == ["0", "2", "3"]
+        assert [view(letter).content for letter in world.letters] == [b"1"]
+
+    def test_the_oldest_of_the_lowest_priority_goes(self):
+        world = World(pending_message_limit=2, message_eviction_strategy=Eviction.OLDEST_WITH_LOWEST_PRIORITY)
+        client = world.listen(prefetch=1)
+        for number, priority in enumerate((4, 9, 1, 1, 5)):
+            world.publish(str(number), priority=priority)
+        client.ack(1)
+        client.ack(1)
+        assert client.names == ["0", "1", "4"]
+        assert [view(letter).content for letter in world.letters] == [b"2", b"3"]
+
+    @pytest.mark.parametrize(("wanted", "kept"), [(None, 3), (2, 2), (9, 3), (-1, 3)])
+    def test_a_client_may_lower_the_limit(self, wanted, kept):
+        world = World(pending_message_limit=3)
+        client = world.listen(prefetch=1, pending_limit=wanted)
+        world.publish(*"0123456", persistent=False)
+        client.ack()
+        for _ in range(kept - 1):
+            client.ack()
+        assert len(client.names) == 1 + kept
+
+    @given(st.lists(st.tuples(st.sampled_from(["append", "append", "pop", "evict"]), st.integers(0, 9))))
+    def test_lowest_priority_against_a_plain_list(self, operations):
+        waiting, expected = overflow(Eviction.OLDEST_WITH_LOWEST_PRIORITY), []
+        for sequence, (operation, priority) in enumerate(operations):
+            if operation == "append":
+                reference = Reference(message("m", priority=priority), None, sequence)
+                waiting.append(reference)
+                expected.append(reference)
+            elif operation == "pop" and expected:
+                assert waiting.popleft() is expected.pop(0)
+            elif operation == "evict" and expected:
+                goes = min(expected, key=lambda reference: (reference.message.priority, reference.sequence))
+                expected.remove(goes)
+                assert waiting.evict() is goes
+            assert len(waiting) == len(expected)

@@ -1,0 +1,186 @@
+"""Counting memory, and waiting for room."""
+
+from pybroker.broker.core.usage import SharedUsage, Usage
+from tests.unit.core.backlogs import World, message
+
+
+def test_a_child_counts_in_its_parent():
+    broker = Usage()
+    one, other = Usage(0, broker), Usage(0, broker)
+    one.take(3)
+    other.take(4)
+    one.give(1)
+    assert (broker.used, one.used, other.used) == (6, 2, 4)
+
+
+def test_without_limits_nothing_is_ever_full():
+    usage = Usage(0, Usage())
+    usage.take(1 << 50)
+    assert not usage.is_full
+
+
+def test_it_is_full_at_its_own_or_its_parents_limit():
+    broker = Usage(10)
+    small, unlimited = Usage(3, broker), Usage(0, broker)
+    small.take(3)
+    assert (small.is_full, unlimited.is_full, broker.is_full) == (True, False, False)
+    unlimited.take(7)
+    assert (unlimited.is_full, broker.is_full) == (True, True)
+
+
+class TestWaiting:
+    def test_with_room_it_is_called_at_once(self):
+        called = []
+        Usage(1).when_room(lambda: called.append(1))
+        assert called == [1]
+
+    def test_those_who_wait_are_called_in_their_order_once_there_is_room(self):
+        usage, called = Usage(10), []
+        usage.take(11)
+        for number in range(3):
+            usage.when_room(lambda number=number: called.append(number))
+        usage.give(1)
+        assert called == []
+        usage.give(1)
+        assert called == [0, 1, 2]
+
+    def test_who_takes_the_room_leaves_the_next_waiting(self):
+        usage, called = Usage(10), []
+
+        def send(number):
+            called.append(number)
+            usage.take(5)
+
+        usage.take(10)
+        for number in range(3):
+            usage.when_room(lambda number=number: send(number))
+        usage.give(5)
+        assert called == [0]
+        usage.give(5)
+        assert called == [0, 1]
+
+    def test_room_in_the_broker_serves_those_of_every_destination(self):
+        broker = Usage(10)
+        one, other = Usage(0, broker), Usage(0, broker)
+        called = []
+        one.take(10)
+        other.when_room(lambda: called.append("other"))
+        one.when_room(lambda: called.append("one"))
+        one.give(1)
+        assert called == ["other", "one"]
+
+    def test_who_finds_the_other_limit_reached_goes_on_waiting(self):
+        broker = Usage(10)
+        small, other = Usage(3, broker), Usage(0, broker)
+        called = []
+        other.take(10)
+        small.when_room(lambda: called.append(1))
+        small.take(3)
+        other.give(8)
+        assert called == []
+        small.give(1)
+        assert called == [1]
+
+    def test_who_makes_room_while_being_served_does_not_nest(self):
+        usage, called, depth = Usage(2), [], 0
+
+        def serve(number):
+            nonlocal depth
+            depth += 1
+            assert depth == 1
+            called.append(number)
+            usage.take(1)
+            usage.give(1)
+            depth -= 1
+
+        usage.take(2)
+        for number in range(5000):
+            usage.when_room(lambda number=number: serve(number))
+        usage.give(1)
+        assert called == list(range(5000))
+
+    def test_who_comes_while_others_are_served_comes_after_them(self):
+        usage, called = Usage(1), []
+        usage.take(1)
+        usage.when_room(lambda: (called.append("a"), usage.when_room(lambda: called.append("late"))))
+        usage.when_room(lambda: called.append("b"))
+        usage.give(1)
+        assert called == ["a", "b", "late"]
+
+    def test_a_destination_that_is_deleted_gives_everything_back(self):
+        broker = Usage(10)
+        gone, called = Usage(5, broker), []
+        gone.take(10)
+        gone.when_room(lambda: called.append("here"))
+        Usage(0, broker).when_room(lambda: called.append("elsewhere"))
+        gone.close()
+        assert broker.used == 0
+        assert called == ["here", "elsewhere"]
+        gone.give(10)
+        assert broker.used == 0
+
+
+def test_a_shared_message_counts_once():
+    shared, one, other = SharedUsage(Usage()), message("a"), message("b" * 100)
+    for held in (one, one, other):
+        shared.hold(held)
+    assert shared.usage.used == one.size + other.size
+    shared.drop(one)
+    assert shared.usage.used == one.size + other.size
+    for held in (one, one, other):
+        shared.drop(held)
+    assert shared.usage.used == 0
+
+
+class TestWhatCounts:
+    def test_a_queue_counts_what_waits_and_what_is_outstanding_until_it_is_settled(self):
+        world = World()
+        client = world.consume(prefetch=1)
+        world.put("a", "b", "c")
+        assert world.queue.usage.used == 3 * 1025
+        client.ack()
+        assert world.usage.used == 2 * 1025
+        client.consumer.reject(client.unsettled.pop(), "NACK")
+        client.close()
+        assert world.usage.used == 1025
+        world.consume().ack()
+        assert world.usage.used == 0
+
+    def test_what_expires_no_longer_counts(self):
+        world = World()
+        world.put("a", "b", expiration=world.now_ms + 1)
+        world.now_ms += 2
+        world.put("c", expiration=world.now_ms - 1)
+        world.queue.expire()
+        assert world.usage.used == 0
+
+    def test_a_topic_counts_a_message_once_for_all_durable_subscriptions(self):
+        world = World()
+        one, other = world.durable("one"), world.durable("other")
+        world.publish("a", "b")
+        assert world.topic.usage.used == world.usage.used == 2 * 1025
+        world.activate(one).ack(2)
+        assert world.usage.used == 2 * 1025
+        world.activate(other).ack(1)
+        assert world.usage.used == 1025
+        other.close()
+        assert world.usage.used == 1025  # outstanding still
+
+    def test_a_deleted_durable_subscription_gives_back_what_waits(self):
+        world = World()
+        durable = world.durable()
+        world.publish("a", "b")
+        durable.close()
+        assert world.usage.used == 0
+        assert world.topic.durables == []
+
+    def test_a_topic_counts_what_waits_beyond_a_window(self):
+        world = World(pending_message_limit=2)
+        client, fast = world.listen(prefetch=1), world.listen()
+        world.publish(*"abcd", persistent=False)
+        assert fast.names == ["a", "b", "c", "d"]
+        assert world.usage.used == 2 * 1025
+        client.ack()
+        assert world.usage.used == 1025
+        client.close()
+        assert world.usage.used == 0

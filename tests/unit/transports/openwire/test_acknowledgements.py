@@ -1,0 +1,337 @@
+"""What acknowledgements do: ranges, windows, types; and what a consumer that leaves has seen."""
+
+import pytest
+
+from pybroker.broker.domain.destination import Destination, queue, topic
+from pybroker.broker.domain.openwire.commands import (
+    AckType,
+    ConnectionErrorCommand,
+    ConnectionId,
+    ConsumerControl,
+    ExceptionResponse,
+    MessageAck,
+    MessageDispatch,
+    OpenWireMessageId,
+    RemoveInfo,
+    Response,
+    SessionId,
+    Throwable,
+    TransactionInfo,
+    TransactionType,
+)
+from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.domain.transaction import LocalTransactionId
+from tests.unit.transports.openwire.conversation import OpenWireClient, World, of_kind, texts
+
+ORDERS = queue("ORDERS")
+NEWS = topic("NEWS")
+LETTERS = "abcdefghij"
+DEAD_LETTERS = queue("ActiveMQ.DLQ")
+
+
+def sequence(dispatch: MessageDispatch) -> int:
+    """Return the broker's number of a message."""
+    assert dispatch.message is not None
+    assert dispatch.message.message_id is not None
+    return dispatch.message.message_id.broker_sequence_id
+
+
+def filled(world: World, destination: Destination = ORDERS, count: int = 6) -> OpenWireClient:
+    client = world.client()
+    client.send(destination, *LETTERS[:count])
+    return client
+
+
+# ---------------------------------------------------------------- the window
+
+
+def test_window_is_the_prefetch(world: World) -> None:
+    client = filled(world)
+    first = client.consume(ORDERS, prefetch_size=2)
+    assert texts(first) == ["a", "b"]
+    assert texts(client.ack(first[:1])) == ["c"]
+    assert texts(client.ack(first[1:])) == ["d"]
+
+
+def test_delivered_widens_and_standard_narrows_it_again(world: World) -> None:
+    """As a client does that acknowledges by hand: what it has taken makes room, and once only."""
+    client = filled(world, count=8)
+    taken = client.consume(ORDERS, prefetch_size=2)
+    for wanted in ("c", "d"):
+        more = of_kind(client.ack([taken[-2]], AckType.DELIVERED), MessageDispatch)
+        assert texts(more) == [wanted]
+        taken += more
+    assert texts(client.ack(taken[:2])) == [], "four were outstanding, two of them by grant"
+    assert texts(client.ack(taken[2:])) == ["e", "f"]
+
+
+def test_delivered_widens_by_no_more_than_is_outstanding(world: World) -> None:
+    client = filled(world, count=10)
+    taken = client.consume(ORDERS, prefetch_size=2)
+    assert texts(client.ack(taken, AckType.DELIVERED, message_count=1000)) == ["c", "d"]
+    assert texts(client.ack(taken, AckType.DELIVERED, message_count=-5)) == []
+
+
+def test_redelivered_is_information_only(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS, prefetch_size=2)
+    assert client.ack(taken, AckType.REDELIVERED) == []
+    assert texts(client.ack(taken)) == ["c", "d"]
+
+
+def test_prefetch_can_be_changed_on_the_way(world: World) -> None:
+    client = filled(world)
+    assert client.consume(ORDERS, prefetch_size=0) == []
+    control = ConsumerControl(destination=ORDERS, consumer_id=client.consumer(), prefetch=3)
+    assert texts(client.ask(control)) == ["a", "b", "c"]
+    assert client.ask(ConsumerControl(consumer_id=client.consumer(9), prefetch=3)) == [], "a consumer that is gone"
+    assert client.ask(ConsumerControl(consumer_id=None, prefetch=3)) == []
+    assert client.ask(ConsumerControl(consumer_id=client.consumer(), prefetch=-3)) == []
+
+
+# ---------------------------------------------------------------- ranges
+
+
+def test_range_is_in_the_order_of_dispatch(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.ack(taken[1:4])
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["a", "e", "f"]
+
+
+def test_range_without_a_beginning_begins_at_the_oldest(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.ack(taken[:3], first_message_id=None)
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["d", "e", "f"]
+
+
+def test_individual_means_its_message_only(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.ack([taken[2]], AckType.INDIVIDUAL, first_message_id=None)
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["a", "b", "d", "e", "f"]
+
+
+def test_unmatched_is_accepted_as_standard(world: World) -> None:
+    client = filled(world, count=1)
+    client.ack(client.consume(ORDERS), AckType.UNMATCHED)
+    client.session.lost()
+    assert world.waiting(ORDERS) == []
+
+
+def test_acks_are_answered_when_they_ask(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.answer(client.acknowledgement(taken[:1]), Response)
+    client.answer(client.acknowledgement(taken[:1]), Response)
+    client.answer(client.acknowledgement(taken[1:2], consumer_id=client.consumer(7)), Response)
+
+
+def test_late_acks_are_ignored(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.remove(client.consumer())
+    assert client.ack(taken) == []
+    assert client.ack(taken, AckType.POISON) == []
+    client.consume(ORDERS, 2)
+    assert client.ack(taken[:1], consumer_id=client.consumer(2)) == []
+    stranger = OpenWireMessageId(None, client.producer(9), 1)
+    ack = MessageAck(consumer_id=client.consumer(2), ack_type=AckType.STANDARD, last_message_id=stranger)
+    assert client.ask(ack) == []
+    assert not client.link.closed
+
+
+def test_ack_without_a_message_is_ignored(world: World) -> None:
+    client = filled(world)
+    client.consume(ORDERS)
+    assert client.ask(MessageAck(consumer_id=client.consumer(), ack_type=AckType.STANDARD)) == []
+
+
+def test_unknown_type_is_refused(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    ack = client.acknowledgement(taken, message_count=1)
+    ack.ack_type = 9
+    assert client.refused(ack)[0] == "javax.jms.JMSException"
+
+
+def test_topic_acks_free_the_window(world: World) -> None:
+    client = world.client()
+    client.consume(NEWS, prefetch_size=3)
+    taken = of_kind(client.send(NEWS, *LETTERS[:6]), MessageDispatch)
+    assert texts(taken) == ["a", "b", "c"]
+    assert texts(client.ack(taken, first_message_id=None)) == ["d", "e", "f"]
+
+
+# ---------------------------------------------------------------- giving up
+
+
+def test_poison_goes_to_the_dead_letters_with_its_cause(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS, prefetch_size=2)
+    cause = Throwable(class_name="java.lang.Throwable", message="boom")
+    heard = client.ack(taken, AckType.POISON, poison_cause=cause)
+    assert texts(heard) == ["c", "d"]
+    assert world.waiting(DEAD_LETTERS) == ["a", "b"]
+    letter = next(iter(world.broker.queues[DEAD_LETTERS].pending.scan())).message
+    assert "java.lang.Throwable: boom" in str(view(letter).properties["dlqDeliveryFailureCause"])
+
+
+def test_poison_without_a_cause(world: World) -> None:
+    client = filled(world, count=1)
+    client.ack(client.consume(ORDERS), AckType.POISON)
+    assert world.waiting(DEAD_LETTERS) == ["a"]
+
+
+def test_poison_in_a_transaction_is_refused_and_dooms_it(world: World) -> None:
+    client = filled(world, count=1)
+    taken = client.consume(ORDERS)
+    transaction = begin(client)
+    (error,) = client.ack(taken, AckType.POISON, transaction_id=transaction)
+    assert isinstance(error, ConnectionErrorCommand)
+    name, _ = client.refused(end(client, transaction, TransactionType.COMMIT_ONE_PHASE))
+    assert name == "javax.jms.TransactionRolledBackException"
+
+
+def test_expired_is_let_go(world: World) -> None:
+    client = filled(world, count=1)
+    assert client.ack(client.consume(ORDERS), AckType.EXPIRED) == []
+    client.session.lost()
+    assert world.waiting(ORDERS) == []
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def begin(client: OpenWireClient, number: int = 1) -> LocalTransactionId:
+    transaction = LocalTransactionId(client.id, number)
+    client.say(end(client, transaction, TransactionType.BEGIN))
+    return transaction
+
+
+def end(client: OpenWireClient, transaction: LocalTransactionId, kind: TransactionType) -> TransactionInfo:
+    return TransactionInfo(connection_id=ConnectionId(client.id), transaction_id=transaction, type=kind)
+
+
+def test_acks_in_a_transaction_count_with_its_commit(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    transaction = begin(client)
+    client.ack(taken[:2], transaction_id=transaction)
+    client.answer(end(client, transaction, TransactionType.COMMIT_ONE_PHASE), Response)
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["c", "d", "e", "f"]
+
+
+def test_rollback_does_not_resend(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    transaction = begin(client)
+    client.ack(taken, transaction_id=transaction)
+    client.answer(end(client, transaction, TransactionType.ROLLBACK), Response)
+    assert client.pushed == []
+    second = begin(client, 2)
+    assert client.ack(taken, transaction_id=second) == [], "the same range again, as the client redelivered it"
+    client.answer(end(client, second, TransactionType.COMMIT_ONE_PHASE), Response)
+    client.session.lost()
+    assert world.waiting(ORDERS) == []
+
+
+def test_what_is_not_outstanding_cannot_be_acknowledged_in_a_transaction(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.ack(taken[:1])
+    transaction = begin(client)
+    (error,) = client.ack(taken[:1], transaction_id=transaction)
+    assert isinstance(error, ConnectionErrorCommand)
+    client.answer(end(client, transaction, TransactionType.COMMIT_ONE_PHASE), ExceptionResponse)
+
+
+def test_consumer_that_is_gone_dooms_the_transaction_it_consumed_in(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    transaction = begin(client)
+    client.remove(client.consumer())
+    assert client.ack(taken, AckType.DELIVERED, transaction_id=transaction) == [], "this means nothing any more"
+    assert client.ack(taken, transaction_id=transaction) != []
+    client.answer(end(client, transaction, TransactionType.COMMIT_ONE_PHASE), ExceptionResponse)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_unknown_transaction_is_refused(world: World, asks: bool) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    unknown = LocalTransactionId(client.id, 9)
+    if asks:
+        name, text = client.refused(client.acknowledgement(taken, transaction_id=unknown))
+    else:
+        (error,) = client.ack(taken, transaction_id=unknown)
+        assert isinstance(error, ConnectionErrorCommand)
+        assert error.exception is not None
+        name, text = str(error.exception.class_name), str(error.exception.message)
+    assert (name, text) == ("javax.jms.JMSException", f"Transaction '{unknown}' has not been started.")
+    client.session.lost()
+    assert world.waiting(ORDERS) == list(LETTERS[:6])
+
+
+# ---------------------------------------------------------------- leaving
+
+
+@pytest.mark.parametrize(
+    ("last_delivered", "counters"),
+    [(-2, [1, 1, 1]), (-1, [0, 0, 0]), ("a", [1, 0, 0]), ("b", [1, 1, 0]), (0, [0, 0, 0]), (12345, [0, 0, 0])],
+)
+@pytest.mark.parametrize("what", ["consumer", "session", "connection"])
+def test_last_delivered_says_what_was_seen(
+    world: World, what: str, last_delivered: int | str, counters: list[int]
+) -> None:
+    client = filled(world, count=3)
+    taken = client.consume(ORDERS)
+    numbers = dict(zip("abc", map(sequence, taken), strict=True))
+    number = numbers[last_delivered] if isinstance(last_delivered, str) else last_delivered
+    ids = {
+        "consumer": client.consumer(),
+        "session": SessionId(client.id, 1),
+        "connection": ConnectionId(client.id),
+    }
+    client.remove(ids[what], number)
+    again = world.client("c2").consume(ORDERS)
+    assert texts(again) == ["a", "b", "c"]
+    assert [each.redelivery_counter for each in again] == counters
+
+
+@pytest.mark.parametrize(
+    ("last_delivered", "counters"),
+    [(-2, [1, 1, 1]), (0, [1, 1, 1]), (-1, [0, 0, 0]), ("b", [1, 1, 0]), ("acked", [0, 0, 0]), ("later", [1, 1, 1])],
+)
+def test_durable_subscription_counts_up_to_the_number(
+    world: World, last_delivered: int | str, counters: list[int]
+) -> None:
+    client = world.client()
+    client.consume(NEWS, subscription_name="s")
+    taken = of_kind(client.send(NEWS, "x", "a", "b", "c"), MessageDispatch)
+    client.ack(taken[:1])
+    numbers = {"acked": sequence(taken[0]), "b": sequence(taken[2]), "later": sequence(taken[3]) + 100}
+    client.remove(client.consumer(), numbers.get(str(last_delivered), last_delivered))  # type: ignore[arg-type]
+    again = client.consume(NEWS, 2, subscription_name="s")
+    assert texts(again) == ["a", "b", "c"]
+    assert [each.redelivery_counter for each in again] == counters
+
+
+def test_what_goes_back_keeps_its_place(world: World) -> None:
+    client = filled(world, count=3)
+    taken = client.consume(ORDERS, prefetch_size=2)
+    client.ack(taken[1:])
+    client.send(ORDERS, "z")
+    client.remove(client.consumer(), sequence(taken[0]))
+    assert world.waiting(ORDERS) == ["a", "c", "z"]
+
+
+def test_leaving_may_be_answered(world: World) -> None:
+    client = filled(world)
+    client.consume(ORDERS)
+    client.answer(RemoveInfo(object_id=client.consumer()), Response)

@@ -1,0 +1,192 @@
+"""The short way in for messages and acknowledgements: what it remembers, and what it leaves to the long way.
+
+That both ways read the same is a property, in `tests/property/test_openwire_session.py`.
+"""
+
+from itertools import count
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.commands import (
+    AckType,
+    ActiveMQTextMessage,
+    ConsumerId,
+    MessageAck,
+    OpenWireMessageId,
+    ProducerId,
+)
+from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.marshal.transcode import from_store
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.transports.openwire import arrivals
+from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals, Unaddressed
+
+WIRE = WireFormat(12)
+PRODUCER = ProducerId("ID:c1", 1, 1)
+ORDERS = queue("ORDERS")
+
+TAIL_BYTES = 37
+"""What follows a message's properties when nothing is there."""
+
+
+def encoded(number: int = 1, **details: object) -> bytes:
+    fields: dict[str, object] = {
+        "producer_id": PRODUCER,
+        "destination": ORDERS,
+        "message_id": OpenWireMessageId(None, PRODUCER, number),
+        "persistent": True,
+        "content": b"\x00\x00\x00\x02hi",
+        "marshalled_properties": b"\x00\x00\x00\x00",
+    }
+    return WIRE.encode(ActiveMQTextMessage(**(fields | details)))  # type: ignore[arg-type]
+
+
+def new_arrivals() -> Arrivals:
+    return Arrivals(count(700).__next__)
+
+
+def read(reader: Arrivals, frame: bytes) -> Message:
+    """Read a frame that stands amid others."""
+    return reader.read(b"before" + frame + b"behind", 6, 6 + len(frame)).message
+
+
+def test_numbers_are_written_into_the_message_in_order() -> None:
+    reader = new_arrivals()
+    for number in range(3):
+        message = read(reader, encoded(number))
+        told = from_store(message.data).message_id
+        assert told == OpenWireMessageId(None, PRODUCER, number, 700 + number)
+        assert message.message_id == f"ID:c1:1:1:{number}"
+
+
+@pytest.mark.parametrize("end", range(len(encoded())))
+@pytest.mark.parametrize("warm", [True, False])
+def test_messages_cut_short_are_malformed(end: int, warm: bool) -> None:
+    """Whatever stands behind them in the chunk: it is another frame."""
+    reader, whole = new_arrivals(), encoded()
+    if warm:
+        read(reader, whole)
+    for behind in (b"", whole[end:], b"\x00" * 100):
+        with pytest.raises(MalformedOpenWire):
+            reader.read(b"before" + whole[:end] + behind, 6, 6 + end)
+
+
+def test_messages_that_go_on_behind_their_end_are_malformed() -> None:
+    for warm in (True, False):
+        reader = new_arrivals()
+        if warm:
+            read(reader, encoded())
+        with pytest.raises(MalformedOpenWire):
+            read(reader, encoded() + b"\x00")
+
+
+@pytest.mark.parametrize("length", [-1, -5, -6, -30, -(1 << 31), 1 << 30])
+@pytest.mark.parametrize("field", ["content", "properties"])
+def test_lengths_that_cannot_be_are_malformed(field: str, length: int) -> None:
+    """Also where they point back into the message, so that its end is where it should be."""
+    frame = bytearray(encoded())
+    at = frame.index(b"\x00\x00\x00\x02hi") - 4 if field == "content" else frame.index(b"hi\x01") + 3
+    frame[at : at + 4] = length.to_bytes(4, signed=True)
+    with pytest.raises(MalformedOpenWire):
+        read(new_arrivals(), bytes(frame))
+
+
+def test_a_negative_length_that_ends_where_the_message_ends_is_malformed() -> None:
+    frame = encoded(content=b"\x00" * 200)
+    at = frame.index(b"\x00" * 200) + 201
+    assert frame[at - 1 : at + 4] == b"\x01\x00\x00\x00\x04"
+    for cut in range(at + 4, at + 4 + TAIL_BYTES):
+        length = cut - at - 4 - TAIL_BYTES
+        with pytest.raises(MalformedOpenWire):
+            read(new_arrivals(), frame[:at] + length.to_bytes(4, signed=True) + frame[at + 4 : cut])
+
+
+def test_ids_with_a_text_of_their_own_go_by_their_producer_all_the_same() -> None:
+    reader = new_arrivals()
+    for number, text in ((1, "ID:foreign"), (5, "ID:foreign:5"), (6, "ID:foreign:5"), (7, "other")):
+        message_id = OpenWireMessageId(text, PRODUCER, number)
+        assert read(reader, encoded(number, message_id=message_id)).message_id == f"ID:c1:1:1:{number}"
+    assert read(reader, encoded(8)).message_id == "ID:c1:1:1:8"
+
+
+def test_options_are_cut_in_the_message_too() -> None:
+    reader = new_arrivals()
+    for number in (1, 2):
+        message = read(reader, encoded(number, destination=queue("ORDERS?a=b")))
+        assert message.destination == ORDERS
+        assert from_store(message.data).destination == ORDERS
+        assert from_store(message.data).content == b"\x00\x00\x00\x02hi"
+
+
+@pytest.mark.parametrize("destination", [None, queue(""), queue("?a=b")])
+def test_nowhere_is_told_with_the_transaction(destination: object) -> None:
+    transaction = LocalTransactionId("ID:c1", 3)
+    with pytest.raises(Unaddressed) as error:
+        read(new_arrivals(), encoded(destination=destination, transaction_id=transaction))
+    assert error.value.transaction == transaction
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "_HEADS_MAX", 3)
+    reader = new_arrivals()
+    for number in range(20):
+        assert read(reader, encoded(number, destination=queue(f"Q{number}"))).destination == queue(f"Q{number}")
+        assert len(reader._heads) <= 3
+    read(reader, encoded(destination=queue("x" * 5000)))
+    assert all(len(raw) <= 1024 for raw in reader._heads)
+
+
+def test_priorities_are_brought_into_their_range() -> None:
+    for priority, wanted in ((-5, 0), (0, 0), (9, 9), (10, 9), (127, 9)):
+        assert read(new_arrivals(), encoded(priority=priority)).priority == wanted
+
+
+# ---------------------------------------------------------------- acknowledgements
+
+ACK = MessageAck(
+    destination=ORDERS,
+    consumer_id=ConsumerId("ID:c1", 1, 1),
+    ack_type=AckType.STANDARD,
+    first_message_id=OpenWireMessageId(None, PRODUCER, 1, 700),
+    last_message_id=OpenWireMessageId(None, PRODUCER, 2, 701),
+    message_count=2,
+)
+
+
+def test_acknowledgements_cut_short_are_malformed() -> None:
+    whole = WIRE.encode(ACK)
+    for warm in (True, False):
+        for end in range(len(whole)):
+            reader = Acknowledgements()
+            if warm:
+                reader.read(whole, 0, len(whole))
+            with pytest.raises(MalformedOpenWire):
+                reader.read(b"before" + whole[:end] + whole[end:] + b"\x00" * 50, 6, 6 + end)
+
+
+def test_acknowledgements_need_a_consumer() -> None:
+    frame = WIRE.encode(MessageAck(destination=ORDERS, ack_type=2))
+    with pytest.raises(MalformedOpenWire):
+        Acknowledgements().read(frame, 0, len(frame))
+
+
+def test_texts_of_acknowledged_ids_do_not_matter() -> None:
+    reader = Acknowledgements()
+    for number, text in ((5, "ID:foreign:5"), (6, "ID:foreign:5"), (7, None), (8, "x")):
+        message_id = OpenWireMessageId(text, PRODUCER, number)
+        frame = WIRE.encode(
+            MessageAck(consumer_id=ConsumerId("ID:c1", 1, 1), first_message_id=message_id, last_message_id=message_id)
+        )
+        ack = reader.read(frame, 0, len(frame))
+        assert ack is not None
+        assert (ack.first_id, ack.last_id) == (f"ID:c1:1:1:{number}", f"ID:c1:1:1:{number}")
+
+
+def test_broker_numbers_of_acknowledged_ids_do_not_matter() -> None:
+    reader = Acknowledgements()
+    frame = WIRE.encode(ACK)
+    renumbered = frame.replace(LONG.pack(700), LONG.pack(9)).replace(LONG.pack(701), LONG.pack(5))
+    assert reader.read(frame, 0, len(frame)) == reader.read(renumbered, 0, len(renumbered))

@@ -1,0 +1,197 @@
+"""Peers of every version and encoding get the same messages; what a format has no form for is given up."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.openwire.commands import (
+    AckType,
+    ActiveMQBlobMessage,
+    ActiveMQMessage,
+    ConnectionErrorCommand,
+    ConsumerControl,
+    MessagePull,
+    OpenWireMessageId,
+    ProducerAck,
+    ProducerInfo,
+    Response,
+    SessionId,
+    SessionInfo,
+    Throwable,
+)
+from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_offer
+from pybroker.broker.domain.openwire.values import encode_map
+from tests.unit.transports.openwire.conversation import (
+    JAVA,
+    OpenWireClient,
+    World,
+    of_kind,
+    settings,
+    texts,
+)
+
+ORDERS = queue("ORDERS")
+GENEROUS = dataclasses.replace(broker_offer(), tight_encoding_enabled=True, cache_enabled=True, cache_size=1024)
+"""An offer this broker does not make, of all that a peer may ask for."""
+
+FORMATS = [
+    *(pytest.param(Offer(version=version), None, id=f"v{version}") for version in (1, 2, 3, 6, 9, 10, 11, 12)),
+    pytest.param(JAVA, GENEROUS, id="v12-tight-cached"),
+    pytest.param(dataclasses.replace(JAVA, version=5), GENEROUS, id="v5-tight-cached"),
+    pytest.param(dataclasses.replace(JAVA, tight_encoding_enabled=False), GENEROUS, id="v12-loose-cached"),
+    pytest.param(dataclasses.replace(JAVA, cache_enabled=False), GENEROUS, id="v12-tight"),
+]
+
+
+def client_of(world: World, offer: Offer, ours: Offer | None, name: str = "c1") -> OpenWireClient:
+    return world.client(name, offer=offer, of_broker=settings(ours))
+
+
+@pytest.mark.parametrize(("offer", "ours"), FORMATS)
+def test_every_format_sends_and_consumes(world: World, offer: Offer, ours: Offer | None) -> None:
+    peer = client_of(world, offer, ours)
+    modern = world.client("modern")
+    properties = encode_map({"color": "red"})
+    peer.send(ORDERS, "from peer", marshalled_properties=properties, priority=7, correlation_id="c", jms_type="t")
+    (dispatch,) = modern.consume(ORDERS)
+    assert isinstance(dispatch.message, ActiveMQMessage)
+    told = dispatch.message
+    assert texts([dispatch]) == ["from peer"]
+    assert (told.marshalled_properties, told.priority, told.correlation_id, told.jms_type) == (properties, 7, "c", "t")
+    modern.ack([dispatch])
+
+    modern.remove(modern.consumer())
+    peer.consume(ORDERS)
+    modern.send(ORDERS, "to peer", marshalled_properties=properties)
+    (back,) = peer.hear()
+    assert texts([back]) == ["to peer"]
+    peer.ack(of_kind([back], type(back)), AckType.STANDARD)  # type: ignore[arg-type]
+    peer.session.lost()
+    assert world.waiting(ORDERS) == []
+
+
+@pytest.mark.parametrize(("offer", "ours"), FORMATS)
+def test_every_format_gets_its_exceptions(world: World, offer: Offer, ours: Offer | None) -> None:
+    peer = client_of(world, offer, ours)
+    unknown = peer.message(ORDERS, producer_id=peer.producer(9))
+    assert peer.refused(unknown)[0] == "java.lang.IllegalStateException"
+    (error,) = peer.send(ORDERS, "a", producer_id=peer.producer(9), response_required=False)
+    assert isinstance(error, ConnectionErrorCommand)
+    assert peer.refused(peer.message(None))[0] == "javax.jms.InvalidDestinationException"
+
+
+@pytest.mark.parametrize(("offer", "ours"), FORMATS)
+def test_every_format_may_write_options_behind_a_name(world: World, offer: Offer, ours: Offer | None) -> None:
+    peer = client_of(world, offer, ours)
+    peer.send(queue("ORDERS?x=1"), "a")
+    assert world.waiting(ORDERS) == ["a"]
+
+
+@pytest.mark.parametrize("version", [3, 12])
+def test_producer_ack_since_version_3(world: World, version: int) -> None:
+    peer = _windowed(world, version)
+    (ack,) = peer.send(ORDERS, "hello", response_required=False)
+    assert isinstance(ack, ProducerAck)
+    assert ack.size == 1024 + 4 + 5
+
+
+def test_no_producer_ack_before(world: World) -> None:
+    assert _windowed(world, 2).send(ORDERS, "hello", response_required=False) == []
+
+
+def _windowed(world: World, version: int) -> OpenWireClient:
+    peer = world.client(offer=Offer(version=version), session=False)
+    peer.say(SessionInfo(session_id=SessionId(peer.id, 1)))
+    peer.answer(ProducerInfo(producer_id=peer.producer(), window_size=5000), Response)
+    return peer
+
+
+def test_poison_says_why_in_the_format_that_was_agreed(world: World) -> None:
+    ours = dataclasses.replace(GENEROUS, stack_trace_enabled=True)
+    peer = client_of(world, JAVA, ours)
+    peer.send(ORDERS, "a")
+    taken = peer.consume(ORDERS)
+    peer.ack(taken, AckType.POISON, poison_cause=Throwable(class_name="x.Boom", message="it hurts"))
+    assert world.waiting(queue("ActiveMQ.DLQ")) == ["a"]
+
+
+def test_pull_in_version_2(world: World) -> None:
+    peer = world.client(offer=Offer(version=2))
+    peer.consume(ORDERS, prefetch_size=0)
+    assert texts(peer.ask(MessagePull(consumer_id=peer.consumer(), destination=ORDERS, timeout=-1))) == [None]
+
+
+@pytest.mark.parametrize("version", [1, 5, 6])
+def test_consumer_control_with_and_without_its_destination(world: World, version: int) -> None:
+    peer = world.client(offer=Offer(version=version))
+    peer.consume(ORDERS, prefetch_size=0)
+    peer.send(ORDERS, "a")
+    assert texts(peer.ask(ConsumerControl(consumer_id=peer.consumer(), prefetch=3))) == ["a"]
+
+
+# ---------------------------------------------------------------- what has no form
+
+
+def blob(client: OpenWireClient) -> ActiveMQBlobMessage:
+    client.sent += 1
+    return ActiveMQBlobMessage(
+        command_id=client.next_id(),
+        response_required=True,
+        producer_id=client.producer(),
+        destination=ORDERS,
+        message_id=OpenWireMessageId(None, client.producer(), client.sent),
+        persistent=True,
+        remote_blob_url="http://b1/blob",
+    )
+
+
+def test_message_that_a_consumers_version_lacks_is_dead_lettered(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """BlobMessage is of version 3: its sender has done nothing wrong, and the consumer goes on."""
+    old, sender = world.client("old", offer=Offer(version=2)), world.client("sender")
+    old.consume(ORDERS, prefetch_size=1)
+    assert [type(each) for each in sender.ask(blob(sender))] == [Response]
+    (told,) = old.hear()
+    assert isinstance(told, ConnectionErrorCommand)
+    assert len(caplog.records) == 1
+    assert texts(sender.send(ORDERS, "a")) == []
+    assert texts(old.hear()) == ["a"]
+    assert len(world.broker.queues[queue("ActiveMQ.DLQ")].pending) == 1
+    assert not old.link.closed
+
+
+def test_pull_of_such_a_message_ends_all_the_same(world: World) -> None:
+    old, sender = world.client("old", offer=Offer(version=2)), world.client("sender")
+    old.consume(ORDERS, prefetch_size=0)
+    sender.ask(blob(sender))
+    heard = old.ask(MessagePull(consumer_id=old.consumer(), destination=ORDERS, timeout=-1))
+    assert [type(each).__name__ for each in heard] == ["ConnectionErrorCommand", "MessageDispatch"]
+    assert texts(heard) == [None]
+
+
+def test_browser_goes_on_behind_such_a_message(world: World) -> None:
+    old, sender = world.client("old", offer=Offer(version=2)), world.client("sender")
+    sender.ask(blob(sender))
+    sender.send(ORDERS, "a")
+    seen = old.consume(ORDERS, browser=True, prefetch_size=1)
+    assert texts(seen) == ["a"]
+    assert texts(old.ack(seen)) == [None]
+    (waiting,) = world.broker.queues.values()
+    assert len(waiting.pending) == 2
+    assert not old.link.closed
+
+
+@pytest.mark.parametrize("kind", [{"browser": True}, {}])
+def test_message_whose_inside_does_not_decode_hurts_nobody(world: World, kind: dict[str, Any]) -> None:
+    """What routing steps over is kept as it came; who must read it all finds out."""
+    old, sender = world.client("old", offer=Offer(version=9)), world.client("sender")
+    frame = sender.wire.encode_frame(sender.message(ORDERS, correlation_id="~~~~"))
+    sender.session.receive(frame.replace(b"~~~~", b"\xff\xfe\xff\xfe"))
+    assert [type(each) for each in sender.hear()] == [Response]
+    old.consume(ORDERS, **kind)
+    old.hear()
+    assert not old.link.closed
+    assert not sender.link.closed

@@ -1,0 +1,199 @@
+"""Who is silent for too long, and who is told that we are here."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.openwire.commands import (
+    ConnectionErrorCommand,
+    ConnectionId,
+    ConnectionInfo,
+    KeepAliveInfo,
+    MessagePull,
+    Response,
+)
+from pybroker.broker.domain.openwire.loose import INT
+from pybroker.transports.openwire.inactivity import Inactivity
+from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, of_kind, settings, texts
+
+SHORT = dataclasses.replace(JAVA, max_inactivity_ms=900, initial_delay_ms=3000)
+ORDERS = queue("ORDERS")
+
+
+def keep_alives(client: OpenWireClient) -> int:
+    return len(of_kind(client.hear(), KeepAliveInfo))
+
+
+def test_smaller_limit_wins() -> None:
+    inactivity = Inactivity(900, 3000, 0.0)
+    assert (inactivity.seconds, inactivity.next_check) == (0.9, 3.0)
+
+
+def test_nobody_is_watched_without_a_limit(world: World) -> None:
+    client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
+    assert client.link.wakes_at is None
+    client.wait(1e6)
+    assert client.hear() == []
+    assert not client.link.closed
+
+
+def test_keep_alives_come_when_nothing_else_does(world: World) -> None:
+    client = world.client(offer=SHORT)
+    client.wait(2.9)
+    assert keep_alives(client) == 0
+    for _ in range(10):
+        client.say(KeepAliveInfo())
+        client.wait(0.9)
+        assert keep_alives(client) >= 1
+    assert not client.link.closed
+
+
+def test_no_keep_alive_where_something_was_sent(world: World) -> None:
+    client = world.client(offer=SHORT)
+    client.wait(2.9)
+    for _ in range(10):
+        client.send(ORDERS, "a")
+        client.wait(0.25)
+        assert keep_alives(client) == 0
+
+
+def test_silent_peer_is_given_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    client = world.client(offer=SHORT)
+    client.consume(ORDERS)
+    caplog.clear()
+    client.wait(3.85)
+    assert not client.link.closed, "it may be as late as one limit and the delay before the watch"
+    client.wait(1.0)
+    assert client.link.closed
+    assert isinstance(client.hear()[-1], ConnectionErrorCommand)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert not world.broker.queues[ORDERS].is_in_use
+
+
+def test_a_peer_that_sends_its_first_keep_alive_in_time_is_not_given_up(world: World) -> None:
+    """Both sides look first when the delay is over: the other's word may come a moment later."""
+    client = world.stranger(offer=SHORT)
+    client.wait(3.001)
+    assert not client.link.closed
+    client.say(KeepAliveInfo())
+    client.wait(0.9)
+    assert not client.link.closed
+
+
+def test_part_of_a_frame_is_a_sign_of_life(world: World) -> None:
+    client = world.client(offer=SHORT)
+    client.session.receive(INT.pack(1000))
+    for _ in range(20):
+        client.wait(0.8)
+        client.session.receive(b"x")
+    assert not client.link.closed
+
+
+def test_peer_that_is_not_read_cannot_be_heard(world: World) -> None:
+    client = world.client(offer=SHORT)
+    client.link.pause_reading()
+    client.wait(20)
+    assert not client.link.closed
+    client.link.resume_reading()
+    client.wait(0.85)
+    assert not client.link.closed, "it has the whole limit from here on"
+    client.wait(1)
+    assert client.link.closed
+
+
+def test_keep_alive_is_answered_with_one(world: World) -> None:
+    client = world.client()
+    (answer,) = client.ask(KeepAliveInfo(response_required=True, command_id=5))
+    assert isinstance(answer, KeepAliveInfo)
+    assert not answer.response_required
+    assert client.ask(KeepAliveInfo()) == []
+
+
+def test_keep_alive_is_answered_before_the_connection(world: World) -> None:
+    client = world.stranger()
+    client.hear()
+    assert [type(each) for each in client.ask(KeepAliveInfo(response_required=True))] == [KeepAliveInfo]
+
+
+def test_java_client_may_take_its_time_to_connect(world: World) -> None:
+    client = world.stranger()
+    for _ in range(10):
+        client.wait(25)
+        client.say(KeepAliveInfo())
+    client.hear()
+    client.answer(ConnectionInfo(connection_id=ConnectionId("ID:late"), client_id="late"), Response)
+
+
+def test_a_loop_that_wakes_us_a_moment_early_is_asked_again(world: World) -> None:
+    """Timers of uvloop are good to a millisecond: it may call before the time it was given."""
+    client = world.client(offer=SHORT)
+    when = client.link.wakes_at
+    assert when is not None
+    client.link.now, client.link.wakes_at = when - 0.0004, None
+    client.session.on_timer()
+    assert client.link.wakes_at == when
+
+
+def test_pull_that_is_early_is_asked_for_again(world: World) -> None:
+    client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
+    client.consume(ORDERS, prefetch_size=0)
+    client.say(MessagePull(consumer_id=client.consumer(), timeout=300))
+    client.link.now, client.link.wakes_at = 0.2996, None
+    client.session.on_timer()
+    assert client.link.wakes_at == 0.3
+    client.wait(0.001)
+    assert texts(client.hear()) == [None]
+    assert client.link.wakes_at is None
+
+
+def test_slow_reader_gets_nothing_until_it_reads_again(world: World) -> None:
+    client, other = world.client("c1"), world.client("c2")
+    client.consume(ORDERS)
+    client.session.pause_writing()
+    other.send(ORDERS, "a")
+    assert client.take() == []
+    client.session.written()
+    assert texts(client.hear()) == ["a"]
+
+
+def test_what_never_left_the_process_was_not_seen(world: World) -> None:
+    client, other = world.client("c1"), world.client("c2")
+    client.consume(ORDERS)
+    other.send(ORDERS, "a")
+    assert texts(client.hear()) == ["a"]  # `hear` tells the session that it left
+    other.send(ORDERS, "b")
+    client.session.lost()
+    again = other.consume(ORDERS)
+    assert [(each.redelivery_counter) for each in again] == [1, 0]
+
+
+def test_timer_after_the_end_does_nothing(world: World) -> None:
+    client = world.client()
+    client.session.lost()
+    client.session.on_timer()
+    client.session.written()
+    client.session.pause_writing()
+    assert client.take() == []
+
+
+def test_stranger_is_given_the_time_that_is_set(world: World) -> None:
+    client = world.stranger(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), says_hello=False)
+    client.wait(1.9)
+    assert not client.link.closed
+    client.wait(0.2)
+    assert client.link.closed
+
+
+def test_long_work_does_not_end_the_keep_alives(world: World) -> None:
+    """The client's own thread may be blocked in a receive: its transport's is not, and neither are we."""
+    client = world.client(offer=SHORT)
+    client.consume(ORDERS, prefetch_size=0)
+    client.say(MessagePull(consumer_id=client.consumer(), timeout=0))
+    client.wait(2.9)
+    for _ in range(20):
+        client.say(KeepAliveInfo())
+        client.wait(0.7)
+        assert keep_alives(client) >= 1
+    assert [type(each) for each in client.send(ORDERS, "a")][-1:] == [Response]

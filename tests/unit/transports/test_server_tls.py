@@ -1,0 +1,353 @@
+"""TLS over real sockets: conversations as on a plain port, and handshakes that fail for their own peer only."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.transports.server import Tls
+from pybroker.transports.tls import server_context
+from tests.unit.transports.certificates import Certificates
+from tests.unit.transports.world import SECONDS, Session, World
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Scenario = Callable[[World], Awaitable[None]]
+Run = Callable[..., None]
+
+
+class Place:
+    """Runs scenarios behind TLS."""
+
+    def __init__(self, run: Run, certificates: Certificates) -> None:
+        self._run = run
+        self.certificates = certificates
+        self.trusting = certificates.client_context()
+
+    def run(
+        self, scenario: Scenario, *, handshake_seconds: float = SECONDS, client_ca: Path | None = None, **more: object
+    ) -> None:
+        context = server_context(self.certificates.both, client_ca=client_ca)
+        self._run(scenario, tls=Tls(context=context, handshake_seconds=handshake_seconds), **more)
+
+    async def connect(self, world: World, context: ssl.SSLContext | None = None) -> Streams:
+        return await asyncio.open_connection(
+            "127.0.0.1", world.port, ssl=context or self.trusting, server_hostname="localhost"
+        )
+
+    async def meet(self, world: World, context: ssl.SSLContext | None = None) -> tuple[Streams, Session]:
+        number = len(world.sessions)
+        client = await self.connect(world, context)
+        await world.until(lambda: len(world.sessions) > number)
+        return client, world.sessions[number]
+
+    async def fail(self, world: World, context: ssl.SSLContext) -> None:
+        """Connect in vain. In TLS 1.3 a client learns only by reading that its own certificate did not do."""
+        try:
+            reader, writer = await self.connect(world, context)
+            with contextlib.closing(writer):
+                assert await reader.read() == b""
+        except (ssl.SSLError, ConnectionError):
+            pass
+
+
+@pytest.fixture
+def place(run: Run, certificates: Certificates) -> Place:
+    return Place(run, certificates)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The lines at info and above that the transports have written."""
+    caplog.set_level(logging.INFO)
+    return lambda: [line.getMessage() for line in caplog.records if line.name.startswith("pybroker")]
+
+
+# ---------------------------------------------------------------- conversations
+
+
+def test_bytes_go_both_ways_and_the_end_is_clean(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (reader, writer), session = await place.meet(world)
+        writer.write(b"hello")
+        await world.until(lambda: session.received == b"hello")
+        session.link.write(b"good ")
+        session.link.write(b"bye")
+        session.link.close()
+        assert await reader.read() == b"good bye"
+        writer.close()
+        await world.until(lambda: not world.server.connections)
+
+    place.run(scenario)
+
+
+def test_much_goes_both_ways(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (reader, writer), session = await place.meet(world)
+        much = bytes(range(256)) * (16 << 10)
+        writer.write(much)
+        await world.until(lambda: len(session.received) == len(much))
+        assert session.received == much
+        session.link.write(much)
+        assert session.is_slow, "the kernel does not take so much at once"
+        assert await reader.readexactly(len(much)) == much
+        await world.until(lambda: not session.is_slow)
+        writer.close()
+
+    place.run(scenario)
+
+
+def test_written_means_that_everything_has_left_the_process(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (reader, writer), session = await place.meet(world)
+        waits: list[int] = []
+        session.written = lambda: waits.append(session.link._transport.get_write_buffer_size())
+        for _ in range(20):
+            session.link.write(bytes(100_000))
+            await asyncio.sleep(0)
+        assert len(await reader.readexactly(2_000_000)) == 2_000_000
+        await world.until(lambda: waits)
+        assert set(waits) == {0}
+        writer.close()
+
+    place.run(scenario)
+
+
+def test_a_peers_end_ends_the_session(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (_, writer), session = await place.meet(world)
+        writer.write(b"last")
+        writer.close()
+        await world.until(lambda: session.is_lost)
+        assert session.received == b"last"
+
+    place.run(scenario)
+
+
+def test_a_peer_that_says_its_end_and_keeps_the_socket_open_is_gone(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        peer, session = await handshake(world, place.trusting)
+        peer.tls.write(b"last")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            peer.tls.unwrap()
+        peer.flush()
+        await world.until(lambda: session.is_lost)
+        assert session.received == b"last"
+
+    place.run(scenario)
+
+
+def test_tls_1_2_is_spoken_too(place: Place) -> None:
+    context = place.certificates.client_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def scenario(world: World) -> None:
+        (_, writer), session = await place.meet(world, context)
+        writer.write(b"hello")
+        await world.until(lambda: session.received == b"hello")
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+        writer.close()
+
+    place.run(scenario)
+
+
+def test_a_stop_gets_all_out(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (reader, writer), session = await place.meet(world)
+        session.link.write(b"receipt")
+        drained = asyncio.ensure_future(world.server.drain(SECONDS))
+        assert await reader.read() == b"receipt"
+        writer.close()
+        await drained
+
+    place.run(scenario)
+
+
+# ---------------------------------------------------------------- handshakes that fail
+
+
+class Peer:
+    """A TLS client whose bytes the test moves."""
+
+    def __init__(self, client: socket.socket, context: ssl.SSLContext) -> None:
+        self.client = client
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+
+    def flush(self) -> None:
+        self.client.send(self._outgoing.read())
+
+    def shake(self) -> bool:
+        """Take what has come and answer; True once the handshake is over."""
+        with contextlib.suppress(BlockingIOError):
+            self._incoming.write(self.client.recv(65536))
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            self.flush()
+        return True
+
+
+async def handshake(world: World, context: ssl.SSLContext) -> tuple[Peer, Session]:
+    number = len(world.sessions)
+    peer = Peer(world.connect(), context)
+    await world.until(peer.shake)
+    await world.until(lambda: len(world.sessions) > number)
+    return peer, world.sessions[number]
+
+
+def test_plain_text_is_one_line_in_the_log_and_troubles_nobody(place: Place, log: Callable[[], list[str]]) -> None:
+    async def scenario(world: World) -> None:
+        (_, writer), session = await place.meet(world)
+        stranger = world.connect()
+        stranger.send(b"CONNECT\naccept-version:1.2\n\n\0")
+        await world.read_or_reset(stranger)
+        stranger.close()
+        await world.until(lambda: len(world.server.connections) == 1)
+        writer.write(b"still here")
+        await world.until(lambda: session.received == b"still here")
+        writer.close()
+
+    place.run(scenario)
+    (line,) = log()
+    assert re.fullmatch(r"127\.0\.0\.1:\d+: TLS handshake failed: .+", line)
+
+
+def test_who_takes_too_long_is_cut_with_one_line(place: Place, log: Callable[[], list[str]]) -> None:
+    async def scenario(world: World) -> None:
+        silent = world.connect()
+        assert await world.read_or_reset(silent) == b""
+        await world.until(lambda: not world.server.connections)
+        assert world.sessions == []
+
+    place.run(scenario, handshake_seconds=0.05)
+    (line,) = log()
+    assert line.endswith("TLS handshake failed: not over within 0.05 seconds")
+
+
+def test_the_time_limit_ends_with_the_handshake(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (_, writer), session = await place.meet(world)
+        assert session.link._timer is None
+        writer.close()
+
+    place.run(scenario)
+
+
+def test_who_leaves_in_the_middle_is_one_line(place: Place, log: Callable[[], list[str]]) -> None:
+    async def scenario(world: World) -> None:
+        peer = Peer(world.connect(), place.trusting)
+        peer.shake()
+        await world.until(lambda: any(each._was_heard for each in world.server.connections))
+        peer.client.close()
+        await world.until(lambda: not world.server.connections)
+
+    place.run(scenario)
+    (line,) = log()
+    assert line.endswith("TLS handshake failed: the peer left in the middle of it")
+
+
+def test_a_health_check_that_says_nothing_is_no_line(place: Place, log: Callable[[], list[str]]) -> None:
+    async def scenario(world: World) -> None:
+        check = world.connect()
+        await world.until(lambda: world.server.connections)
+        check.close()
+        await world.until(lambda: not world.server.connections)
+
+    place.run(scenario)
+    assert log() == []
+
+
+def test_a_client_that_does_not_trust_us_is_one_line(place: Place, log: Callable[[], list[str]]) -> None:
+    sceptic = place.certificates.client_context(authority=place.certificates.strange_authority)
+
+    async def scenario(world: World) -> None:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await handshake(world, sceptic)
+        world.clients[0].close()
+        await world.until(lambda: not world.server.connections)
+        assert world.sessions == []
+
+    place.run(scenario)
+    (line,) = log()
+    assert "unknown ca" in line
+
+
+def test_tls_1_1_is_refused(place: Place, log: Callable[[], list[str]]) -> None:
+    old = place.certificates.client_context()
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        old.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+
+    async def scenario(world: World) -> None:
+        await place.fail(world, old)
+        await world.until(lambda: not world.server.connections)
+
+    place.run(scenario)
+    (line,) = log()
+    assert line.endswith("TLS handshake failed: unsupported protocol")
+
+
+def test_a_broken_record_ends_the_conversation_with_one_line(place: Place, log: Callable[[], list[str]]) -> None:
+    async def scenario(world: World) -> None:
+        peer, session = await handshake(world, place.trusting)
+        session.link.write(b"never sent")
+        peer.client.send(b"\x17\x03\x03\x00\x20" + bytes(32))
+        await world.until(lambda: session.is_lost)
+        peer.client.close()
+
+    place.run(scenario)
+    (line,) = log()
+    assert "TLS record failed: " in line
+
+
+@pytest.mark.parametrize("kind", ["none", "strange"])
+def test_clients_must_show_a_certificate_where_an_authority_is_set(
+    place: Place, kind: str, log: Callable[[], list[str]]
+) -> None:
+    certificates = place.certificates
+    wrong = certificates.client_context(certificate=certificates.strange_client if kind == "strange" else None)
+    right = certificates.client_context(certificate=certificates.client)
+
+    async def scenario(world: World) -> None:
+        await place.fail(world, wrong)
+        (_, writer), session = await place.meet(world, right)
+        writer.write(b"hello")
+        await world.until(lambda: session.received == b"hello")
+        writer.close()
+        assert len(world.sessions) == 1
+
+    place.run(scenario, client_ca=certificates.authority)
+    (line,) = log()
+    assert ("certificate verify failed" if kind == "strange" else "peer did not return a certificate") in line
+
+
+def test_too_many_are_closed_without_a_handshake(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (_, writer), _ = await place.meet(world)
+        assert await world.read_to_end(world.connect()) == b""
+        writer.close()
+        await world.until(lambda: not world.server.connections)
+        (_, writer), _ = await place.meet(world)
+        writer.close()
+
+    place.run(scenario, connections_max=1)
+
+
+def test_unfinished_handshakes_count_as_connections(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        silent = world.connect()
+        await world.until(lambda: world.server.connections)
+        assert await world.read_to_end(world.connect()) == b""
+        silent.close()
+
+    place.run(scenario, connections_max=1)

@@ -1,0 +1,139 @@
+"""The record layer without sockets, and what is said about certificates and keys that cannot be used."""
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.transports.tls import TlsChannel, server_context
+from tests.unit.transports.certificates import PASSWORD, Certificates
+
+# ---------------------------------------------------------------- channel
+
+
+class Pair:
+    """A client and the channel, and what each still has to hear."""
+
+    def __init__(self, certificates: Certificates, step: int = 1 << 20) -> None:
+        self.channel = TlsChannel(server_context(certificates.both))
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = certificates.client_context()
+        self.client = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self.heard = b""
+        self.step = step
+        for _ in range(3):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.client.do_handshake()
+            self.carry()
+        assert self.channel.is_established
+
+    def carry(self) -> None:
+        """Take the client's bytes to the channel, in steps, and bring the answers."""
+        data = self._outgoing.read()
+        for start in range(0, len(data), self.step):
+            self.heard += self.channel.decrypt(data[start : start + self.step])
+        self._incoming.write(self.channel.output())
+
+    def bring(self, ciphertext: bytes) -> Iterator[bytes]:
+        self._incoming.write(ciphertext)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while piece := self.client.read(65536):
+                yield piece
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_how_ciphertext_is_cut_makes_no_difference(certificates: Certificates, step: int) -> None:
+    pair = Pair(certificates, step)
+    text = bytes(range(256)) * 200
+    for start in range(0, len(text), 10_000):
+        pair.client.write(text[start : start + 10_000])
+    pair.carry()
+    assert pair.heard == text
+
+
+@pytest.mark.parametrize("size", [1, 16 << 10, 100_001])
+def test_what_is_encrypted_is_read_whole(certificates: Certificates, size: int) -> None:
+    pair = Pair(certificates)
+    assert b"".join(pair.bring(pair.channel.encrypt(bytes(size)))) == bytes(size)
+
+
+def test_the_end_is_told_and_heard(certificates: Certificates) -> None:
+    pair = Pair(certificates)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.carry()
+    assert pair.channel.is_ended
+    with pytest.raises(ssl.SSLZeroReturnError):
+        list(pair.bring(pair.channel.end()))
+
+
+def test_before_the_handshake_there_is_no_end_to_tell(certificates: Certificates) -> None:
+    assert TlsChannel(server_context(certificates.both)).end() == b""
+
+
+@settings(max_examples=50)
+@given(st.binary(min_size=1, max_size=300))
+def test_random_bytes_raise_only_tls_errors(certificates: Certificates, noise: bytes) -> None:
+    with contextlib.suppress(ssl.SSLError):
+        TlsChannel(server_context(certificates.both)).decrypt(noise)
+
+
+@settings(max_examples=25)
+@given(noise=st.binary(min_size=1, max_size=300), cut=st.integers(0, 400))
+def test_random_bytes_amid_a_conversation_raise_only_tls_errors(
+    certificates: Certificates, noise: bytes, cut: int
+) -> None:
+    pair = Pair(certificates)
+    pair.client.write(bytes(300))
+    data = pair._outgoing.read()
+    with contextlib.suppress(ssl.SSLError):
+        assert pair.channel.decrypt(data[:cut] + noise + data[cut:]) in (b"", bytes(300))
+
+
+# ---------------------------------------------------------------- certificates and keys
+
+
+def test_a_key_may_be_in_a_file_of_its_own_and_encrypted(certificates: Certificates) -> None:
+    context = server_context(
+        certificates.certificate, key=certificates.encrypted_key, key_password_file=certificates.password_file
+    )
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.verify_mode is ssl.CERT_NONE
+    assert server_context(certificates.both, client_ca=certificates.authority).verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"certificate": "missing"}, "tls_certificate: cannot read .*missing: No such file"),
+        ({"certificate": "key"}, "tls_certificate: there is no certificate in .*key.pem"),
+        ({"key": "missing"}, "tls_key: cannot read .*missing: No such file"),
+        ({"key": "certificate"}, "tls_key: there is no private key in .*certificate.pem"),
+        ({}, "tls_key: there is no private key in .*certificate.pem"),
+        ({"key": "client"}, "tls_key: the key in .*client.pem does not belong to .*certificate.pem"),
+        ({"key": "encrypted_key"}, "tls_key: the key in .* is encrypted; write its password into a file"),
+        ({"key": "encrypted_key", "key_password_file": "missing"}, "tls_key_password_file: cannot read .*missing"),
+        ({"key": "encrypted_key", "key_password_file": "wrong"}, "tls_key_password_file: it does not open the key"),
+        ({"key": "encrypted_key", "key_password_file": "long"}, "tls_key_password_file: it does not open the key"),
+        ({"key": "key", "client_ca": "missing"}, "tls_client_ca: cannot read .*missing"),
+        ({"key": "key", "client_ca": "key"}, "tls_client_ca: there is no certificate in .*key.pem"),
+        ({"certificate": "broken", "key": "key"}, "tls_certificate: .*broken.* cannot be used"),
+        ({"certificate": "directory", "key": "key"}, "tls_certificate: cannot read .*: Is a directory"),
+        ({"key": "key", "client_ca": "broken"}, "tls_client_ca: .*broken.* cannot be used"),
+    ],
+)
+def test_an_error_names_setting_and_file(certificates: Certificates, tmp_path, settings, message) -> None:
+    (tmp_path / "wrong").write_bytes(b"secret\n")
+    (tmp_path / "long").write_bytes(b"x" * 5000)
+    (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    own = {name: tmp_path / name for name in ("missing", "wrong", "long", "broken")} | {"directory": tmp_path}
+    files = {key: own.get(name) or getattr(certificates, name) for key, name in settings.items()}
+    certificate = files.pop("certificate", certificates.certificate)
+    with pytest.raises(ConfigError, match=message) as caught:
+        server_context(certificate, **files)
+    assert "secret" not in str(caught.value)
+    assert PASSWORD.decode() not in str(caught.value)

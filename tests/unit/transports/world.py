@@ -1,0 +1,114 @@
+"""A server over real sockets, what its sessions heard, and its clients: a scenario at a time, on a loop of choice."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+from pybroker.transports.server import Protocol, Server, Tls, bind
+from pybroker.transports.session import Link
+
+SECONDS = 10.0
+
+
+class Session:
+    """Keeps what it is told."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.received = b""
+        self.is_lost = False
+        self.is_slow = False
+
+    def receive(self, chunk: bytes) -> None:
+        self.received += chunk
+
+    def written(self) -> None:
+        self.is_slow = False
+
+    def pause_writing(self) -> None:
+        self.is_slow = True
+
+    def on_timer(self) -> None:
+        raise AssertionError("nobody asked for a timer")
+
+    def lost(self) -> None:
+        assert not self.is_lost, "lost twice"
+        self.is_lost = True
+
+
+class World:
+    """A server, its sessions in order, and the clients."""
+
+    def __init__(self, connections_max: int, tls: Tls | None = None) -> None:
+        self.tls = tls
+        self.server = Server(connections_max=connections_max)
+        self.sessions: list[Session] = []
+        self.clients: list[socket.socket] = []
+        self.faults: list[dict[str, object]] = []
+        self.port = 0
+
+    async def open(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.faults.append(context))
+        bound = bind("127.0.0.1", 0, "stomp")
+        self.port = bound.getsockname()[1]
+        self.server.listen(Protocol(name="test", session=self.session, refusal=b"too many", tls=self.tls), bound)
+
+    def session(self, link: Link) -> Session:
+        self.sessions.append(Session(link))
+        return self.sessions[-1]
+
+    def connect(self) -> socket.socket:
+        self.clients.append(socket.create_connection(("127.0.0.1", self.port)))
+        self.clients[-1].setblocking(False)
+        return self.clients[-1]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not condition():  # noqa: ASYNC110 (what is waited for has no event)
+                await asyncio.sleep(0)
+
+    async def meet(self) -> tuple[socket.socket, Session]:
+        """Connect a client; return both ends."""
+        client, number = self.connect(), len(self.sessions)
+        await self.until(lambda: len(self.sessions) > number)
+        return client, self.sessions[number]
+
+    async def read_to_end(self, client: socket.socket) -> bytes:
+        loop, data = asyncio.get_running_loop(), b""
+        async with asyncio.timeout(SECONDS):
+            while chunk := await loop.sock_recv(client, 65536):
+                data += chunk
+        return data
+
+    async def read_or_reset(self, client: socket.socket) -> bytes:
+        """Read to the end, which a reset is too."""
+        with contextlib.suppress(ConnectionResetError):
+            return await self.read_to_end(client)
+        return b""
+
+
+def run_on(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+    scenario: Callable[[World], Awaitable[None]],
+    *,
+    connections_max: int = 100,
+    tls: Tls | None = None,
+) -> None:
+    """Run a scenario; no callback may have failed, and nothing is left."""
+
+    async def main() -> None:
+        world = World(connections_max, tls)
+        await world.open()
+        try:
+            await scenario(world)
+        finally:
+            world.server.abort()
+            await world.until(lambda: not world.server.connections)
+            for client in world.clients:
+                client.close()
+        assert all(session.is_lost for session in world.sessions)
+        assert world.faults == []
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(main())
