@@ -78,7 +78,8 @@ def pair(store: str) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
         for name in ("a", "b"):
             port = free_port()
             command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", store, "--name", name]
-            brokers[port] = subprocess.Popen([*command, "--stomp", str(port), "--log-level", "warning"])
+            command += ["--stomp", str(port), "--openwire", "off", "--log-level", "warning"]
+            brokers[port] = subprocess.Popen(command)
         yield brokers
     finally:
         for broker in brokers.values():

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from pybroker.transports.session import Link, Session
+from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ class Registry(Protocol):
 
     def forget(self, connection: "Connection") -> None:
         """Let a connection go that is gone."""
+        ...
+
+    @property
+    def turn(self) -> Turn:
+        """What gathers the output of a turn of the loop."""
         ...
 
 
@@ -120,7 +126,7 @@ class Connection(asyncio.Protocol):
         self._output_bytes += len(data)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._registry.turn.output(self._flush)
         if self._output_bytes > _FLUSH_BYTES:
             self._relieve()
 

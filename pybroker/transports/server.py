@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.connection import Connection, MakeSession
 from pybroker.transports.tls import TlsConnection
+from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -81,10 +82,11 @@ class Protocol:
 class Server:
     """All listeners and connections of one broker."""
 
-    def __init__(self, *, connections_max: int) -> None:
+    def __init__(self, *, connections_max: int, turn: Turn | None = None) -> None:
         self.connections: set[Connection] = set()
         self.connections_max = connections_max
         self._loop = asyncio.get_running_loop()
+        self.turn = turn or Turn(self._loop)
         self._listeners: dict[socket.socket, Protocol] = {}
         self._is_closed = False
         self._arriving: set[socket.socket] = set()  # accepted, and no transport has them yet

@@ -55,7 +55,7 @@ def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]
     for service in services.values():
         listening = settings(service)
         assert listening.bind == "0.0.0.0", "a container's loopback is nobody else's"
-        assert [port(mapping, 1) for mapping in service["ports"]] == [listening.stomp]
+        assert [port(mapping, 1) for mapping in service["ports"]] == [listening.stomp, listening.openwire]
 
 
 def test_image_runs_the_command_as_an_ordinary_user(root: Path) -> None:

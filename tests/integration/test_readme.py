@@ -21,7 +21,7 @@ def test_five_minutes(tmp_path):
     (start, kill), program = five_minutes()
     assert start.startswith("make setup\n"), "the environment this test runs in is what it makes"
     script = start.removeprefix("make setup\n") + ".venv/bin/python send.py\n" + kill + "wait\n"
-    for port in ("61613", "61623"):
+    for port in ("61613", "61623", "61616", "61626"):
         own = str(free_port())
         script, program = script.replace(port, own), program.replace(port, own)
     (tmp_path / ".venv").symlink_to(sys.prefix)

@@ -46,8 +46,9 @@ def pybroker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FollowedBroke
     """A pybroker with the same policies."""
     directory = tmp_path_factory.mktemp("pybroker")
     file = directory / "pybroker.toml"
-    file.write_text(f"openwire = {free_port()}\nscheduler = true\nexpire_interval = 0.1\n{policies.for_pybroker()}")
-    broker = FollowedBroker(str(directory / "store"), name="a", port=free_port(), extra=("--config", str(file)))
+    file.write_text(f"scheduler = true\nexpire_interval = 0.1\n{policies.for_pybroker()}")
+    extra = ("--config", str(file), "--openwire", str(free_port()))
+    broker = FollowedBroker(str(directory / "store"), name="a", port=free_port(), extra=extra)
     try:
         broker.wait_for("listening on")
         yield broker

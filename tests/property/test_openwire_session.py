@@ -32,12 +32,13 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import stored
-from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_offer
+from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_offer, encode_offer
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
 from pybroker.transports.openwire.session import State
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, split
+from tests.unit.transports.openwire.conversation import settings as of_broker
 
 CAPTURES = Path(__file__).parent.parent / "golden" / "openwire" / "captures"
 WIRE_FILES = Path(__file__).parent.parent / "golden" / "openwire" / "wire"
@@ -170,7 +171,7 @@ def _of_one(ack: MessageAck) -> MessageAck:
 def frames_of_clients() -> list[bytes]:
     """Return frames, with their sizes, as clients have sent them and as the golden files hold them."""
     sources = [
-        *(path.read_bytes() for path in sorted(CAPTURES.glob("*-c2s.bin")) if "-default" not in path.name),
+        *(path.read_bytes() for path in sorted(CAPTURES.glob("*-c2s.bin"))),
         *((WIRE_FILES / f"{name}.bin").read_bytes() for name in ("v12-loose", "v10-loose", "v06-loose", "v12-tight")),
     ]
     frames = {frame for source in sources for frame in split(source) if len(frame) < 4096}
@@ -182,7 +183,7 @@ FRAMES = frames_of_clients()
 HELLO = encode_offer(Offer(version=12))
 
 
-def setting(world: World) -> bytes:
+def setting(wire: WireFormat = WIRE) -> bytes:
     """Return the beginning of a conversation that has a session, producers, consumers and a transaction."""
     name = "ID:fuzz"
     news, orders = Destination(DestinationType.TOPIC, "NEWS"), Destination(DestinationType.QUEUE, "TEST.SEND")
@@ -198,7 +199,7 @@ def setting(world: World) -> bytes:
         ActiveMQTextMessage(producer_id=producer, destination=orders, message_id=OpenWireMessageId(None, producer, 1)),
         MessagePull(consumer_id=ConsumerId(name, 1, 3), timeout=50),
     ]
-    return b"".join(map(WIRE.encode_frame, commands))
+    return b"".join(map(wire.encode_frame, commands))
 
 
 def mutated(frame: bytes, chance: random.Random) -> bytes:
@@ -254,14 +255,23 @@ def end_sanely(world: World, client: OpenWireClient, witness: OpenWireClient) ->
         assert not queue_.is_in_use
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.randoms(use_true_random=False), st.sampled_from(["whole", "bytes", "random"]), st.sampled_from([1, 6, 12]))
-def test_mutated_frames_end_sanely(chance: random.Random, how: str, version: int) -> None:
+OFFERS = (
+    (Offer(version=1), None),
+    (Offer(version=6), None),
+    (Offer(version=12), None),
+    (JAVA, dataclasses.replace(broker_offer(), tight_encoding_enabled=True, cache_enabled=True, cache_size=1024)),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(["whole", "bytes", "random"]), st.sampled_from(OFFERS))
+def test_mutated_frames_end_sanely(chance: random.Random, how: str, offers: tuple[Offer, Offer | None]) -> None:
     world = World()
-    witness = world.client("witness", session=True)
-    client = world.stranger(says_hello=False)
+    witness = world.client("witness")
+    client = world.stranger(offer=offers[0], of_broker=of_broker(offers[1]), says_hello=False)
     frames = [mutated(chance.choice(FRAMES), chance) for _ in range(12)]
-    data = encode_offer(Offer(version=version)) + (setting(world) if version == 12 else b"") + b"".join(frames)
+    beginning = b"" if client.wire.version == 1 else setting(client.wire)
+    data = encode_offer(offers[0]) + beginning + b"".join(frames)
     for chunk in chunked(data, how, chance):
         client.session.receive(chunk)
         if chance.random() < 0.1:
@@ -285,7 +295,7 @@ def test_every_prefix_of_a_frame_waits_for_more_or_ends(index: int) -> None:
     witness = world.client("witness")
     for end in range(0, len(FRAMES[index]), 7):
         client = world.stranger(offer=Offer(version=12))
-        client.session.receive(setting(world))
+        client.session.receive(setting())
         short = FRAMES[index][4:end]
         client.session.receive(struct.pack(">i", len(short)) + short)
         client.session.lost()
@@ -301,7 +311,7 @@ def test_chunks_do_not_matter(chance: random.Random) -> None:
     for how in ("whole", "bytes", "random"):
         world = World()
         client = world.stranger(offer=Offer(version=12))
-        for chunk in chunked(setting(world) + frames, how, chance):
+        for chunk in chunked(setting() + frames, how, chance):
             client.session.receive(chunk)
         said.append(b"".join(sorted(client.take())))
         client.session.lost()

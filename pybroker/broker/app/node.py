@@ -23,6 +23,7 @@ from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, L
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageStore
 from pybroker.transports.server import Server, bind
+from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -149,12 +150,13 @@ class Node:
             self._on(Event.PROMOTION_FAILED, StoreUnavailable(f"the store cannot be opened: {error!r}"))
 
     async def _begin_term(self) -> None:
-        store = wiring.make_store(self._config, self._lock, self._store_failed)
+        turn = Turn(asyncio.get_running_loop())
+        store = wiring.make_store(self._config, self._lock, self._store_failed, turn)
         term = _Term(
             store=store,
-            jobs=wiring.make_jobs(self._config, self._lock, self._store_failed),
+            jobs=wiring.make_jobs(self._config, self._lock, self._store_failed, turn),
             broker=wiring.make_broker(self._config, self._name, store),
-            server=Server(connections_max=self._config.connections_max),
+            server=Server(connections_max=self._config.connections_max, turn=turn),
             chores=[],
         )
         self._term = term
@@ -199,6 +201,7 @@ class Node:
         for seconds, chore in (
             (config.lock_check, self._check_lock),
             (config.expire_interval, term.broker.expire),
+            (config.expire_interval, term.broker.relieve),
             (config.cleanup_interval, term.store.cleanup),
             *(() if term.jobs is None else ((config.cleanup_interval, term.jobs.cleanup),)),
         ):
@@ -268,16 +271,21 @@ class Node:
         await server.drain(self._config.stop_timeout)
 
     def _close_store(self) -> None:
-        if self._term is None:
+        term, self._term = self._term, None
+        if term is None:
             return
+        # On this thread, which has nobody left to serve: the stores belong to it.
+        if term.jobs is not None:
+            self._close_one(term.jobs.close, term.jobs.abandon)
+        self._close_one(lambda: term.store.close(term.broker.delivered()), term.store.abandon)
+
+    def _close_one(self, close: Callable[[], None], abandon: Callable[[], None]) -> None:
+        """Close a store, and leave it as it is if that fails: the other one must be closed all the same."""
         try:
-            # On this thread, which has nobody left to serve: the store belongs to it.
-            if self._term.jobs is not None:
-                self._term.jobs.close()
-            self._term.store.close(self._term.broker.delivered())
+            close()
         except BrokerError as error:
-            self._error = error
-        self._term = None
+            self._error = self._error or error
+            abandon()
 
     def _abandon_store(self) -> None:
         if self._term is not None:

@@ -40,6 +40,7 @@ from pybroker.transports.stomp.codec import encode_frame
 from pybroker.transports.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.session import StompSession
 from pybroker.transports.tls import server_context
+from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def is_locked(path: Path) -> bool:
     return flock.is_locked(path) if path.name == "lock.flock" else file.is_locked(path)
 
 
-def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Exception], None]) -> MessageStore:
+def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn) -> MessageStore:
     """Return the configured store, closed as yet; it tells `on_failure` once when it can write no more."""
     if config.store == MEMORY_STORE:
         return MemoryStore()
@@ -89,9 +90,9 @@ def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Excepti
         settings=_journal_settings(config, archive=journal / "data-archive"),
         prioritized=any(each.prioritized_messages for each in config.policies),
         check=lock.check,
-        call_soon=loop.call_soon,
+        call_soon=turn.commit,
         call_later=loop.call_later,
-        post=loop.call_soon_threadsafe,
+        post=turn.post,
         on_failure=on_failure,
         clock=clock,
         progress=_progress(),
@@ -128,19 +129,20 @@ def make_broker(config: Config, name: str, store: MessageStore) -> Broker:
     )
 
 
-def make_jobs(config: Config, lock: LockProvider, on_failure: Callable[[Exception], None]) -> JobStore | None:
+def make_jobs(
+    config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn
+) -> JobStore | None:
     """Return the store of scheduled messages, closed as yet; None when there is no scheduler."""
     if not config.scheduler:
         return None
     if config.store == MEMORY_STORE:
         return MemoryJobStore()
-    loop = asyncio.get_running_loop()
     return JournalJobStore(
         layout(config.store).scheduler,
         settings=_journal_settings(config),
         check=lock.check,
-        call_soon=loop.call_soon,
-        post=loop.call_soon_threadsafe,
+        call_soon=turn.commit,
+        post=turn.post,
         on_failure=on_failure,
         clock=clock,
     )

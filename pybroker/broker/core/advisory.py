@@ -14,11 +14,14 @@ what there is already, alone. What nobody listens to is never made. There are no
 Source: ActiveMQ 5.17, `AdvisoryBroker`, `AdvisorySupport`; OpenWire, the commands that are their subjects.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from pybroker.broker.domain.destination import Destination, DestinationType, topic
+from pybroker.broker.domain.destination import Destination, DestinationType, matches, meets, topic
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
@@ -34,6 +37,7 @@ from pybroker.broker.domain.openwire.commands import (
     ProducerInfo,
     RemoveInfo,
 )
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import from_store, stored
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.values import Value, encode_map
@@ -42,6 +46,9 @@ if TYPE_CHECKING:
     from pybroker.broker.core.broker import Broker
     from pybroker.broker.core.connection import Connection
     from pybroker.broker.core.consumer import Consumer
+    from pybroker.broker.core.topic import TopicSubscription
+
+_log = logging.getLogger(__name__)
 
 PREFIX: Final = "ActiveMQ.Advisory."
 
@@ -57,6 +64,9 @@ _KINDS: Final = {
 
 Publish = Callable[[Message], None]
 
+_Told = tuple[str, DataStructure, Mapping[str, Value]]
+"""What an advisory is about: the end of its topic's name, its subject, its own properties."""
+
 
 def is_advisory(destination: Destination) -> bool:
     """Tell whether a destination is an advisory topic, or a pattern of such."""
@@ -70,44 +80,62 @@ class Advisories:
         self._broker = broker
         self._sequence = 0
         self._producer_id = ProducerId(f"{broker.id}-advisory", 0, 0)
+        self._producer_counts: Counter[Destination] = Counter()
+        self._listeners: dict[Consumer, TopicSubscription] = {}
+        """Consumers of patterns that cover advisory topics, which need not exist to be heard by these."""
+
+    # ------------------------------------------------------------ who listens
+
+    def listen(self, consumer: "Consumer", subscription: "TopicSubscription") -> None:
+        """Learn of a consumer of patterns of topics."""
+        wanted = (consumer.request.destination, *consumer.request.composite)
+        if any(meets(each.name, PREFIX + ">") for each in wanted):
+            self._listeners[consumer] = subscription
+
+    def unlisten(self, consumer: "Consumer") -> None:
+        """Forget a consumer, if it was one of those."""
+        self._listeners.pop(consumer, None)
 
     # ------------------------------------------------------------ what happens
 
     def connected(self, connection: "Connection", *, left: bool = False) -> None:
         """Tell of a connection that came or left."""
-        about: DataStructure = _connection_info(connection)
-        if left:
-            about = RemoveInfo(object_id=ConnectionId(connection.connection_id))
-        self._tell("Connection", about)
+        if self._is_heard("Connection"):
+            about = (
+                RemoveInfo(object_id=ConnectionId(connection.connection_id)) if left else _connection_info(connection)
+            )
+            self._tell("Connection", about)
 
     def created(self, destination: Destination, connection_id: str | None, *, deleted: bool = False) -> None:
         """Tell of a destination that came or went."""
-        if not is_advisory(destination):
+        if not is_advisory(destination) and self._is_heard(_KINDS[destination.type]):
             operation = DestinationOperation.REMOVE if deleted else DestinationOperation.ADD
             self._tell(_KINDS[destination.type], _destination_info(destination, connection_id, operation))
 
     def consuming(self, consumer: "Consumer", *, left: bool = False) -> None:
         """Tell of a consumer that came or left."""
         destination = consumer.request.destination
-        if is_advisory(destination):
+        subject = f"Consumer.{_domain(destination)}.{_name(destination)}"
+        if is_advisory(destination) or not self._is_heard(subject):
             return
-        about: DataStructure = consumer_info(consumer)
-        if left:
-            about = RemoveInfo(object_id=consumer_id(consumer))
-        count = self._broker.consumer_count(destination)
-        self._tell(f"Consumer.{_domain(destination)}.{_name(destination)}", about, {"consumerCount": count})
+        about = RemoveInfo(object_id=consumer_id(consumer)) if left else consumer_info(consumer)
+        self._tell(subject, about, {"consumerCount": self._broker.consumer_count(destination)})
 
     def producing(
         self, connection: "Connection", producer_id: ProducerId, destination: Destination, *, left: bool = False
     ) -> None:
-        """Tell of a producer that came or left."""
-        if is_advisory(destination):
+        """Tell of a producer that came or left. Told of each, because it counts them."""
+        counts = self._producer_counts
+        counts[destination] += -1 if left else 1
+        if not counts[destination]:
+            del counts[destination]
+        subject = f"Producer.{_domain(destination)}.{_name(destination)}"
+        if is_advisory(destination) or not self._is_heard(subject):
             return
-        about: DataStructure = ProducerInfo(producer_id=producer_id, destination=destination)
-        if left:
-            about = RemoveInfo(object_id=producer_id)
-        count = self._broker.producer_count(destination)
-        self._tell(f"Producer.{_domain(destination)}.{_name(destination)}", about, {"producerCount": count})
+        about = ProducerInfo(producer_id=producer_id, destination=destination)
+        self._tell(
+            subject, RemoveInfo(object_id=producer_id) if left else about, {"producerCount": counts[destination]}
+        )
 
     def concerning(self, event: str, message: Message, properties: Mapping[str, Value] | None = None) -> None:
         """Tell what became of a message, such as `Expired`, `MessageDLQd`, `NoConsumer`; without its body."""
@@ -115,49 +143,90 @@ class Advisories:
         if is_advisory(destination):
             return
         subject = f"{event}.{_domain(destination)}.{_name(destination)}"
-        if self._is_heard(subject):
+        if not self._is_heard(subject):
+            return
+        try:
             bodiless = replace(from_store(message.data), content=None)
-            self._tell(subject, bodiless, {"orignalMessageId": message.message_id, **(properties or {})})
+        except MalformedOpenWire as error:
+            _log.error("%s does not decode, and nobody is told of its end: %s", message.message_id, error)
+            return
+        self._tell(subject, bodiless, {"orignalMessageId": message.message_id, **(properties or {})})
 
     # ------------------------------------------------------------ what there is already
 
     def replay(self, consumer: "Consumer", publish: Publish) -> None:
         """Tell a new listener what there is of what it asks for."""
-        wanted = (consumer.request.destination, *consumer.request.composite)
-        if any(is_advisory(each) for each in wanted):
-            for subject, about, properties in self._present():
-                if self._broker.wants(consumer.request, _topic(subject)):
-                    publish(self._message(subject, about, properties, consumer_id(consumer)))
+        wanted = [each for each in (consumer.request.destination, *consumer.request.composite) if is_advisory(each)]
 
-    def _present(self) -> Iterator[tuple[str, DataStructure, Mapping[str, Value]]]:
-        broker = self._broker
-        for connection in broker.connections():
+        def wants(subject: str) -> bool:
+            return any(matches(each.name, PREFIX + subject) for each in wanted)
+
+        def may_want(subjects: str) -> bool:
+            return any(meets(each.name, PREFIX + subjects) for each in wanted)
+
+        if not wanted:
+            return
+        # What is not wanted is not even looked through: clients come by the thousand after a failover.
+        told = chain(
+            self._present_connections() if wants("Connection") else (),
+            self._present_destinations({kind for kind, subject in _KINDS.items() if wants(subject)}),
+            self._present_producers() if may_want("Producer.>") else (),
+            self._present_consumers() if may_want("Consumer.>") else (),
+        )
+        for subject, about, properties in told:
+            if wants(subject):
+                publish(self._message(subject, about, properties, consumer_id(consumer)))
+
+    def _present_connections(self) -> Iterator[_Told]:
+        for connection in self._broker.connections():
             yield "Connection", _connection_info(connection), {}
-        for destination in [*broker.queues, *broker.topics]:
-            if not is_advisory(destination):
+
+    def _present_destinations(self, kinds: Collection[DestinationType]) -> Iterator[_Told]:
+        broker = self._broker
+        for destination in chain(broker.queues, broker.topics) if kinds else ():
+            if destination.type in kinds and not is_advisory(destination):
                 owner = broker.owner(destination)
                 yield _KINDS[destination.type], _destination_info(destination, owner, DestinationOperation.ADD), {}
-        for connection in broker.connections():
+
+    def _present_producers(self) -> Iterator[_Told]:
+        for connection in self._broker.connections():
             for producer_id, target in connection.producers.items():
-                if target is not None:
+                if target is not None and not is_advisory(target):
                     about = ProducerInfo(producer_id=producer_id, destination=target)
-                    count = {"producerCount": broker.producer_count(target)}
-                    yield f"Producer.{_domain(target)}.{_name(target)}", about, count
+                    yield (
+                        f"Producer.{_domain(target)}.{_name(target)}",
+                        about,
+                        {"producerCount": self._producer_counts[target]},
+                    )
+
+    def _present_consumers(self) -> Iterator[_Told]:
+        for connection in self._broker.connections():
             for consumer in connection.consumers:
                 target = consumer.request.destination
                 if not is_advisory(target):
-                    count = {"consumerCount": broker.consumer_count(target)}
+                    count = {"consumerCount": self._broker.consumer_count(target)}
                     yield f"Consumer.{_domain(target)}.{_name(target)}", consumer_info(consumer), count
 
     # ------------------------------------------------------------ private
 
     def _is_heard(self, subject: str) -> bool:
-        return self._broker.is_heard(_topic(subject))
+        """Tell whether anybody would get an advisory."""
+        where = _topic(subject)
+        existing = self._broker.topics.get(where)
+        if existing is not None:
+            return existing.is_in_use
+        return any(self._broker.wants(listener.request, where) for listener in self._listeners)
 
     def _tell(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
-        if self._is_heard(subject):
-            message = self._message(subject, about, properties or {}, None)
-            self._broker.target(message.destination).send(message)
+        """Tell those who hear it. No topic is made for that: there would soon be one for all that ever was."""
+        message = self._message(subject, about, properties or {}, None)
+        existing = self._broker.topics.get(message.destination)
+        if existing is not None:
+            existing.send(message)
+            return
+        for listener, subscription in list(self._listeners.items()):
+            if self._broker.wants(listener.request, message.destination):
+                subscription.publish(message)
 
     def _message(
         self, subject: str, about: DataStructure, properties: Mapping[str, Value], target: ConsumerId | None

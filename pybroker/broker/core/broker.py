@@ -1,4 +1,6 @@
-"""The broker's core: which destinations, durable subscriptions and clients there are, and who meets whom.
+"""The broker's core: which destinations and clients there are, and who meets whom.
+
+Durable subscriptions are looked after by `durables`, what outlives the process by `takeover`.
 
 No I/O and no clock of its own: it appends to a store, calls consumers' `deliver`, and asks the clock it was given.
 """
@@ -13,13 +15,13 @@ from typing import TypeVar
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories, is_advisory
 from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.connection import Connection
-from pybroker.broker.core.consumer import Consumer, Matcher, matcher
+from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
-from pybroker.broker.core.durable import Durable, on_topic
+from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
-from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.scheduler import Scheduler
+from pybroker.broker.core.takeover import seen, take_over
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.usage import Usage
@@ -31,12 +33,10 @@ from pybroker.broker.domain.errors import (
     DestinationInUse,
     InvalidClientId,
     InvalidDestination,
-    InvalidSelector,
-    SubscriptionInUse,
 )
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, PreparedTransaction, Recovery, Throttle
+from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 
@@ -100,7 +100,9 @@ class Broker:
         self._plain: dict[Destination, Queue | Topic] = {}
         """Destinations with nothing else behind them: most of them, found in one step."""
         self._router: Router[Queue | Topic] = Router(definitions, self.queues, self.target)
-        self.durables: dict[str, Durable] = {}
+        self.durables = Durables(
+            self.topics, store=store, dead_letters=self.dead_letters, clock=clock, policy=self.policy
+        )
         self._transaction_count = 0
         self._clients: dict[str, Connection] = {}
         self._owners: dict[Destination, Connection] = {}
@@ -118,32 +120,8 @@ class Broker:
         self.load(self.store.recover())
 
     def load(self, recovery: Recovery) -> None:
-        """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread.
-
-        After a crash nobody knows what consumers have seen, so everything recovered counts as redelivered once.
-        """
-        for destination, messages in recovery.queues.items():
-            if destination.is_temporary:  # of a connection that is no more
-                self.store.remove_destination(destination)
-                continue
-            queue = self._queue(destination)
-            for message in messages:
-                queue.place(message, _seen(recovery, message.message_id))
-        concrete = [backlog for backlog in recovery.backlogs if not backlog.subscription.destination.is_pattern]
-        for backlog in concrete:  # all topics first: a new topic is joined to the subscriptions that match it
-            self._topic(backlog.subscription.destination)
-        for backlog in recovery.backlogs:
-            if backlog.subscription.key not in self.durables:
-                self._new_durable(backlog.subscription, _recovered_matcher(backlog.subscription))
-        for backlog in concrete:
-            durable = self.durables[backlog.subscription.key]
-            durable.join(self._topic(backlog.subscription.destination))
-            for message in backlog.messages:
-                durable.append(message, _seen(recovery, message.message_id))
-        for durable in self.durables.values():
-            self._join_matching(durable)
-        for prepared in recovery.prepared:
-            self._recover_branch(prepared)
+        """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread."""
+        take_over(self, recovery)
 
     def open_scheduler(
         self,
@@ -176,17 +154,21 @@ class Broker:
         self.scheduler.load(recovered)
 
     def delivered(self) -> Iterator[str]:
-        """Yield the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
-        for source in self._backlogs():
-            for reference in (*source.in_flight(), *source.pending):
-                seen = reference.redelivery_count > 0 or reference.state is State.DISPATCHED
-                if seen and reference.message.persistent:
-                    yield reference.message.message_id
+        """Return the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
+        return seen(self)
 
     def expire(self) -> None:
         """Let go of waiting messages past their time; called every now and then, for destinations nobody reads."""
-        for source in self._backlogs():
+        for source in (*self.queues.values(), *self.durables.values()):
             source.expire()
+
+    def relieve(self) -> None:
+        """Have producers go on that wait for what may never come; called every now and then, see `usage`."""
+        self.usage.relieve()
+        for queue in self.queues.values():
+            queue.usage.relieve()
+        for topic in self.topics.values():
+            topic.usage.relieve()
 
     def quiesce(self) -> None:
         """Deliver nothing any more: clients are about to leave, and what one leaves must not go to the next."""
@@ -221,7 +203,8 @@ class Broker:
         """Forget a client that closed, and its temporary destinations with all that is on them."""
         self._clients.pop(connection.client_id, None)
         for destination in connection.temporaries:
-            self._drop(destination)
+            if self._owners.get(destination) is connection:  # else another client has deleted it
+                self._drop(destination)
         self.advisories.connected(connection, left=True)
 
     # ------------------------------------------------------------ messages
@@ -297,15 +280,6 @@ class Broker:
         """Tell whether a consumer asked for that destination."""
         return _wants(request, destination)
 
-    def is_heard(self, topic: Destination) -> bool:
-        """Tell whether anybody would get a message sent to a topic, which need not exist."""
-        existing = self.topics.get(topic)
-        if existing is not None:
-            return existing.is_in_use
-        return any(_wants(consumer.request, topic) for consumer in self._topic_patterns) or any(
-            _covers(durable.info.subscribed_destination, topic) for durable in self.durables.values()
-        )
-
     def consumer_count(self, destination: Destination) -> int:
         """Return how many consume from a destination; a topic's durable subscriptions count also while away."""
         if destination.is_queue:
@@ -314,9 +288,11 @@ class Broker:
         topic = self.topics.get(destination)
         return 0 if topic is None else len(topic.subscriptions) + len(topic.durables)
 
-    def producer_count(self, destination: Destination) -> int:
-        """Return how many producers name a destination as theirs."""
-        return sum(list(each.producers.values()).count(destination) for each in self._clients.values())
+    def transactions(self) -> Iterator[Transaction]:
+        """Yield the transactions under way, of all connections, and those in doubt."""
+        yield from self.branches.values()
+        for connection in self._clients.values():
+            yield from (each for each in connection.transactions.values() if isinstance(each.id, LocalTransactionId))
 
     # ------------------------------------------------------------ destinations
 
@@ -331,7 +307,11 @@ class Broker:
         if existing is not None:
             return existing
         self._admit(destination)
-        return self._kind(destination)
+        return self.place(destination)
+
+    def place(self, destination: Destination) -> Queue | Topic:
+        """Return a destination, which is made if need be; nobody is asked for leave."""
+        return self.queue(destination) if destination.is_queue else self.topic(destination)
 
     def own(self, destination: Destination, owner: Connection) -> None:
         """Give a temporary destination to a connection.
@@ -384,55 +364,28 @@ class Broker:
             InvalidDestination: there is none of that name.
             SubscriptionInUse: it is active.
         """
-        durable = self._durable(client_id, subscription_name)
-        if durable is None:
-            raise InvalidDestination(
-                f"No durable subscription exists for clientID: {client_id} and subscriptionName: {subscription_name}"
-            )
-        if durable.consumer is not None:
-            raise SubscriptionInUse("Durable consumer is in use")
-        self._drop_durable(durable)
+        self.durables.unsubscribe(client_id, subscription_name)
 
     def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that closed from those that wait for new destinations."""
+        """Drop a consumer that closed from those that wait for new destinations, and advisory topics only it wanted."""
         self._queue_patterns.pop(consumer, None)
         self._topic_patterns.pop(consumer, None)
+        self.advisories.unlisten(consumer)
+        for source in consumer.sources:
+            if isinstance(source, TopicSubscription):
+                for topic in source.topics:
+                    if is_advisory(topic.destination) and not topic.is_in_use:
+                        self._drop(topic.destination)
 
     def _stop_scheduler(self) -> None:
         if self.scheduler is not None:
             self.scheduler.stop()
 
-    # ------------------------------------------------------------ private: recovery
-
-    def _recover_branch(self, prepared: PreparedTransaction) -> None:
-        """Bring a transaction back that was prepared before this process; its acknowledgements stay locked."""
-        _log.info("%s is in doubt: prepared, with its outcome unknown", prepared.transaction_id)
-        locked: list[Reference] = []
-        ids: dict[Queue | Durable, set[str]] = {}
-        for settled in prepared.acknowledged:
-            if settled.subscription_key is None:
-                source: Queue | Durable | None = self.queues.get(settled.destination)
-            else:
-                source = self.durables.get(settled.subscription_key)
-            if source is not None:
-                ids.setdefault(source, set()).add(settled.message_id)
-        for source, message_ids in ids.items():
-            for reference in source.pending.scan():
-                if reference.message.message_id in message_ids:
-                    source.pending.take(reference, State.DISPATCHED)
-                    locked.append(reference)
-            source.pending.sweep()
-        transaction = self.branches[prepared.transaction_id] = Transaction(prepared.transaction_id, self.store)
-        transaction.recover([(self._kind(message.destination), message) for message in prepared.sent], locked)
+    # ------------------------------------------------------------ private: consumers
 
     def _buried(self, message: Message, letter: Message | None, cause: str) -> None:
         if letter is not None:
             self.advisories.concerning("MessageDLQd", message)
-
-    # ------------------------------------------------------------ private: consumers
-
-    def _backlogs(self) -> list[Queue | Durable]:
-        return [*self.queues.values(), *self.durables.values()]
 
     def _browse(
         self, connection: Connection, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
@@ -468,6 +421,7 @@ class Broker:
         subscription = TopicSubscription(consumer, dead_letters=self.dead_letters, clock=self.clock, policy=policy)
         if self._create(request):
             self._topic_patterns[consumer] = subscription
+            self.advisories.listen(consumer, subscription)
         for topic in _matching(request, self.topics):
             subscription.join(topic)
         self.advisories.replay(consumer, subscription.publish)
@@ -481,7 +435,9 @@ class Broker:
                 patterns = True
             else:
                 patterns |= destination.is_pattern
-                self.target(destination)
+                # An advisory topic goes with its last listener, so there are no more of them than consumers.
+                create = self.place if is_advisory(destination) else self.target
+                create(destination)
         return patterns
 
     def _subscribe_durable(
@@ -502,89 +458,43 @@ class Broker:
             selector=request.selector,
             no_local=request.no_local,
         )
-        durable = self._durable(connection.client_id, name)
-        if durable is not None and durable.consumer is not None:
-            raise SubscriptionInUse(
-                f"Durable consumer is in use for client: {connection.client_id} and subscriptionName: {name}"
-            )
+        self.durables.check_inactive(info)
         # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
         consumer = Consumer(
-            connection,
-            request,
-            deliver,
-            prefetch=_prefetch(request, self.policy(request.destination).durable_topic_prefetch),
+            connection, request, deliver, prefetch=_prefetch(request, self.policy(destination).durable_topic_prefetch)
         )
         if not destination.is_pattern:
             self.target(destination)
-        if durable is not None and not durable.is_same(info):
-            self._drop_durable(durable)
-            durable = None
-        if durable is None:
-            durable = self._new_durable(info, matcher(info.selector))
-            self._join_matching(durable)
-            if not durable.topics:
-                self.store.subscribe(info)
-        durable.attach(consumer)
+        self.durables.activate(info, consumer)
         return consumer
 
-    def _durable(self, client_id: str, name: str) -> Durable | None:
-        """Return a durable subscription.
-
-        Raises:
-            SubscriptionInUse: KahaDB's key, `<client id>:<name>`, is that of another client's subscription.
-        """
-        durable = self.durables.get(f"{client_id}:{name}")
-        if durable is not None and durable.info.client_id != client_id:
-            raise SubscriptionInUse(
-                f"the store cannot tell {client_id}:{name} from subscription {durable.info.name} of client "
-                f"{durable.info.client_id}: choose a name without a colon"
-            )
-        return durable
-
-    def _new_durable(self, info: DurableSubscription, matches: Matcher | None) -> Durable:
-        durable = self.durables[info.key] = Durable(
-            info,
-            matches,
-            store=self.store,
-            dead_letters=self.dead_letters,
-            clock=self.clock,
-            policy=self.policy(info.subscribed_destination),
-        )
-        return durable
-
-    def _join_matching(self, durable: Durable) -> None:
-        """Have a subscription cover, in the store too, each topic it matches and is not on yet."""
-        for destination, topic in self.topics.items():
-            if not _covers(durable.info.subscribed_destination, destination):
-                continue
-            if durable not in topic.durables:
-                self.store.subscribe(on_topic(durable.info, topic.destination))
-                durable.join(topic)
-
-    def _drop_durable(self, durable: Durable) -> None:
-        del self.durables[durable.info.key]
-        durable.close()
-        for topic in durable.topics:
-            self.store.unsubscribe(topic.destination, durable.info.key)
-        if durable.info.subscribed_destination.is_pattern:
-            self.store.unsubscribe(durable.info.subscribed_destination, durable.info.key)
-
     # ------------------------------------------------------------ private: destinations
-
-    def _kind(self, destination: Destination) -> Queue | Topic:
-        return self._queue(destination) if destination.is_queue else self._topic(destination)
 
     def _drop(self, destination: Destination) -> None:
         self.advisories.created(destination, self.owner(destination), deleted=True)
         self._owners.pop(destination, None)
         self._plain.pop(destination, None)
         if (topic := self.topics.pop(destination, None)) is not None:
+            topic.gate.redirect(self._send_late)
             topic.close()
         if (queue := self.queues.pop(destination, None)) is not None:
+            queue.gate.redirect(self._send_late)
             queue.close()
             self._router.queue_removed(destination)
 
-    def _queue(self, destination: Destination) -> Queue:
+    def _send_late(self, message: Message) -> None:
+        """Take a message whose destination was deleted between its sending and its transaction's commit.
+
+        It is made anew; but a temporary one is gone with its owner, and so is the message.
+        """
+        destination = message.destination
+        if destination.is_temporary and destination not in self._owners:
+            _log.info("%s is dropped: %s is gone", message.message_id, destination)
+        else:
+            self.place(destination).gate.admit(message)
+
+    def queue(self, destination: Destination) -> Queue:
+        """Return a queue, which is made if need be."""
         if (queue := self.queues.get(destination)) is None:
             policy = self.policy(destination)
             queue = self.queues[destination] = Queue(
@@ -602,7 +512,8 @@ class Broker:
             self.advisories.created(destination, self.owner(destination))
         return queue
 
-    def _topic(self, destination: Destination) -> Topic:
+    def topic(self, destination: Destination) -> Topic:
+        """Return a topic, which is made if need be."""
         if (topic := self.topics.get(destination)) is None:
             policy = self.policy(destination)
             topic = self.topics[destination] = Topic(
@@ -615,9 +526,7 @@ class Broker:
             for consumer, subscription in self._topic_patterns.items():
                 if _wants(consumer.request, destination):
                     subscription.join(topic)
-            for durable in self.durables.values():
-                if _covers(durable.info.subscribed_destination, destination):
-                    self._join_matching(durable)
+            self.durables.topic_added(topic)
             self.advisories.created(destination, self.owner(destination))
         return topic
 
@@ -626,23 +535,10 @@ class Broker:
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         count = len(self.queues) + len(self.topics)
-        exempt = destination == DEAD_LETTER_QUEUE or is_advisory(destination)
-        if count >= self.limits.destinations_max and not exempt:
+        if count >= self.limits.destinations_max and destination != DEAD_LETTER_QUEUE:
             raise ClientError(
                 f"{destination} cannot be created: there are {self.limits.destinations_max} destinations already"
             )
-
-
-def _recovered_matcher(info: DurableSubscription) -> Matcher | None:
-    """Return a stored subscription's selector; one that this broker refuses must not keep it from starting.
-
-    Such a subscription, an ActiveMQ's with an XPath say, keeps every message for whoever understands it.
-    """
-    try:
-        return matcher(info.selector)
-    except InvalidSelector as error:
-        _log.error("durable subscription %s keeps all messages, and cannot be activated here: %s", info.key, error)
-        return None
 
 
 def _covers(wanted: Destination, destination: Destination) -> bool:
@@ -664,11 +560,6 @@ def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -
 
 def _prefetch(request: ConsumerRequest, default: int) -> int:
     return default if request.prefetch is None else request.prefetch
-
-
-def _seen(recovery: Recovery, message_id: str) -> int:
-    """Return 1 when a consumer may have seen the message before, else 0."""
-    return int(recovery.delivered is None or message_id in recovery.delivered)
 
 
 def _nothing() -> None:

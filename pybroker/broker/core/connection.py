@@ -34,20 +34,26 @@ class Connection:
     def __init__(self, broker: "Broker", connection_id: str, client_id: str, throttle: Throttle) -> None:
         self.connection_id = connection_id
         self.client_id = client_id
-        self.flush_count = 0
-        self.is_held = False
+        self.delivery_count = 0
+        """How many messages its consumers were given."""
+        self.flushed = 0
+        """How many of them have left the process."""
+        self.is_held = broker.is_stopping
         """True when nothing may be delivered: the client does not read, or is gone, or the broker is stopping."""
         self.closed = False
-        self.consumers: set[Consumer] = set()
+        self.consumers: dict[Consumer, None] = {}
         self.temporaries: dict[Destination, None] = {}
         self.producers: dict[ProducerId, Destination | None] = {}
         self._broker = broker
         self._throttle = throttle
         self._throttled = False
         self._pressed = False
-        self._full: Usage | None = None
-        """Where there was no room for what was sent last."""
-        self._transactions: dict[TransactionId, Transaction] = {}
+        self._full: dict[Usage, None] = {}
+        """Where there was no room for what was sent and is not answered yet."""
+        self._awaited: dict[Usage, None] = {}
+        """Where this connection has waited for room."""
+        self.transactions: dict[TransactionId, Transaction] = {}
+        """Those it began that are neither over nor prepared."""
         self._transaction_count = 0
         self._temporary_count = 0
 
@@ -57,8 +63,7 @@ class Connection:
         """Route a message, now or at its transaction's commit."""
         broker = self._broker
         usage = broker.usage_of(message.destination)
-        if usage.is_full:
-            self._press(usage, message, answered=answered)
+        is_answer_held = usage.is_full and self._press(usage, message, answered=answered)
         if broker.scheduler is not None and is_scheduled(message) and broker.scheduler.accepts(message):
             self._schedule(broker.scheduler, message, transaction)
         elif transaction is not None:
@@ -67,13 +72,18 @@ class Connection:
                 sending.sent(target, copy)
         else:
             broker.send(message)
+        if is_answer_held:
+            self._full[usage] = None
         if message.persistent and not self._throttled and broker.is_behind:
             self._throttled = True
             self._throttle.pause_reading()
-            broker.store.when_durable(self._unthrottle)
+            broker.when_durable(self._unthrottle)
 
-    def _press(self, usage: Usage, message: Message, *, answered: bool) -> None:
+    def _press(self, usage: Usage, message: Message, *, answered: bool) -> bool:
         """Slow this producer down: there is no room for what it sends. The rules are those of `usage`.
+
+        Returns:
+            True when the answer to the message has to wait.
 
         Raises:
             ResourceLimit: it has to be refused.
@@ -81,27 +91,32 @@ class Connection:
         broker = self._broker
         policy = broker.policy(message.destination)
         if not policy.producer_flow_control:
-            return
+            return False
         name = message.destination
         if policy.send_fail_if_no_space:
             raise ResourceLimit(f"Usage Manager Memory Limit reached on {name}. Consume from it, or raise its limit.")
         if answered:
-            self._full = usage
-        elif not any(not is_advisory(consumer.request.destination) for consumer in self.consumers):
+            return True
+        if not any(not is_advisory(consumer.request.destination) for consumer in self.consumers):
             if not self._pressed:
                 _log.info("%s is not read on: %s has no room", self.connection_id, name)
                 self._pressed = True
                 self._throttle.pause_reading()
-                usage.when_room(self._release)
+                self._await(usage, self._release)
         elif usage.is_overrun:
             raise ResourceLimit(
                 f"Usage Manager Memory Limit reached on {name}, and a consumer's connection is read on."
             )
+        return False
 
     def _release(self) -> None:
-        self._pressed = False
-        if not self.closed:
+        if self._pressed:
+            self._pressed = False
             self._throttle.resume_reading()
+
+    def _await(self, usage: Usage, callback: Callable[[], None]) -> None:
+        self._awaited[usage] = None
+        usage.when_room(callback, self)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer."""
@@ -113,16 +128,15 @@ class Connection:
 
     @property
     def is_short_of_room(self) -> bool:
-        """True when there is no room for what was sent last."""
-        return self._full is not None
+        """True when the answer to what was sent since the last `when_accepted` has to wait for room."""
+        return bool(self._full)
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
-        """Call back once there is room for what was sent last."""
-        full, self._full = self._full, None
-        if full is None:
-            callback()
-        else:
-            full.when_room(callback)
+        """Call back once there is room for what was sent so far."""
+        full, self._full = self._full, {}
+        for usage in full:  # one after the other, the last one asked first
+            callback = partial(self._await, usage, callback)
+        callback()
 
     # ------------------------------------------------------------ consumers
 
@@ -131,13 +145,13 @@ class Connection:
     ) -> Consumer:
         """Add a consumer, silent until its `start`."""
         consumer = self._broker.subscribe(self, request, deliver, browsed)
-        self.consumers.add(consumer)
+        self.consumers[consumer] = None
         self._broker.advisories.consuming(consumer)
         return consumer
 
     def forget(self, consumer: Consumer) -> None:
         """Drop a consumer that closed."""
-        self.consumers.discard(consumer)
+        self.consumers.pop(consumer, None)
         self._broker.forget(consumer)
         self._broker.advisories.consuming(consumer, left=True)
 
@@ -151,6 +165,7 @@ class Connection:
         """Learn of a producer, and make sure that what it sends to exists."""
         for part in () if destination is None else parts(destination):
             self._broker.target(part)
+        self.remove_producer(producer_id)  # which nobody has, unless a client repeats itself
         self.producers[producer_id] = destination
         if destination is not None:
             self._broker.advisories.producing(self, producer_id, destination)
@@ -187,10 +202,10 @@ class Connection:
         if transaction is None:
             self._transaction_count += 1
             transaction = LocalTransactionId(self.connection_id, self._transaction_count)
-        if transaction not in self._transactions and transaction not in self._broker.branches:
-            if len(self._transactions) >= TRANSACTIONS_MAX:
+        if transaction not in self.transactions and transaction not in self._broker.branches:
+            if len(self.transactions) >= TRANSACTIONS_MAX:
                 raise TransactionError(f"the connection has {TRANSACTIONS_MAX} open transactions already")
-            begun = self._transactions[transaction] = Transaction(transaction, self._broker.store)
+            begun = self.transactions[transaction] = Transaction(transaction, self._broker.store, self)
             if isinstance(transaction, XATransactionId):
                 self._broker.branches[transaction] = begun
         return transaction
@@ -201,12 +216,12 @@ class Connection:
         try:
             is_prepared = preparing.prepare()
         except TransactionRolledBack:
-            self._forget(transaction)
+            self._forget(preparing)
             raise
         if is_prepared:
-            self._transactions.pop(transaction, None)
+            _disown(preparing)
         else:
-            self._forget(transaction)
+            self._forget(preparing)
         return is_prepared
 
     def commit(self, transaction: TransactionId, *, prepared: bool = False) -> None:
@@ -214,13 +229,13 @@ class Connection:
         ending = self.transaction(transaction)
         if prepared and not ending.prepared:
             raise TransactionError(f"{transaction} is not prepared")
-        self._forget(transaction)
+        self._forget(ending)
         ending.commit()
 
     def rollback(self, transaction: TransactionId) -> None:
         """Undo a transaction."""
         ending = self.transaction(transaction)
-        self._forget(transaction)
+        self._forget(ending)
         ending.rollback()
 
     def doom(self, transaction: TransactionId, reason: str) -> None:
@@ -237,23 +252,25 @@ class Connection:
         Raises:
             UnknownTransaction: it is not open.
         """
-        found = self._transactions.get(transaction)
-        if found is None and isinstance(transaction, XATransactionId):
+        if isinstance(transaction, XATransactionId):
             found = self._broker.branches.get(transaction)
+        else:
+            found = self.transactions.get(transaction)
         if found is None:
             raise UnknownTransaction(f"Transaction '{transaction}' has not been started.")
         return found
 
-    def _forget(self, transaction: TransactionId) -> None:
-        self._transactions.pop(transaction, None)
-        if isinstance(transaction, XATransactionId):
-            self._broker.branches.pop(transaction, None)
+    def _forget(self, ending: Transaction) -> None:
+        """Let go of a transaction that is over, whoever began it."""
+        _disown(ending)
+        if isinstance(ending.id, XATransactionId):
+            self._broker.branches.pop(ending.id, None)
 
     # ------------------------------------------------------------ flow and end
 
     def written(self) -> None:
         """Learn that all that was delivered so far has left the process."""
-        self.flush_count += 1
+        self.flushed = self.delivery_count
 
     def pause(self) -> None:
         """Stop delivering."""
@@ -276,13 +293,18 @@ class Connection:
         self.closed = self.is_held = True
         for consumer in self.consumers:
             consumer.resize()
-        for transaction in list(self._transactions):
+        for transaction in list(self.transactions):
             self.rollback(transaction)
         for consumer in list(self.consumers):
             consumer.close()
         for producer_id in list(self.producers):
             self.remove_producer(producer_id)
         self._broker.disconnect(self)
+        for usage in self._awaited:
+            usage.leave(self)
+        self._awaited.clear()
+        self._release()  # the socket may outlive this, and its end is only learned by reading
+        self._unthrottle()
 
     def _schedule(self, scheduler: Scheduler, message: Message, transaction: TransactionId | None) -> None:
         """Have a message delivered later, counted from its transaction's commit if it is in one."""
@@ -292,6 +314,13 @@ class Connection:
             self.transaction(transaction).at_commit(partial(scheduler.schedule, message))
 
     def _unthrottle(self) -> None:
-        self._throttled = False
-        if not self.closed:
+        if self._throttled:
+            self._throttled = False
             self._throttle.resume_reading()
+
+
+def _disown(transaction: Transaction) -> None:
+    """Take a transaction from the connection that began it."""
+    if transaction.owner is not None:
+        del transaction.owner.transactions[transaction.id]
+        transaction.owner = None

@@ -7,8 +7,9 @@ outstanding again, without being delivered again: a JMS client redelivers from i
 ActiveMQ has never got anything else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from pybroker.broker.core.reference import Reference, Source
@@ -21,6 +22,9 @@ from pybroker.broker.domain.transaction import TransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.connection import Connection
+
+
+_delivery = attrgetter("delivery")
 
 
 class Consumer:
@@ -80,7 +84,8 @@ class Consumer:
     def offer(self, reference: Reference) -> None:
         """Deliver a reference; the caller made sure of room and match."""
         self.outstanding[reference] = None
-        reference.flush_count = self.connection.flush_count
+        connection = self.connection
+        connection.delivery_count = reference.delivery = connection.delivery_count + 1
         if self._pulled:
             self._pulled -= 1
         self.deliver(reference)
@@ -96,12 +101,9 @@ class Consumer:
             source.dispatch(self)
 
     def take_back(self, references: list[Reference]) -> None:
-        """Hold references again whose acknowledgements were rolled back; they are older than what came since."""
-        if self.closed:
-            _restore(*self._split(references))
-        else:
-            self.outstanding = dict.fromkeys(references) | self.outstanding
-            self.resize()
+        """Hold references again, each in its place, whose acknowledgements were rolled back."""
+        self.outstanding = dict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
+        self.resize()
 
     def resize(self) -> None:
         """Work out the window anew."""
@@ -111,6 +113,18 @@ class Consumer:
             self.window = self.prefetch + self._granted
         else:
             self.window = len(self.outstanding) + self._pulled
+
+    def split(self, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
+        """Return those the client may have seen and the others.
+
+        What was delivered after the connection's last flush never left the process: nobody can have seen it.
+        """
+        flushed = self.connection.flushed
+        seen: list[Reference] = []
+        unseen: list[Reference] = []
+        for reference in references:
+            (seen if reference.delivery <= flushed else unseen).append(reference)
+        return seen, unseen
 
     # ------------------------------------------------------------ port
 
@@ -129,7 +143,7 @@ class Consumer:
                 found.clear()
             found.append(reference)
             if message_id == last_id:
-                return found
+                return found if first_id is None or found[0].message.message_id == first_id else ()
         return ()
 
     def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
@@ -223,7 +237,7 @@ class Consumer:
             count = references.index(last_delivered) + 1
             seen, unseen = references[:count], references[count:]
         else:
-            seen, unseen = self._split(references)
+            seen, unseen = self.split(references)
         self.outstanding.clear()
         _restore(seen, unseen)
 
@@ -242,15 +256,6 @@ class Consumer:
             self.resize()
         self.dispatch()
 
-    def _split(self, references: list[Reference]) -> tuple[list[Reference], list[Reference]]:
-        """Return those the client may have seen and the others.
-
-        What was delivered after the connection's last flush never left the process: nobody can have seen it.
-        """
-        flush_count = self.connection.flush_count
-        seen = [reference for reference in references if reference.flush_count < flush_count]
-        return seen, [reference for reference in references if reference.flush_count >= flush_count]
-
 
 Matcher = Callable[[Message, int], bool]
 """A compiled selector: message and redelivery count in, match or not out."""
@@ -263,6 +268,27 @@ def matcher(selector: str | None) -> Matcher | None:
         InvalidSelector: it cannot be parsed.
     """
     return compile_selector(selector).matches if selector and not selector.isspace() else None
+
+
+def take_back(held: Mapping[Consumer | None, list[Reference]]) -> None:
+    """Have consumers hold again what they had acknowledged; what those held that left goes back to the backlogs.
+
+    It goes back in one go, so that a backlog sees the order of all of it before it hands any of it out.
+
+    Args:
+        held: by consumer; None: those of an earlier process, whose clients have seen it.
+    """
+    seen: list[Reference] = []
+    unseen: list[Reference] = []
+    for consumer, references in held.items():
+        if consumer is None:
+            seen += references
+        elif consumer.closed:
+            for part, whole in zip(consumer.split(references), (seen, unseen), strict=True):
+                whole += part
+        else:
+            consumer.take_back(references)
+    _restore(seen, unseen)
 
 
 def _restore(seen: list[Reference], unseen: list[Reference]) -> None:

@@ -5,6 +5,7 @@ wildcard covers several topics; the store keeps one record per topic, or one und
 is no topic it covers.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Durable(StoredSource):
     """One durable subscription, active or not; the backlog of its consumer."""
 
-    __slots__ = ("_held", "_matches", "consumer", "info", "topics")
+    __slots__ = ("_held", "_is_closed", "_matches", "consumer", "info", "topics")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Durable(StoredSource):
         self.consumer: Consumer | None = None
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
+        self._is_closed = False
 
     def is_same(self, info: DurableSubscription) -> bool:
         """Tell whether a consumer that comes back asks for the same messages."""
@@ -65,6 +67,10 @@ class Durable(StoredSource):
         """Take the consumer away; what it holds comes back by `restore`."""
         self.consumer = None
 
+    def is_on(self, topic: Destination) -> bool:
+        """Tell whether it gets a topic's messages."""
+        return topic in self._held
+
     def join(self, topic: "Topic") -> None:
         """Get what is sent to a topic from now on."""
         self.topics.append(topic)
@@ -73,6 +79,7 @@ class Durable(StoredSource):
 
     def close(self) -> None:
         """Leave the topics, and give back the memory that the backlog takes: the subscription is deleted."""
+        self._is_closed = True
         for reference in self.pending.scan():
             self.pending.take(reference, State.SETTLED)
             self._held[reference.message.destination].drop(reference.message)
@@ -94,8 +101,7 @@ class Durable(StoredSource):
         self.pending.append(Reference(message, self, self._next_sequence, redelivery_count))
         self._next_sequence += 1
         self._held[message.destination].hold(message)
-        if message.expiration:
-            self._expirable = True
+        self._note_expiry(message)
 
     def in_flight(self) -> list[Reference]:
         """Return what its consumer holds unsettled, oldest first."""
@@ -121,6 +127,14 @@ class Durable(StoredSource):
         """Drop a reference whose acknowledgement counts, and what it took in memory."""
         reference.state = State.SETTLED
         self._held[reference.message.destination].drop(reference.message)
+
+    def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
+        """Put references back into their places, or drop them if the subscription was deleted meanwhile."""
+        if self._is_closed:
+            for reference in (*seen, *unseen):
+                self.settle(reference)
+        else:
+            super().restore(seen, unseen)
 
     def _wants(self, message: Message) -> bool:
         consumer = self.consumer

@@ -31,6 +31,11 @@ class Gate:
         """Note a commit: what comes now waits for it."""
         self._waiting.append(None)
 
+    def redirect(self, deliver: Callable[[Message], None]) -> None:
+        """Give what comes from now on to somebody else: the destination is gone, and what waited for it with it."""
+        self._deliver = deliver
+        self._waiting = deque(commit for commit in self._waiting if commit is None)
+
     def open(self) -> None:
         """Let through what waited for the oldest commit, which is on disk now."""
         commit = self._waiting.popleft()

@@ -89,7 +89,7 @@ class Queue(StoredSource):
             if self.is_over(message):
                 self.expired(reference)
                 return
-            self._expirable = True
+            self._note_expiry(message)
         contenders = self.contenders
         if message.group_id is not None:
             contenders.expect_groups()

@@ -30,19 +30,19 @@ class Reference:
         source: the backlog it belongs to.
         sequence: its place there; a returned reference goes back to its place.
         redelivery_count: how often it may have been seen before; more than 0 marks it redelivered.
-        flush_count: its connection's count of flushes when it was delivered.
+        delivery: how many deliveries its connection had got with it, when it was delivered last: its place among them.
         suspected: how often its consumer left while it was the oldest one outstanding: the one it was at.
         state: see `State`.
     """
 
-    __slots__ = ("flush_count", "message", "redelivery_count", "sequence", "source", "state", "suspected")
+    __slots__ = ("delivery", "message", "redelivery_count", "sequence", "source", "state", "suspected")
 
     def __init__(self, message: Message, source: "Source", sequence: int, redelivery_count: int = 0) -> None:
         self.message = message
         self.source = source
         self.sequence = sequence
         self.redelivery_count = redelivery_count
-        self.flush_count = 0
+        self.delivery = 0
         self.suspected = 0
         self.state = State.PENDING
 

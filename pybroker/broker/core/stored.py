@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 _SETTLED = State.SETTLED
 
+_NEVER = 2**63
+"""Later than any time a message may name."""
+
 
 class StoredSource:
     """A backlog (`Source`) with a store behind it; says nothing of who gets what."""
@@ -31,7 +34,7 @@ class StoredSource:
     __slots__ = (
         "_clock",
         "_dead_letters",
-        "_expirable",
+        "_next_expiry",
         "_next_sequence",
         "_store",
         "_subscription_key",
@@ -55,7 +58,8 @@ class StoredSource:
         self._clock = clock
         self._next_sequence: int = 0
         self._subscription_key = subscription_key
-        self._expirable = False
+        self._next_expiry = _NEVER
+        """No message that waits is over before."""
 
     def dispatch(self, consumer: "Consumer | None" = None) -> None:
         """Deliver what there is room for, to one consumer that got room, or to all."""
@@ -63,6 +67,10 @@ class StoredSource:
 
     def detach(self, consumer: "Consumer") -> None:
         """Let a consumer go."""
+        raise NotImplementedError
+
+    def in_flight(self) -> list[Reference]:
+        """Return what consumers hold unsettled, oldest first."""
         raise NotImplementedError
 
     def is_dead(self, reference: Reference) -> bool:
@@ -78,14 +86,18 @@ class StoredSource:
         return message.expiration > 0 and message.is_expired(self._clock())
 
     def expire(self) -> None:
-        """Let go of every waiting message that is past its time."""
-        if not self._expirable:
+        """Let go of every waiting message that is past its time. Looks at them only if one may be."""
+        if self._clock() <= self._next_expiry:
             return
-        self._expirable = False
+        self._next_expiry = _NEVER
         for reference in self.pending.scan():
-            if not self.is_dead(reference) and reference.message.expiration:
-                self._expirable = True
+            if not self.is_dead(reference):
+                self._note_expiry(reference.message)
         self.pending.sweep()
+
+    def _note_expiry(self, message: Message) -> None:
+        if 0 < message.expiration < self._next_expiry:
+            self._next_expiry = message.expiration
 
     # ------------------------------------------------------------ source
 
@@ -110,6 +122,8 @@ class StoredSource:
                 self._give_up(reference)
             else:
                 returned.append(reference)
+        for reference in returned:
+            self._note_expiry(reference.message)
         self.pending.restore(returned)
         self.dispatch()
 

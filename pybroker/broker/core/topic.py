@@ -4,7 +4,7 @@ A topic stores a persistent message only while durable subscriptions (see `durab
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.deadletter import DeadLetters
@@ -130,6 +130,11 @@ class TopicSubscription:
     def consumer(self) -> Consumer:
         """Whose it is."""
         return self._consumer
+
+    @property
+    def topics(self) -> Iterable[Topic]:
+        """Those it gets messages of."""
+        return self._topics.values()
 
     def join(self, topic: Topic) -> None:
         """Get what is sent to a topic from now on, after its recent past if the consumer wants that."""

@@ -13,22 +13,29 @@ until the commit is on disk: a consumer must never see half of a transaction tha
               +---------------- rollback --------------------+-------------> sends gone, references outstanding again
 ```
 
-A transaction of which a part failed is doomed: its commit rolls it back and says so.
+A transaction of which a part failed is doomed: its commit rolls it back and says so. Nothing is added to one that is
+prepared, and nothing dooms it: its coordinator was told that it can be committed.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from pybroker.broker.core.consumer import take_back
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
 if TYPE_CHECKING:
+    from pybroker.broker.core.connection import Connection
     from pybroker.broker.core.consumer import Consumer
+
+_log = logging.getLogger(__name__)
 
 OPERATIONS_MAX = 1_000_000
 """A transaction is held in memory until it ends; this many sends and acknowledgements are surely a mistake."""
@@ -53,42 +60,65 @@ class Transaction:
 
     Attributes:
         id: which.
+        owner: the connection that began it, with whose end it is rolled back; None once it is prepared, and for those
+            that no client began.
         prepared: only its outcome ends it.
     """
 
-    __slots__ = ("_acknowledged", "_at_commit", "_doom", "_gates", "_in_store", "_store", "id", "prepared")
+    __slots__ = (
+        "_acknowledged",
+        "_at_commit",
+        "_doom",
+        "_gates",
+        "_in_store",
+        "_sent",
+        "_store",
+        "id",
+        "owner",
+        "prepared",
+    )
 
-    def __init__(self, transaction_id: TransactionId, store: MessageStore) -> None:
+    def __init__(self, transaction_id: TransactionId, store: MessageStore, owner: "Connection | None" = None) -> None:
         self.id = transaction_id
+        self.owner = owner
         self.prepared = False
         self._store = store
         self._at_commit: list[Callable[[], None]] = []
-        self._acknowledged: list[tuple[Callable[[list[Reference]], None], list[Reference]]] = []
+        self._acknowledged: dict[Consumer | None, list[Reference]] = {}  # None: consumers of an earlier process
         self._gates: dict[Gate, None] = {}
+        self._sent: set[tuple[Destination, str]] = set()
         self._in_store = False
         self._doom: str | None = None
 
     def sent(self, target: Target, message: Message) -> None:
-        """Add a send."""
-        if self.prepared:  # a failover client that got no answer to its PREPARE sends the whole branch again
+        """Add a send, unless the message is in the transaction or in its place already.
+
+        A failover client that got no answer to its PREPARE sends the whole branch again.
+
+        Raises:
+            TransactionError: the transaction is prepared, and this is no part of it.
+        """
+        if (message.destination, message.message_id) in self._sent:
             return
-        self._limit()
+        self._check_open()
         if target.stores(message):
-            self._store.add(message, self.id)
+            if not self._store.add(message, self.id):
+                _log.info("%s is on %s already", message.message_id, message.destination)
+                return
             self._in_store = True
         self._enqueue_at_commit(target, message)
 
     def acknowledged(self, consumer: "Consumer", references: Sequence[Reference]) -> None:
         """Add acknowledgements whose removal the store has already been told."""
-        self._limit()
+        self._check_open()
         for reference in references:
             self._in_store |= reference.message.persistent
             self._at_commit.append(partial(reference.source.settle, reference))
-        self._acknowledged.append((consumer.take_back, list(references)))
+        self._acknowledged.setdefault(consumer, []).extend(references)
 
     def at_commit(self, action: Callable[[], None]) -> None:
         """Have something done once the commit is on disk: what a crash undoes must not have begun."""
-        self._limit()
+        self._check_open()
         self._at_commit.append(partial(self._store.when_durable, action))
 
     def recover(self, sends: Sequence[tuple[Target, Message]], acknowledged: Sequence[Reference]) -> None:
@@ -98,11 +128,17 @@ class Transaction:
             self._enqueue_at_commit(target, message)
         for reference in acknowledged:
             self._at_commit.append(partial(reference.source.settle, reference))
-            self._acknowledged.append((reference.source.restore, [reference]))
+        self._acknowledged[None] = list(acknowledged)
+
+    @property
+    def acknowledged_so_far(self) -> Iterable[Reference]:
+        """What it holds for its consumers until its outcome is known."""
+        return (reference for references in self._acknowledged.values() for reference in references)
 
     def doom(self, reason: str) -> None:
         """Make its commit fail: part of it could not be done."""
-        self._doom = self._doom or reason
+        if not self.prepared:
+            self._doom = self._doom or reason
 
     def prepare(self) -> bool:
         """Have only its outcome end it; False when there is nothing to decide, and it is over.
@@ -136,13 +172,13 @@ class Transaction:
             action()
 
     def rollback(self) -> None:
-        """Undo: sends vanish, consumers hold their references again, oldest first."""
+        """Undo: sends vanish, consumers hold their references again; those of consumers that left go to others."""
         if self._in_store:
             self._store.rollback(self.id)
-        for take_back, references in reversed(self._acknowledged):
-            take_back(references)
+        take_back(self._acknowledged)
 
     def _enqueue_at_commit(self, target: Target, message: Message) -> None:
+        self._sent.add((message.destination, message.message_id))
         self._gates[target.gate] = None
         self._at_commit.append(partial(target.gate.admit, message))
 
@@ -151,7 +187,10 @@ class Transaction:
             self.rollback()
             raise TransactionRolledBack(f"{self.id} is rolled back: {self._doom}")
 
-    def _limit(self) -> None:
+    def _check_open(self) -> None:
+        """Make sure that something may be added."""
+        if self.prepared:
+            raise TransactionError(f"{self.id} is prepared: nothing can be added to it")
         if len(self._at_commit) >= OPERATIONS_MAX:
             raise TransactionError(f"{self.id} has {OPERATIONS_MAX} operations already: commit more often")
 

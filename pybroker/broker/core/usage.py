@@ -25,6 +25,8 @@ The rules that keep it from ever standing still:
 4. A send in a transaction waits only while others hold the memory: what the transaction itself has sent is not counted,
    so that a transaction larger than the limit reaches its commit, which is never held up.
 5. Who waits is served in the order of coming, one at a time, as long as there is room.
+6. A client may wait for an answer in the very thread that would acknowledge, in whatever connection, and nobody can
+   tell. So where nothing at all became free for a while all who wait go on, up to twice the limit: see `relieve`.
 
 Every message that is counted can thus be consumed by somebody whose acknowledgement will be read. A queue without
 consumers still fills the broker in the end: nothing is paged out to the store, so persistent messages count like
@@ -35,6 +37,7 @@ Source: ActiveMQ's `MemoryUsage` and producer flow control; there persistent mes
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pybroker.broker.domain.message import Message
 
@@ -47,14 +50,15 @@ class Usage:
         used: bytes taken now.
     """
 
-    __slots__ = ("_is_serving", "_parent", "_waiting", "limit", "used")
+    __slots__ = ("_is_serving", "_is_stalled", "_parent", "_waiting", "limit", "used")
 
     def __init__(self, limit: int = 0, parent: "Usage | None" = None) -> None:
         self.limit = limit
         self.used = 0
         self._parent = parent
-        self._waiting: deque[tuple[Usage, Callable[[], None]]] = deque()  # who waits here, and for room in what
+        self._waiting: deque[_Waiting] = deque()
         self._is_serving = False
+        self._is_stalled = False
 
     def take(self, size: int) -> None:
         """Count a message in."""
@@ -80,18 +84,39 @@ class Usage:
     @property
     def is_overrun(self) -> bool:
         """True when there is no room for even twice the limit: what comes in all the same has to be refused."""
-        full = self._full()
-        return full is not None and full.used >= 2 * full.limit
+        if self.limit and self.used >= 2 * self.limit:
+            return True
+        return self._parent is not None and self._parent.is_overrun
 
-    def when_room(self, callback: Callable[[], None]) -> None:
+    def when_room(self, callback: Callable[[], None], owner: object = None) -> None:
         """Call back once there is room: at once, or after those who waited before.
 
         A callback is called from inside the acknowledgement that made room; it may send, and may so take the room.
+
+        Args:
+            callback: whom to call.
+            owner: whose callback it is, for `leave`.
         """
         if (place := self._full() or self._queue()) is None:
             callback()
         else:
-            place._waiting.append((self, callback))
+            place._wait(_Waiting(self, callback, owner))
+
+    def leave(self, owner: object) -> None:
+        """Forget who waits, here and for room in the whole broker: the owner is gone."""
+        self._waiting = deque(each for each in self._waiting if each.owner is not owner)
+        if self._parent is not None:
+            self._parent.leave(owner)
+
+    def relieve(self) -> None:
+        """Let all go on who wait, if nothing became free since the last call: call this every now and then."""
+        if self._waiting and self._is_stalled and not self.is_overrun:
+            last = self._waiting[-1]  # a callback may send again, and have to wait again
+            while self._waiting and (waiting := self._waiting.popleft()):
+                waiting.callback()
+                if waiting is last:
+                    break
+        self._is_stalled = True
 
     def close(self) -> None:
         """Give back all that is counted: the destination is gone. What is still outstanding no longer matters."""
@@ -114,19 +139,33 @@ class Usage:
             return self
         return self._parent._queue() if self._parent is not None else None
 
+    def _wait(self, waiting: "_Waiting") -> None:
+        if not self._waiting:
+            self._is_stalled = False  # since now, at the earliest
+        self._waiting.append(waiting)
+
     def _serve(self) -> None:
+        self._is_stalled = False
         if self._is_serving:  # a callback made room itself: it is used once the callback is done
             return
         self._is_serving = True
         try:
             while self._waiting and not (self.limit and self.used >= self.limit):
-                usage, callback = self._waiting.popleft()
-                if (full := usage._full()) is None:
-                    callback()
+                waiting = self._waiting.popleft()
+                if (full := waiting.usage._full()) is None:
+                    waiting.callback()
                 else:
-                    full._waiting.append((usage, callback))
+                    full._wait(waiting)
         finally:
             self._is_serving = False
+
+
+class _Waiting(NamedTuple):
+    """Who waits for room in what."""
+
+    usage: Usage
+    callback: Callable[[], None]
+    owner: object
 
 
 class SharedUsage:

@@ -234,11 +234,11 @@ class Consumer(Protocol):
         """Return what is outstanding from one message id to another, in the order of delivery.
 
         Args:
-            first_id: where the range begins; None, or one that is not outstanding: at the oldest.
+            first_id: where the range begins; None: at the oldest.
             last_id: where it ends, inclusive.
 
         Returns:
-            The range; empty when the last one is not outstanding.
+            The range; empty when one of its ends is not outstanding.
         """
         ...
 

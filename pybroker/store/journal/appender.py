@@ -64,7 +64,7 @@ class JournalSettings:
         compact_after_cleanups: cleanups in a row that free nothing, before files are compacted; 0 never compacts.
         archive_directory: where data files go that are needed no more; None deletes them.
         inline_seconds_max: disks whose writes take longer on average are never waited for on the event loop; 0: none.
-            A write inline saves some 100 µs, so where it takes half a millisecond there is little left to gain.
+            For that long nobody else is served.
     """
 
     sync: SyncStrategy = SyncStrategy.ALWAYS
@@ -75,7 +75,7 @@ class JournalSettings:
     checksum: bool = True
     compact_after_cleanups: int = 10
     archive_directory: Path | None = None
-    inline_seconds_max: float = 0.0005
+    inline_seconds_max: float = 0.002
 
 
 class Appender:

@@ -18,13 +18,12 @@ writer thread        `-> write, sync, fence ---------------'-> batch 2 -> ...
 * A failed write, sync or fence is never retried: after a failed `fsync` the kernel may have dropped the pages, and a
   later one that succeeds proves nothing. The writer stops, nobody is called back any more, one failure is reported.
 
-A batch through the thread costs one hop each way, some 100 µs: nothing to a batch that many wait for, and a third of
-the time to a client that sends alone. Written inline, on the loop, it costs no hop and stops the loop for as long as
-the disk likes. So that is done only where it pays and the disk is quick: the strategy is `always`, the thread has
-nothing to do, at most `INLINE_WAITERS_MAX` wait for this batch and waited for the one before, it is small, needs no new
-file, and the writes of late took less than `JournalSettings.inline_seconds_max` on average. One slow write sends the
-next ones back to the thread; network file systems never get there. Order, fence and failures are the same on both ways.
-What is given up: should a disk that was quick until now hang in just such a write, the loop hangs with it.
+A batch through the thread costs one hop each way, and several hand-overs of the interpreter lock to a thread that the
+loop competes with: where the disk is quick, that is more than the write. So a short batch that few wait for is written
+inline, on the loop: the strategy is `always`, the thread has nothing to do, at most `INLINE_WAITERS_MAX` wait, it is
+small, needs no new file, and such writes took less than `JournalSettings.inline_seconds_max` on average of late. A disk
+that is slow gets its batches through the thread, and a trial now and then. Order, fence and failures are the same on
+both ways. What is given up: should a disk that was quick until now hang in such a write, the loop hangs with it.
 
 Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 """
@@ -63,12 +62,11 @@ IDLE_BYTES_MAX = 256 * 1024
 INLINE_BYTES_MAX = 64 * 1024
 """What a disk takes hardly longer for than for a single record."""
 
-INLINE_WAITERS_MAX = 2
-"""One client: its answer, and the gate behind a commit. With more clients the next batch fills while this one is
-written, and the thread is the quicker way."""
+INLINE_WAITERS_MAX = 64
+"""With more clients the next batch fills while this one is written, and the thread is the quicker way."""
 
-UNKNOWN_SECONDS = 1.0
-"""What a write is believed to take before the first: a disk is slow until some sixty writes have shown otherwise."""
+TRIAL_EVERY = 64
+"""Batches that a slow disk gets through the thread before one is tried on the loop: it may have become quick."""
 
 NEWEST_SHARE = 1 / 8
 """Of the newest write in the moving average. One of ten milliseconds counts against a quick disk for ten more."""
@@ -134,7 +132,8 @@ class JournalWriter:
         self._appender = Appender(files, settings)
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
-        self._mean_seconds = UNKNOWN_SECONDS
+        self._mean_seconds = 0.0
+        self._until_trial = 0
         self._failure: Exception | None = None
         self._abandoned = False
         # What follows belongs to the loop. A batch is open when it has records.
@@ -338,29 +337,42 @@ class JournalWriter:
     def _write_later(self) -> None:
         if self._call_later is not None and not self._is_idling:
             self._is_idling = True
-            self._call_later(IDLE_SECONDS, self._idled)
+            self._call_later(IDLE_SECONDS, partial(self._idled, self._open))
 
-    def _idled(self) -> None:
-        """Have written what nobody waits for."""
+    def _idled(self, batch: _Batch) -> None:
+        """Have a batch written that nobody waits for; if it is written, give the next one as much time."""
         self._is_idling = False
-        if not self._queued_count and self._stopped is None:
+        if self._queued_count or self._stopped is not None or not self._records:
+            return
+        if batch is self._open or not self._may_wait():
             self._close_open()
+        else:
+            self._write_later()
 
     def _is_better_inline(self) -> bool:
         """Tell whether the open batch is one for the loop itself; the thread has no batch to write."""
         batch = self._open
         return (
-            0 < len(batch.callbacks) <= INLINE_WAITERS_MAX >= len(self._newest.callbacks)
+            0 < len(batch.callbacks) <= INLINE_WAITERS_MAX
             and self._open_bytes() <= INLINE_BYTES_MAX
             and self._submitted_count == self._done_count
             and batch.file_id == self._appender.file_id  # creating one takes several syncs
             and self._settings.sync is SyncStrategy.ALWAYS
-            and self._mean_seconds < self._settings.inline_seconds_max
+            and self._is_disk_quick()
         )
+
+    def _is_disk_quick(self) -> bool:
+        """Tell whether writes on the loop were short of late; now and then one is tried to see if they are again."""
+        seconds_max = self._settings.inline_seconds_max
+        if self._mean_seconds < seconds_max:
+            return True
+        self._until_trial = (self._until_trial or TRIAL_EVERY) - 1
+        return not self._until_trial and seconds_max > 0
 
     def _write_inline(self, batch: _Batch) -> None:
         """Do what the thread does with a batch, here and now."""
         self._newest = batch
+        begun = perf_counter()
         try:
             self._write(batch)
         except Exception as error:  # as in `_run`
@@ -368,6 +380,7 @@ class JournalWriter:
             self._inbox.put(None)
             self._failed(failure)
         else:
+            self._mean_seconds += (perf_counter() - begun - self._mean_seconds) * NEWEST_SHARE
             self._tell(batch)
 
     def _written(self, batch: _Batch) -> None:
@@ -458,11 +471,9 @@ class JournalWriter:
     # ------------------------------------------------------------ whoever has the disk
 
     def _write(self, batch: _Batch) -> None:
-        """Make a batch last, ask the fence, and remember how long both took."""
-        begun = perf_counter()
+        """Make a batch last, and ask the fence."""
         self._appender.write(batch.file_id, batch.offset, batch.records)
         self._check()
-        self._mean_seconds += (perf_counter() - begun - self._mean_seconds) * NEWEST_SHARE
 
     def _note_failure(self, error: Exception) -> Exception:
         """Let go of the file as it is; return the failure to report, once."""

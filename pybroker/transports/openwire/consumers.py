@@ -184,7 +184,8 @@ class OpenWireConsumer:
 
     def _settle(self, ack: Acknowledgement) -> None:
         deliveries = self._range(ack)
-        if deliveries:
+        # After a failover a client may acknowledge what went to another consumer, and must not be told that it counts.
+        if deliveries and (ack.transaction is None or len(deliveries) >= ack.message_count):
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
             raise TransactionError(

@@ -11,17 +11,17 @@ class Inactivity:
 
     Attributes:
         has_read: bytes have come since the last check.
-        has_written: bytes were sent since the last check.
     """
 
-    __slots__ = ("_duration", "_read_at", "_write_at", "has_read", "has_written")
+    __slots__ = ("_duration", "_has_written", "_keeps_alive", "_read_at", "_write_at", "has_read")
 
     def __init__(self, duration_ms: int, initial_delay_ms: int, now: float) -> None:
         """Begin when both sides know what was agreed; a duration of 0 means no checks.
 
         What was agreed has just been read and written, so the first checks find nothing amiss.
         """
-        self.has_read = self.has_written = True
+        self.has_read = self._has_written = True
+        self._keeps_alive = False
         self._duration = duration_ms / 1000
         first = now + initial_delay_ms / 1000
         self._read_at = first if duration_ms > 0 else float("inf")
@@ -36,6 +36,13 @@ class Inactivity:
     def next_check(self) -> float:
         """When to ask again; infinite when there are no checks."""
         return min(self._read_at, self._write_at)
+
+    def wrote(self) -> None:
+        """Note that bytes were sent; those of a KeepAliveInfo do not put off the next one."""
+        if self._keeps_alive:
+            self._keeps_alive = False
+        else:
+            self._has_written = True
 
     def is_peer_dead(self, now: float, reading_since: float | None) -> bool:
         """Check whether the peer has been silent for too long, if that is due.
@@ -55,7 +62,7 @@ class Inactivity:
         """Check whether nothing was sent for so long that a KeepAliveInfo is due."""
         if now < self._write_at:
             return False
-        is_due = not self.has_written
-        self.has_written = False
+        is_due = self._keeps_alive = not self._has_written
+        self._has_written = False
         self._write_at = now + self._duration / 3
         return is_due

@@ -149,7 +149,7 @@ class OpenWireSession(Session):
     def written(self) -> None:
         """Deliver again if the peer was slow."""
         if self._inactivity is not None:
-            self._inactivity.has_written = True
+            self._inactivity.wrote()
         if self._client is not None:
             try:
                 self._client.written()

@@ -55,7 +55,7 @@ class Member:
         config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
         self.node = Node(config, "m", self._publish)
 
-    def make_store(self, config, lock, on_failure):
+    def make_store(self, config, lock, on_failure, turn):
         self.fail = on_failure
         return self.store
 

@@ -45,7 +45,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.connection_id = f"c{next(_connections)}"
-        self.flush_count = 1
+        self.delivery_count = self.flushed = 0
         self.is_held = False
 
     def forget(self, consumer: Consumer) -> None: ...
@@ -76,7 +76,7 @@ class Client:
     def deliver(self, delivery: Delivery) -> None:
         self.got.append(delivery)
         self.unsettled.append(delivery)
-        self.consumer.connection.flush_count += 1
+        self.consumer.connection.flushed = self.consumer.connection.delivery_count
 
     def pause(self) -> None:
         self.consumer.connection.is_held = True

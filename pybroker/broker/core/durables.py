@@ -1,0 +1,163 @@
+"""All durable subscriptions: which there are, and which topics each of them covers.
+
+The store keeps one record per subscription and topic. It is told of a topic when a subscription begins to cover it; a
+subscription to a wildcard that covers none yet has one record, under the wildcard's own name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pybroker.broker.core.advisory import is_advisory
+from pybroker.broker.core.consumer import Consumer, Matcher, matcher
+from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.durable import Durable, on_topic
+from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.topic import Topic
+from pybroker.broker.domain.destination import Destination, matches
+from pybroker.broker.domain.errors import InvalidDestination, SubscriptionInUse
+from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.subscription import DurableSubscription
+
+
+class Durables(Mapping[str, Durable]):
+    """The durable subscriptions of one broker, by their keys in the store.
+
+    Args:
+        topics: the topics there are, seen as they change; `topic_added` tells of a new one.
+        store: keeps the subscriptions.
+        dead_letters: takes what dies in them.
+        clock: milliseconds since the epoch.
+        policy: the rules for a topic, or a pattern of topics.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[Destination, Topic],
+        *,
+        store: MessageStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        policy: Callable[[Destination], DestinationPolicy],
+    ) -> None:
+        self._by_key: dict[str, Durable] = {}
+        self._topics = topics
+        self._store = store
+        self._dead_letters = dead_letters
+        self._clock = clock
+        self._policy = policy
+
+    def __getitem__(self, key: str) -> Durable:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    # ------------------------------------------------------------ clients
+
+    def activate(self, info: DurableSubscription, consumer: Consumer) -> None:
+        """Give a subscription its consumer. It is new, or goes on; asked for otherwise than before it begins anew.
+
+        Raises:
+            SubscriptionInUse: it is active.
+        """
+        durable = self._find(info.client_id, info.name)
+        if durable is not None and not durable.is_same(info):
+            self._drop(durable)
+            durable = None
+        if durable is None:
+            durable = self.add(info, matcher(info.selector))
+            self.cover(durable)
+            if not durable.topics:
+                self._store.subscribe(info)
+        durable.attach(consumer)
+
+    def check_inactive(self, info: DurableSubscription) -> None:
+        """Make sure that a subscription may be activated.
+
+        Raises:
+            SubscriptionInUse: it is active.
+        """
+        durable = self._find(info.client_id, info.name)
+        if durable is not None and durable.consumer is not None:
+            raise SubscriptionInUse(
+                f"Durable consumer is in use for client: {info.client_id} and subscriptionName: {info.name}"
+            )
+
+    def unsubscribe(self, client_id: str, name: str) -> None:
+        """Delete a subscription.
+
+        Raises:
+            InvalidDestination: there is none of that name.
+            SubscriptionInUse: it is active.
+        """
+        durable = self._find(client_id, name)
+        if durable is None:
+            raise InvalidDestination(
+                f"No durable subscription exists for clientID: {client_id} and subscriptionName: {name}"
+            )
+        if durable.consumer is not None:
+            raise SubscriptionInUse("Durable consumer is in use")
+        self._drop(durable)
+
+    # ------------------------------------------------------------ topics
+
+    def add(self, info: DurableSubscription, matches: Matcher | None) -> Durable:
+        """Add a subscription that covers nothing yet; `matches` is its compiled selector."""
+        durable = self._by_key[info.key] = Durable(
+            info,
+            matches,
+            store=self._store,
+            dead_letters=self._dead_letters,
+            clock=self._clock,
+            policy=self._policy(info.subscribed_destination),
+        )
+        return durable
+
+    def cover(self, durable: Durable) -> None:
+        """Have a subscription cover, in the store too, each topic it wants and is not on yet."""
+        wanted = durable.info.subscribed_destination
+        if wanted.is_pattern:
+            for topic in self._topics.values():
+                self._cover(durable, topic)
+        elif wanted in self._topics:  # not looked for among all: both may be there by the thousand
+            self._cover(durable, self._topics[wanted])
+
+    def topic_added(self, topic: Topic) -> None:
+        """Have all subscriptions that want a topic cover it."""
+        for durable in self._by_key.values():
+            self._cover(durable, topic)
+
+    # ------------------------------------------------------------ private
+
+    def _cover(self, durable: Durable, topic: Topic) -> None:
+        wanted, destination = durable.info.subscribed_destination, topic.destination
+        if wanted.type is not destination.type or not matches(wanted.name, destination.name):
+            return
+        if not durable.is_on(destination) and not is_advisory(destination):  # whoever is away need not be told of news
+            self._store.subscribe(on_topic(durable.info, destination))
+            durable.join(topic)
+
+    def _drop(self, durable: Durable) -> None:
+        info = durable.info
+        del self._by_key[info.key]
+        durable.close()
+        for topic in durable.topics:
+            self._store.unsubscribe(topic.destination, info.key)
+        if info.subscribed_destination.is_pattern:
+            self._store.unsubscribe(info.subscribed_destination, info.key)
+
+    def _find(self, client_id: str, name: str) -> Durable | None:
+        """Return a subscription.
+
+        Raises:
+            SubscriptionInUse: KahaDB's key, `<client id>:<name>`, is that of another client's subscription.
+        """
+        durable = self._by_key.get(f"{client_id}:{name}")
+        if durable is not None and durable.info.client_id != client_id:
+            raise SubscriptionInUse(
+                f"the store cannot tell {client_id}:{name} from subscription {durable.info.name} of client "
+                f"{durable.info.client_id}: choose a name without a colon"
+            )
+        return durable

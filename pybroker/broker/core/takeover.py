@@ -1,0 +1,122 @@
+"""From one life to the next: what a new master takes over from the store, and what it leaves for its heir.
+
+After a crash nobody knows what consumers have seen, so everything that is taken over counts as redelivered once. After
+a clean stop only what the last master named does.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pybroker.broker.core.consumer import Matcher, matcher
+from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.domain.errors import InvalidSelector
+from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.subscription import DurableSubscription
+
+if TYPE_CHECKING:
+    from pybroker.broker.core.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+
+def take_over(broker: "Broker", recovery: Recovery) -> None:
+    """Fill a new broker with what its store holds."""
+    for destination, messages in recovery.queues.items():
+        if destination.is_temporary:  # of a connection that is no more
+            broker.store.remove_destination(destination)
+            continue
+        queue = broker.queue(destination)
+        for message in messages:
+            queue.place(message, _seen(recovery, message.message_id))
+    _take_over_durables(broker, recovery)
+    _take_over_branches(broker, recovery.prepared)
+
+
+def seen(broker: "Broker") -> Iterator[str]:
+    """Yield the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
+    for source in (*broker.queues.values(), *broker.durables.values()):
+        for reference in (*source.in_flight(), *source.pending):
+            if reference.redelivery_count > 0 or reference.state is State.DISPATCHED:
+                yield from _lasting_id(reference)
+    for transaction in broker.transactions():
+        for reference in transaction.acknowledged_so_far:
+            yield from _lasting_id(reference)
+
+
+def _lasting_id(reference: Reference) -> Iterator[str]:
+    if reference.message.persistent:
+        yield reference.message.message_id
+
+
+def _take_over_durables(broker: "Broker", recovery: Recovery) -> None:
+    durables = broker.durables
+    concrete: list[Backlog] = []
+    for backlog in recovery.backlogs:
+        if not backlog.subscription.destination.is_pattern:
+            concrete.append(backlog)
+            broker.topic(backlog.subscription.destination)
+    for backlog in recovery.backlogs:
+        if backlog.subscription.key not in durables:
+            durables.add(backlog.subscription, _recovered_matcher(backlog.subscription))
+    for backlog in concrete:
+        durable = durables[backlog.subscription.key]
+        durable.join(broker.topic(backlog.subscription.destination))
+        for message in backlog.messages:
+            durable.append(message, _seen(recovery, message.message_id))
+    for durable in durables.values():
+        durables.cover(durable)
+
+
+def _take_over_branches(broker: "Broker", prepared: Sequence[PreparedTransaction]) -> None:
+    """Bring transactions back that were prepared before this process; what they acknowledged stays locked."""
+    locked = _lock(broker, {settled for branch in prepared for settled in branch.acknowledged})
+    for branch in prepared:
+        _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
+        transaction = broker.branches[branch.transaction_id] = Transaction(branch.transaction_id, broker.store)
+        transaction.recover(
+            [(broker.place(message.destination), message) for message in branch.sent],
+            [locked[settled] for settled in branch.acknowledged if settled in locked],
+        )
+
+
+def _lock(broker: "Broker", acknowledged: set[Settled]) -> dict[Settled, Reference]:
+    """Take acknowledged messages out of their backlogs, each of which is gone through once."""
+    sources: dict[Queue | Durable, str | None] = {}
+    for destination, _, key in acknowledged:
+        source = broker.queues.get(destination) if key is None else broker.durables.get(key)
+        if source is not None:
+            sources[source] = key
+    ids = {settled.message_id for settled in acknowledged}
+    locked: dict[Settled, Reference] = {}
+    for source, key in sources.items():
+        for reference in source.pending.scan():
+            message = reference.message
+            if message.message_id not in ids:
+                continue
+            settled = Settled(message.destination, message.message_id, key)
+            if settled in acknowledged:
+                source.pending.take(reference, State.DISPATCHED)
+                locked[settled] = reference
+        source.pending.sweep()
+    return locked
+
+
+def _recovered_matcher(info: DurableSubscription) -> Matcher | None:
+    """Return a stored subscription's selector; one that this broker refuses must not keep it from starting.
+
+    Such a subscription, an ActiveMQ's with an XPath say, keeps every message for whoever understands it.
+    """
+    try:
+        return matcher(info.selector)
+    except InvalidSelector as error:
+        _log.error("durable subscription %s keeps all messages, and cannot be activated here: %s", info.key, error)
+        return None
+
+
+def _seen(recovery: Recovery, message_id: str) -> int:
+    """Return 1 when a consumer may have seen the message before, else 0."""
+    return int(recovery.delivered is None or message_id in recovery.delivered)

@@ -1,0 +1,58 @@
+"""A node whose scheduler's store fails at the end: the messages' store is closed in order all the same."""
+
+import asyncio
+
+import pytest
+
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.node import Node, _Term
+from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.mastership import Action
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store.memory import MemoryStore
+from pybroker.store.scheduler.memory import MemoryJobStore
+from pybroker.transports.server import Server
+
+
+class Noting:
+    """A store that notes how it was left, and may refuse to be closed."""
+
+    is_broken = False
+
+    def __init__(self):
+        super().__init__()
+        self.ends = []
+
+    def close(self, *delivered):
+        if self.is_broken:
+            raise StoreUnavailable("the disk is gone")
+        self.ends.append("closed")
+
+    def abandon(self):
+        self.ends.append("abandoned")
+
+
+class Jobs(Noting, MemoryJobStore):
+    pass
+
+
+class Messages(Noting, MemoryStore):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "ends"), [(Jobs, (["abandoned"], ["closed"])), (Messages, (["closed"], ["abandoned"]))]
+)
+def test_a_store_that_cannot_be_closed_does_not_keep_the_other_from_it(broken, ends, monkeypatch):
+    monkeypatch.setattr(broken, "is_broken", True)
+    jobs, store = Jobs(), Messages()
+    node = Node(Config(store="memory:"), "n", lambda role, listeners: None)
+
+    async def end() -> None:
+        broker = Broker("b", store=store, clock=lambda: 0)
+        node._term = _Term(store=store, jobs=jobs, broker=broker, server=Server(connections_max=1), chores=[])
+        await node._perform(Action.CLOSE_STORE)
+
+    asyncio.run(end())
+    assert (jobs.ends, store.ends) == ends
+    assert isinstance(node._error, StoreUnavailable)
