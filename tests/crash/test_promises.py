@@ -15,6 +15,7 @@ import pytest
 
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.store import JournalStore
 from pybroker.transports.stomp.frames import StompLimits
@@ -97,6 +98,7 @@ class World:
             post=loop.call_soon_threadsafe,
             on_failure=self.failures.append,
             clock=lambda: 1,
+            settings=JournalSettings(inline_seconds_max=0.0),  # a disk that is held must not hold the loop
         )
         self.broker = Broker("b", store=self.store, clock=lambda: 1)
         self.broker.recover()

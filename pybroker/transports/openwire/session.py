@@ -263,6 +263,8 @@ class OpenWireSession(Session):
             raise WrongState(f"This connection is {self._connection_id} already")
         if not connection_id:
             raise WrongState("A connection without id")
+        if not connection_id.isprintable():  # it is in every log line about this client
+            raise WrongState("A connection id with control characters")
         if not info.client_id:
             raise InvalidClientId("No clientID specified for connection request")
         assert self._peer is not None, "commands come after the format was agreed"

@@ -241,6 +241,29 @@ def test_rollback_does_not_resend(world: World) -> None:
     assert world.waiting(ORDERS) == []
 
 
+def test_a_range_of_which_part_went_to_another_consumer_makes_the_commit_fail(world: World) -> None:
+    """As a client does after a failover: it acknowledges what it remembers, and must not be told that it counts."""
+    client = filled(world, count=3)
+    taken = client.consume(ORDERS, prefetch_size=3)
+    client.ack(taken[1:2])
+    transaction = begin(client)
+    (error,) = client.ack(taken, transaction_id=transaction)
+    assert isinstance(error, ConnectionErrorCommand)
+    name, _ = client.refused(end(client, transaction, TransactionType.COMMIT_ONE_PHASE))
+    assert name == "javax.jms.TransactionRolledBackException"
+    client.remove(client.consumer())
+    assert world.waiting(ORDERS) == ["a", "c"]
+
+
+def test_a_range_that_begins_with_what_is_not_outstanding_settles_nothing(world: World) -> None:
+    client = filled(world, count=3)
+    taken = client.consume(ORDERS, prefetch_size=3)
+    client.ack(taken[1:2])
+    client.ack(taken[1:])
+    client.remove(client.consumer())
+    assert world.waiting(ORDERS) == ["a", "c"]
+
+
 def test_what_is_not_outstanding_cannot_be_acknowledged_in_a_transaction(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)

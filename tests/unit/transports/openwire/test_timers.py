@@ -50,6 +50,18 @@ def test_keep_alives_come_when_nothing_else_does(world: World) -> None:
     assert not client.link.closed
 
 
+def test_a_keep_alive_does_not_put_off_the_next_one(world: World) -> None:
+    client = world.client(offer=SHORT)
+    client.wait(3.0)
+    keep_alives(client)
+    heard = 0
+    for _ in range(9):  # a third of the limit each
+        client.say(KeepAliveInfo())
+        client.wait(0.3)
+        heard += keep_alives(client)
+    assert heard == 9
+
+
 def test_no_keep_alive_where_something_was_sent(world: World) -> None:
     client = world.client(offer=SHORT)
     client.wait(2.9)
