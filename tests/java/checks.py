@@ -85,6 +85,11 @@ class Laboratory:
             self._outcomes[broker, area] = self.programs.area(area, uri)
         return self._outcomes[broker, area]
 
+    def again(self, broker: str, area: str, check: str) -> Outcomes:
+        """Run one check of an area once more."""
+        self._outcomes[broker, area] |= self.programs.area(area, self.request.getfixturevalue(f"{broker}_uri"), check)
+        return self._outcomes[broker, area]
+
 
 def parametrized(area: str, expected: Mapping[str, Any]) -> Any:
     """Return the decorator of an area's test: once per broker and check."""
@@ -95,13 +100,24 @@ def parametrized(area: str, expected: Mapping[str, Any]) -> Any:
 
 
 def verify(laboratory: Laboratory, broker: str, area: str, check: str, expected: Mapping[str, Any]) -> None:
-    """Compare one check's outcome, and make sure that no check of the area goes uncompared."""
-    compare(laboratory.outcomes(broker, area), broker, area, check, expected)
+    """Compare one check's outcome, and make sure that no check of the area goes uncompared.
+
+    ActiveMQ, which is not what is tested here, has a second try: it delivers by threads of its own, and on a busy
+    machine the short waits of "nothing comes" are too short for it.
+    """
+    outcomes = laboratory.outcomes(broker, area)
+    if broker == "activemq" and outcomes.get(check) != _wanted(broker, area, check, expected):
+        outcomes = laboratory.again(broker, area, check)
+    compare(outcomes, broker, area, check, expected)
 
 
 def compare(outcomes: Outcomes, broker: str, area: str, check: str, expected: Mapping[str, Any]) -> None:
     """Compare one of an area's outcomes."""
     assert outcomes.keys() == expected.keys()
     difference = DIFFERENCES.get((area, check))
-    wanted = difference.activemq if difference and broker == "activemq" else expected[check]
-    assert outcomes[check] == wanted, difference.reason if difference else ""
+    assert outcomes[check] == _wanted(broker, area, check, expected), difference.reason if difference else ""
+
+
+def _wanted(broker: str, area: str, check: str, expected: Mapping[str, Any]) -> Any:
+    difference = DIFFERENCES.get((area, check))
+    return difference.activemq if difference and broker == "activemq" else expected[check]
