@@ -153,7 +153,8 @@ public final class Temporaries extends Area {
         TemporaryQueue queue = auto(connect()).createTemporaryQueue();
         Session stranger = auto(connect());
         MessageProducer producer = stranger.createProducer(null);
-        eventually("nothing", act(() -> producer.send(queue, stranger.createMessage()))); // its advisory may be under way
+        // Its advisory may still be under way.
+        eventually("nothing", act(() -> producer.send(queue, stranger.createMessage())));
         queue.delete();
         return eventually(
                 "javax.jms.InvalidDestinationException", act(() -> producer.send(queue, stranger.createMessage())));

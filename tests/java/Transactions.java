@@ -176,7 +176,7 @@ public final class Transactions extends Area {
         Session session = transacted(connect());
         send(session, queue(), numbered(0, 300));
         session.commit();
-        int received = drain(session.createConsumer(queue()), 300).size();
+        int received = drain(session.createConsumer(queue())).size();
         session.commit();
         return received;
     }

@@ -115,7 +115,8 @@ def compare(outcomes: Outcomes, broker: str, area: str, check: str, expected: Ma
     """Compare one of an area's outcomes."""
     assert outcomes.keys() == expected.keys()
     difference = DIFFERENCES.get((area, check))
-    assert outcomes[check] == _wanted(broker, area, check, expected), difference.reason if difference else ""
+    found, wanted = outcomes[check], _wanted(broker, area, check, expected)
+    assert found == wanted, difference.reason if difference else ""
 
 
 def _wanted(broker: str, area: str, check: str, expected: Mapping[str, Any]) -> Any:
