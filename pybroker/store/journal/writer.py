@@ -59,7 +59,7 @@ IDLE_SECONDS = 0.005
 IDLE_BYTES_MAX = 256 * 1024
 """Beyond that much they are written anyway."""
 
-INLINE_BYTES_MAX = 64 * 1024
+INLINE_BYTES_MAX = 256 * 1024
 """What a disk takes hardly longer for than for a single record."""
 
 INLINE_WAITERS_MAX = 64
