@@ -7,6 +7,7 @@ outstanding again, without being delivered again: a JMS client redelivers from i
 ActiveMQ has never got anything else.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from operator import attrgetter
@@ -31,7 +32,8 @@ class Consumer:
     """One subscription of one connection; implements the port of that name.
 
     Attributes:
-        outstanding: what was delivered and is not settled, in the order of delivery.
+        outstanding: what was delivered and is not settled, in the order of delivery. An OrderedDict, because a dict
+            steps over everything that was taken from its front to find what is there now.
         window: how many may be outstanding now; 0 while nothing may be delivered.
         sources: the backlogs it takes from.
     """
@@ -56,7 +58,7 @@ class Consumer:
         self.request = request
         self.deliver = deliver
         self.prefetch = prefetch
-        self.outstanding: dict[Reference, None] = {}
+        self.outstanding: OrderedDict[Reference, None] = OrderedDict()
         self.window = 0
         self.sources: list[Source] = []
         self.started = False
@@ -102,7 +104,7 @@ class Consumer:
 
     def take_back(self, references: list[Reference]) -> None:
         """Hold references again, each in its place, whose acknowledgements were rolled back."""
-        self.outstanding = dict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
+        self.outstanding = OrderedDict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
         self.resize()
 
     def resize(self) -> None:
@@ -136,6 +138,11 @@ class Consumer:
 
     def outstanding_through(self, first_id: str | None, last_id: str) -> Sequence[Reference]:
         """Return what is outstanding from one message id to another, in the order of delivery."""
+        if first_id == last_id:
+            for reference in self.outstanding:
+                if reference.message.message_id == last_id:
+                    return (reference,)
+            return ()
         found: list[Reference] = []
         for reference in self.outstanding:
             message_id = reference.message.message_id
