@@ -384,16 +384,14 @@ class JournalWriter:
             self._tell(batch)
 
     def _written(self, batch: _Batch) -> None:
-        """Keep the disk busy with what has arrived meanwhile, then tell those who wait for this batch."""
+        """Tell those who wait for a batch; then what has arrived meanwhile is due."""
         if self._abandoned:
             return
         self._queued_count -= 1
         self._queued_bytes -= batch.byte_count
-        if not self._queued_count and self._stopped is None:
-            if self._may_wait():
-                self._write_later()
-            else:
-                self._close_open()
+        if self._records and not self._queued_count and not self._turn_end_scheduled:
+            self._turn_end_scheduled = True
+            self._call_soon(self._turn_ended)
         self._tell(batch)
 
     def _tell(self, batch: _Batch) -> None:

@@ -503,6 +503,7 @@ class TestIdle:
         idle.writer.append(encode_record(b"b"))
         idle.files.hold_write.set()
         idle.loop.run_until(lambda: bool(idle.log))
+        idle.loop.turn()
         assert idle.writer.unwritten_bytes > 0
         idle.loop.ring()
         idle.settle()
@@ -583,6 +584,15 @@ class TestInline:
         rig.settle()
         assert len(rig.log) == waiters
         rig.writer.close()
+
+    def test_what_arrived_behind_a_batch_of_the_threads_is_the_loops_again(self, quick: Rig) -> None:
+        self.send(quick, b"many", INLINE_WAITERS_MAX + 1)
+        quick.loop.turn()
+        self.send(quick, b"lone")
+        quick.loop.run_until(lambda: len(quick.log) > INLINE_WAITERS_MAX)
+        quick.loop.turn()
+        assert quick.log[-1] == "lone0"
+        quick.writer.close()
 
     def test_a_job_under_way_has_the_disk_to_itself(self, quick: Rig) -> None:
         begun, go_on = threading.Event(), threading.Event()
