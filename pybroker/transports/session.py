@@ -1,7 +1,7 @@
 """The seam between a protocol and the socket: a session converses, a link moves its bytes.
 
 One session serves one connection. It is sans-I/O: it takes chunks, calls the broker, and gives bytes and wishes
-(close, wake me at) to its link. The only asyncio implementation of `Link` is in `server`; tests use a fake.
+(close, wake me at) to its link. The only asyncio implementation of `Link` is in `connection`; tests use a fake.
 """
 
 from typing import Protocol
