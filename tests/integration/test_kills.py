@@ -116,15 +116,15 @@ class TransactedProducer(Client):
         connected_at = time.monotonic()
         while not self.stop_event.is_set():
             client.send("BEGIN", transaction="t")
-            keys = []
-            for _ in range(TRANSACTION_SENDS):
-                self.sequence += 1
-                keys.append((self.name, self.sequence))
-                headers = {"persistent": "true", "producer": self.name, "sequence": str(self.sequence)}
+            # Taken as a whole: a connection that breaks between two sends must not shift the transactions after it.
+            sequences = range(self.sequence + 1, self.sequence + 1 + TRANSACTION_SENDS)
+            self.sequence += TRANSACTION_SENDS
+            for sequence in sequences:
+                headers = {"persistent": "true", "producer": self.name, "sequence": str(sequence)}
                 client.send("SEND", b"tx", destination=QUEUE, transaction="t", **headers)
             client.send("COMMIT", transaction="t", receipt="c")
             client.read_until("RECEIPT", receipt_id="c")
-            self.ledger.accept(keys, connected_at)
+            self.ledger.accept([(self.name, sequence) for sequence in sequences], connected_at)
 
 
 class Consumer(Client):
