@@ -91,7 +91,14 @@ class MemoryStore:
             self._do(lambda: self._add(message), transaction, message)
         return True
 
-    def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
+    def remove(
+        self,
+        destination: Destination,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed: bool = True,
+    ) -> None:
         """Forget a queue's message; nothing happens when it is not there."""
         if self._contains(destination, message_id):
             settled = Settled(destination, message_id)
@@ -153,6 +160,10 @@ class MemoryStore:
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back at once."""
         callback()
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back at once."""
+        self.when_durable(callback)
 
     @property
     def unwritten_bytes(self) -> int:

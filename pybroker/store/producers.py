@@ -30,6 +30,10 @@ PRODUCER_ID_LENGTH_MAX = 512
 """Producers with longer ids are not remembered: strange ones must not fill the memory. Real ones have about 50."""
 
 
+UNSAID = 0
+"""In place of a data file: no record says so yet, since the message was consumed before it was written."""
+
+
 class ProducerSequences:
     """The highest sequence number of each producer, and the data file that says so."""
 
@@ -45,7 +49,7 @@ class ProducerSequences:
 
         Args:
             message_id: the producer's id, a colon, and the sequence number.
-            file_id: the data file with the record.
+            file_id: the data file with the record, or `UNSAID`.
         """
         producer_id, _, text = message_id.rpartition(":")
         try:

@@ -2,7 +2,7 @@
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ class MemoryLives:
 class JournalLives:
     """A journal directory and the stores that own it, one after the other."""
 
+    options: Mapping[str, Any] = {}
+
     def __init__(
         self, directory: Path, *, prioritized: bool = False, settings: JournalSettings = SMALL, files: Any = None
     ) -> None:
@@ -104,6 +106,7 @@ class JournalLives:
             post=self.loop.call_soon,
             on_failure=self.failures.append,
             clock=lambda: 1_700_000_000_000,
+            **self.options,
         )
 
     def _check(self) -> None:
@@ -138,6 +141,32 @@ class JournalLives:
         self.crash()
         assert snapshot(self.open()) == before
         self.crash()
+
+
+class HoldingLives(JournalLives):
+    """The same, with stores that hold whatever they may for a moment."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.alarms: list[Callable[[], None]] = []
+        self.options = {"call_later": lambda seconds, callback: self.alarms.append(callback)}
+        super().__init__(directory, **options)
+
+    def open(self) -> Recovery:
+        self.alarms.clear()
+        recovery = super().open()
+        room = self.store._room
+        assert room is not None
+        room.is_open = True
+        room._share = 1e9  # whatever happens, it goes on
+        return recovery
+
+    def settle(self) -> None:
+        for _ in range(2):  # what came after the clock was wound stays for one more round
+            alarms, self.alarms[:] = list(self.alarms), []
+            for alarm in alarms:
+                alarm()
+        self.store.when_durable(lambda: None)  # else acknowledgements wait for the next alarm
+        super().settle()
 
 
 def snapshot(recovery: Recovery) -> dict[str, Any]:
@@ -195,17 +224,17 @@ def _string(text: str) -> bytes:
 Lives = MemoryLives | JournalLives
 
 
-@pytest.fixture(params=["memory", "journal"])
+ADAPTERS = {"memory": MemoryLives, "journal": JournalLives, "holding": HoldingLives}
+
+
+@pytest.fixture(params=ADAPTERS)
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Lives]]:
     """Makes lives of one adapter; on the way out of every test each is checked for consistency."""
     made: list[Lives] = []
 
     def make(**options: Any) -> Lives:
-        lives: Lives = (
-            MemoryLives(**options)
-            if request.param == "memory"
-            else JournalLives(tmp_path / f"kahadb-{len(made)}", **options)
-        )
+        kind = ADAPTERS[request.param]
+        lives: Lives = kind(**options) if kind is MemoryLives else kind(tmp_path / f"kahadb-{len(made)}", **options)
         made.append(lives)
         return lives
 

@@ -261,6 +261,14 @@ class Broker:
         else:
             self.store.when_durable(lambda: jobs.when_durable(callback))
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once every message accepted so far is safe, or was consumed."""
+        jobs = self._jobs
+        if jobs is None:
+            self.store.when_sent(callback)
+        else:
+            self.store.when_sent(lambda: jobs.when_durable(callback))
+
     # ------------------------------------------------------------ questions
 
     def policy(self, destination: Destination) -> DestinationPolicy:

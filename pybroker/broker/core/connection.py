@@ -126,6 +126,10 @@ class Connection:
         """Call back once everything accepted so far is safe."""
         self._broker.when_durable(callback)
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once every message accepted so far is safe, or was consumed."""
+        self._broker.when_sent(callback)
+
     @property
     def is_short_of_room(self) -> bool:
         """True when the answer to what was sent since the last `when_accepted` has to wait for room."""

@@ -119,7 +119,7 @@ class Durable(StoredSource):
             else:
                 taker.offer(reference)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
         """Journal that the subscription is done with a message."""
         self._acknowledge(reference.message, transaction)
 

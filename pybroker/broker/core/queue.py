@@ -154,10 +154,10 @@ class Queue(StoredSource):
                 self._is_searching = False
             self.pending.sweep()
 
-    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
-        """Journal that a message was consumed."""
+    def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
+        """Journal that a message is done with."""
         if reference.message.persistent and self._is_stored:
-            self._store.remove(self.destination, reference.message.message_id, transaction)
+            self._store.remove(self.destination, reference.message.message_id, transaction, consumed=consumed)
 
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts, and what it took in memory."""

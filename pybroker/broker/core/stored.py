@@ -101,8 +101,8 @@ class StoredSource:
 
     # ------------------------------------------------------------ source
 
-    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
-        """Journal that a message is done with."""
+    def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
+        """Journal that a message is done with: consumed, or dead-lettered or expired."""
         raise NotImplementedError
 
     def settle(self, reference: Reference) -> None:
@@ -130,13 +130,13 @@ class StoredSource:
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference."""
         self._dead_letters.bury(reference.message, cause, subscription_key=self._subscription_key)
-        self.forget(reference, None)
+        self.forget(reference, None, consumed=False)
         self.settle(reference)
 
     def expired(self, reference: Reference) -> None:
         """Let go of a reference that is past its time."""
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
-        self.forget(reference, None)
+        self.forget(reference, None, consumed=False)
         self.settle(reference)
 
     def _give_up(self, reference: Reference) -> None:

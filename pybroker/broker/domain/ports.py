@@ -93,8 +93,18 @@ class MessageStore(Protocol):
         """
         ...
 
-    def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
-        """Append that a queue's message was consumed."""
+    def remove(
+        self,
+        destination: Destination,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed: bool = True,
+    ) -> None:
+        """Append that a queue's message is gone: consumed, or dead-lettered or expired.
+
+        One that was consumed before it was written is never written.
+        """
         ...
 
     def acknowledge(
@@ -145,6 +155,13 @@ class MessageStore(Protocol):
         """Call back once all that was appended so far is on disk as the sync strategy promises.
 
         At once when it already is. In order of the calls. Never after a failed write.
+        """
+        ...
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once every message added so far is safe: durable, or consumed.
+
+        At once when they already are. Never after a failed write.
         """
         ...
 
@@ -395,6 +412,10 @@ class Connection(Protocol):
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything this broker accepted so far is safe."""
+        ...
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once every message this broker accepted so far is safe, or was consumed."""
         ...
 
     @property

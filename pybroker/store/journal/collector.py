@@ -25,6 +25,7 @@ from pybroker.store.journal.protobuf import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Schedule
+from pybroker.store.producers import UNSAID
 
 COMPACTIONS_MAX = 2
 """Data files one collection rewrites: each keeps the writer's thread from its batches for some 50 ms."""
@@ -89,26 +90,28 @@ class GarbageCollector:
             return False
         for renewal in renewable(self._state, self._existing(), self._writer.file_id):
             self._append(renewal)
+        self.keep_sequences()
         doomed = removable(self._state, self._existing(), self._writer.file_id)
         if doomed:
-            self._keep_sequences(doomed)
+            self.keep_sequences(doomed)
             self.is_busy = True
             self._writer.submit(partial(self._remove, doomed))
         return bool(doomed)
+
+    def keep_sequences(self, file_ids: Sequence[int] = ()) -> None:
+        """Append remarks on the producers' sequences that only these data files tell, or none at all."""
+        for remark in remarks(self._state, (*file_ids, UNSAID)):
+            self._append(remark)
 
     def _compact_some(self) -> None:
         """Have compacted a few files that were not in this life."""
         found = compactable(self._state, self._existing(), self._writer.file_id)
         chosen = [file_id for file_id in found if file_id not in self._compacted][:COMPACTIONS_MAX]
         if chosen:
-            self._keep_sequences(chosen)
+            self.keep_sequences(chosen)
             self.is_busy = True
             self._compacted.update(chosen)
             self._writer.submit(partial(self._compact, chosen))
-
-    def _keep_sequences(self, file_ids: Sequence[int]) -> None:
-        for remark in remarks(self._state, file_ids):
-            self._append(remark)
 
     def _existing(self) -> set[int]:
         self._file_ids.update(range(self._newest_id + 1, self._writer.file_id + 1))

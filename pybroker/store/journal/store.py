@@ -3,6 +3,7 @@
 ```text
 recover   replay (reads only) -> drop ActiveMQ's index -> seal the last data file -> begin a new one
 add …     encode -> append to the open batch -> apply to the state            (no I/O, no waiting)
+          unless it is held for a moment: it may be consumed first, and then is never written (see `holding`)
 cleanup   decide on the state -> once all of it is durable: remove, or compact, file after file, in the writer's thread
 close     cleanup -> write what is left, and a remark about the clean stop
 ```
@@ -39,7 +40,7 @@ from pybroker.broker.domain.openwire.objects import decode_subscription_info, en
 from pybroker.broker.domain.ports import Backlog, Clock, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
-from pybroker.store.journal.appender import JournalSettings, explained
+from pybroker.store.journal.appender import JournalSettings, SyncStrategy, explained
 from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
     Command,
@@ -57,10 +58,12 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.contents import Added, Removed, Transaction, pack
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_record
+from pybroker.store.journal.holding import HoldingRoom
 from pybroker.store.journal.reader import Damage, data_files, load
 from pybroker.store.journal.replay import BodyReader, Progress, ReplayResult, replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Later, Schedule
+from pybroker.store.producers import UNSAID
 
 INDEX_FILES = ("db.data", "db.redo", "db.free")
 INDEX_HEADER_BYTES = 4096
@@ -122,6 +125,7 @@ class JournalStore:
         self._is_open = False
         self._collector: GarbageCollector | None = None
         self._writer = self._new_writer(1)
+        self._room: HoldingRoom | None = None
 
     # ------------------------------------------------------------ opening
 
@@ -246,6 +250,15 @@ class JournalStore:
             post=self._post,
             append=self._append,
         )
+        if self._call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
+            self._room = HoldingRoom(
+                write=self._write,
+                when_written=self._writer.when_durable,
+                tell=self._writer.tell,
+                call_soon=self._call_soon,
+                call_later=self._call_later,
+                write_seconds=lambda: self._writer.write_seconds,
+            )
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
@@ -283,17 +296,48 @@ class JournalStore:
             return False
         elif contents.is_topic and not contents.subscriptions:
             return True
-        location = self._writer.append(encode_add_record(message, transaction, priority_supported=self._prioritized))
-        packed = pack(location, len(message.data), message.priority, self._prioritized)
-        self._state.add(destination, message.message_id, packed, transaction)
+        room = self._room
+        if room is not None:
+            if room.is_open and transaction is None and not destination.is_topic:
+                return self._hold(room, message)
+            room.flush()
+            room.passed(message.message_id)
+        self._write(message, transaction)
         return True
 
-    def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None = None) -> None:
-        """Append that a queue's message was consumed; nothing happens when it is not there.
+    def _hold(self, room: HoldingRoom, message: Message) -> bool:
+        """Keep a message that is not stored from the journal for a moment, unless it is held already: then False."""
+        if (message.destination, message.message_id) in room:
+            return False
+        room.add(message)
+        self._state.sequences.note(message.message_id, UNSAID)
+        return True
+
+    def _write(self, message: Message, transaction: TransactionId | None = None) -> None:
+        location = self._writer.append(encode_add_record(message, transaction, priority_supported=self._prioritized))
+        packed = pack(location, len(message.data), message.priority, self._prioritized)
+        self._state.add(message.destination, message.message_id, packed, transaction)
+
+    def remove(
+        self,
+        destination: Destination,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed: bool = True,
+    ) -> None:
+        """Append that a queue's message is gone; nothing happens when it is not there.
 
         Raises:
             StoreUnavailable: the store has stopped.
         """
+        room = self._room
+        if room is not None:
+            if consumed and transaction is None:
+                if room.consume(destination, message_id):
+                    return
+                room.consumed(message_id)
+            room.flush()
         if self._state.contains(destination, message_id):
             location = self._writer.append(encode_remove_record(destination, message_id, transaction))
             self._state.remove(destination, message_id, None, location.file_id, transaction)
@@ -309,6 +353,8 @@ class JournalStore:
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
         if subscription is not None and message_id in subscription.pending:
+            if self._room is not None:
+                self._room.flush()
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
             self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 
@@ -374,20 +420,30 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
+        if self._room is not None:
+            self._room.flush()
         if destination in self._state.destinations:
             self._append(RemoveDestination(destination))
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is written and, if the strategy says so, synced."""
-        self._writer.when_durable(callback)
+        if self._room is None or not self._room.when_safe(callback, durable=True):
+            self._writer.when_durable(callback)
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once all messages added so far are durable, or were consumed."""
+        if self._room is None or not self._room.when_safe(callback):
+            self._writer.when_durable(callback)
 
     @property
     def unwritten_bytes(self) -> int:
         """Bytes appended and not known to be written."""
-        return self._writer.unwritten_bytes
+        return self._writer.unwritten_bytes + (0 if self._room is None else self._room.byte_count)
 
     def _append(self, command: Command) -> None:
         """Encode, append, apply: what every change is."""
+        if self._room is not None:
+            self._room.flush()
         self._state.apply(command, self._writer.append(encode_record(encode(command))))
 
     def _is_unfinished(self, transaction: TransactionId) -> bool:
@@ -420,6 +476,10 @@ class JournalStore:
             self._is_open = False
             if self._collector is not None:
                 self._collector.remove()
+            if self._room is not None:
+                self._room.flush()
+            if self._collector is not None:
+                self._collector.keep_sequences()
             self._writer.end_batch()
             self._append(Trace(_clean_stop(delivered)))
             self._writer.close()

@@ -151,6 +151,7 @@ class JournalWriter:
         self._is_idling = False
         self._close_to: Callable[[_Batch], None] = self._enqueue
         self._stopped: StoreError | None = None
+        self._has_failed = False
 
     # ------------------------------------------------------------ the loop's side
 
@@ -213,6 +214,23 @@ class JournalWriter:
             self._newest.callbacks.append(callback)
         elif self._stopped is None:
             callback()
+
+    def tell(self, callbacks: Sequence[Callback]) -> None:
+        """Call back those who need not wait for the disk, if the fence allows it; a closed one stops the writer."""
+        if self._stopped is not None:
+            return
+        try:
+            self._check()
+        except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
+            logger.error("the journal writer stops: %s", error)
+            self._failed(error)
+        else:
+            self._call(callbacks)
+
+    @property
+    def write_seconds(self) -> float:
+        """How long a short write took of late, in seconds; 0 before the first."""
+        return self._mean_seconds
 
     def end_batch(self) -> None:
         """Make the next record begin a batch."""
@@ -381,7 +399,7 @@ class JournalWriter:
             self._failed(failure)
         else:
             self._mean_seconds += (perf_counter() - begun - self._mean_seconds) * NEWEST_SHARE
-            self._tell(batch)
+            self._call(batch.callbacks)
 
     def _written(self, batch: _Batch) -> None:
         """Tell those who wait for a batch; then what has arrived meanwhile is due."""
@@ -392,12 +410,11 @@ class JournalWriter:
         if self._records and not self._queued_count and not self._turn_end_scheduled:
             self._turn_end_scheduled = True
             self._call_soon(self._turn_ended)
-        self._tell(batch)
+        self._call(batch.callbacks)
 
-    def _tell(self, batch: _Batch) -> None:
-        """Call those who wait for a batch."""
+    def _call(self, callbacks: Sequence[Callback]) -> None:
         bug: Exception | None = None
-        for callback in batch.callbacks:
+        for callback in callbacks:
             try:
                 callback()
             except Exception as error:  # the others still learn that their records are safe
@@ -407,7 +424,10 @@ class JournalWriter:
             self._failed(bug)
 
     def _failed(self, error: Exception) -> None:
-        """Stop for good and say why."""
+        """Stop for good and say why, once."""
+        if self._has_failed:
+            return
+        self._has_failed = True
         reason = StoreUnavailable(f"the journal has stopped: {error}")
         reason.__cause__ = error
         self._stop(reason)

@@ -203,11 +203,11 @@ class Client:
         return True
 
     def end_of_chunk(self) -> None:
-        """Have the messages of a chunk answered together, once there is room for them and they are on disk."""
+        """Have the messages of a chunk answered together, once there is room for them and they are safe."""
         if self._due:
             respond = partial(self._peer.respond, self._due)
             self._due = []
-            self._connection.when_accepted(partial(self._connection.when_durable, respond))
+            self._connection.when_accepted(partial(self._connection.when_sent, respond))
 
     def _send(self, arrival: Arrival, command_id: int, response_required: bool) -> None:
         message = arrival.message

@@ -112,7 +112,8 @@ class Client:
             place = None
         respond = partial(self._receipt, receipt, place)
         if message.persistent:
-            respond = partial(self._connection.when_durable, respond)
+            when = self._connection.when_sent if transaction is None else self._connection.when_durable
+            respond = partial(when, respond)
         self._connection.when_accepted(respond)
 
     # ------------------------------------------------------------ SUBSCRIBE, UNSUBSCRIBE

@@ -201,6 +201,9 @@ class FakeConnection:
         else:
             callback()
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        self.when_durable(callback)
+
     def written(self) -> None:
         self.written_count += 1
 

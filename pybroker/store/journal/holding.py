@@ -1,0 +1,238 @@
+"""A room in front of the writer: a queue's message that is consumed right away need not be written at all.
+
+```text
+ add ──> [ m1 m2 m3 … ]  ── consumed: gone, and whoever sent it is told ──>
+              └── after a moment, or when anything else is to be written: to the writer, in order
+```
+
+A producer is promised that its message is on disk *or* consumed. Where consumers keep up, the second comes first: a
+message goes out to a consumer and its acknowledgement comes back in less time than a disk needs for a sync. Nothing
+passes the room: any other record is appended behind all that is held.
+
+Whether holding pays is learned by watching. While nothing is held, one add in a few is watched: is it consumed within
+the time it would have been held, beyond the write that goes first? While messages are held, each of them counts. Where
+nobody consumes nothing is ever held.
+
+What is held is known to nobody else. Should the master die, its producer was not answered and sends it again, as new; a
+consumer that had it already, unknown to the next master, then gets it unmarked, as it does from an ActiveMQ.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.message import Message
+
+Callback = Callable[[], None]
+
+HOLD_SECONDS = 0.002
+"""How long a message waits at least to be consumed; twice that at most."""
+
+HELD_BYTES_MAX = 1 << 20
+"""Beyond that much all of it is written."""
+
+QUICK_SECONDS = 50e-6
+"""A disk whose writes take less is quicker than any consumer: nothing is held before it."""
+
+WATCH_EVERY = 16
+"""Of so many adds that are not held one is watched."""
+
+HELD_SHARE, WATCHED_SHARE = 1 / 16, 1 / 4
+"""Of the newest observation in the moving share of messages consumed in time."""
+
+BEGIN_SHARE, END_SHARE = 0.6, 0.5
+"""The share of messages consumed in time from which on holding begins, and below which it ends."""
+
+
+class _Held:
+    """A message in the room, and who wants to know; without its message, one that was consumed behind another."""
+
+    __slots__ = ("callbacks", "message", "number")
+
+    def __init__(self, message: Message, number: int) -> None:
+        self.message: Message | None = message
+        self.number = number
+        self.callbacks: list[tuple[Callback, bool]] = []
+        """Each with whether it waits for the disk in any case."""
+
+
+class HoldingRoom:
+    """Messages that may be consumed before they are written.
+
+    Args:
+        write: appends a message to the journal.
+        when_written: calls back once all that was appended is durable.
+        tell: calls these back now, if the fence allows it.
+        call_soon: runs a callback at the end of the loop's turn.
+        call_later: runs a callback after so many seconds.
+        write_seconds: how long a write takes of late; 0 as long as nobody knows.
+    """
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[Message], None],
+        when_written: Callable[[Callback], None],
+        tell: Callable[[list[Callback]], None],
+        call_soon: Callable[[Callback], object],
+        call_later: Callable[[float, Callback], object],
+        write_seconds: Callable[[], float],
+    ) -> None:
+        self.is_open = False
+        """True while it pays to hold messages."""
+        self.byte_count = 0
+        self._write = write
+        self._when_written = when_written
+        self._tell = tell
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._write_seconds = write_seconds
+        self._order: deque[_Held] = deque()
+        self._by_key: dict[tuple[Destination, str], _Held] = {}
+        self._number = 0
+        self._old_number = 0
+        """Of the newest message that was here when the clock was wound: it has had its time when it rings."""
+        self._is_ticking = False
+        self._flush_count = 0
+        self._is_flushed = True
+        """True when all that was flushed is known to be durable."""
+        self._due: list[Callback] = []
+        self._share = 0.0
+        self._unwatched = 0
+        self._watched = ""
+        self._watched_at = 0.0
+
+    # ------------------------------------------------------------ held
+
+    def __contains__(self, key: tuple[Destination, str]) -> bool:
+        return key in self._by_key
+
+    def add(self, message: Message) -> None:
+        """Hold a message that is not here.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        self._number = number = self._number + 1
+        self._by_key[message.destination, message.message_id] = held = _Held(message, number)
+        self._order.append(held)
+        self.byte_count += len(message.data)
+        if not self._is_ticking:
+            self._wind()
+        if self.byte_count > HELD_BYTES_MAX:
+            self.flush()
+
+    def consume(self, destination: Destination, message_id: str) -> bool:
+        """Let go of a message that was consumed; False when it is not here."""
+        held = self._by_key.pop((destination, message_id), None)
+        if held is None or held.message is None:
+            return False
+        self.byte_count -= len(held.message.data)
+        held.message = None
+        self._share += (1.0 - self._share) * HELD_SHARE
+        self._release()
+        return True
+
+    def when_safe(self, callback: Callback, *, durable: bool = False) -> bool:
+        """Call back once all that is here now was consumed or is durable; False when nothing is here.
+
+        Args:
+            callback: what to call.
+            durable: all that was appended to the journal by then has to be durable too.
+        """
+        if not self._order:
+            return False
+        self._order[-1].callbacks.append((callback, durable))
+        return True
+
+    def flush(self) -> None:
+        """Have all that is here written.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        if self._order:
+            self._flush_through(self._number)
+
+    # ------------------------------------------------------------ not held
+
+    def passed(self, message_id: str) -> None:
+        """Learn of an add that was not held."""
+        self._unwatched += 1
+        if self._unwatched >= WATCH_EVERY:
+            if self._watched:  # the last one is not consumed yet
+                self._share -= self._share * WATCHED_SHARE
+            self._unwatched = 0
+            self._watched = message_id
+            self._watched_at = perf_counter()
+
+    def consumed(self, message_id: str) -> None:
+        """Learn that a message that was not held was consumed."""
+        if message_id == self._watched:
+            self._watched = ""
+            write_seconds = self._write_seconds()
+            in_time = perf_counter() - self._watched_at < HOLD_SECONDS + write_seconds
+            self._share += (in_time - self._share) * WATCHED_SHARE
+            self.is_open = self._share >= BEGIN_SHARE and write_seconds >= QUICK_SECONDS
+
+    # ------------------------------------------------------------ private
+
+    def _release(self) -> None:
+        """Let those in front go that were consumed.
+
+        Whoever waits for them is told at the end of the turn, or when the last ones that were not consumed are durable.
+        """
+        order, is_flushed = self._order, self._is_flushed
+        while order and order[0].message is None:
+            for callback, durable in order.popleft().callbacks:
+                if durable or not is_flushed:
+                    self._when_written(callback)
+                    continue
+                if not self._due:
+                    self._call_soon(self._tell_due)
+                self._due.append(callback)
+        if not is_flushed:
+            self._when_written(partial(self._flushed, self._flush_count))
+
+    def _tell_due(self) -> None:
+        due, self._due = self._due, []
+        self._tell(due)
+
+    def _flushed(self, flush_count: int) -> None:
+        self._is_flushed = flush_count == self._flush_count
+
+    def _wind(self) -> None:
+        self._is_ticking = True
+        self._old_number = self._number
+        self._call_later(HOLD_SECONDS, self._rung)
+
+    def _rung(self) -> None:
+        """Have written what was here for long enough."""
+        self._is_ticking = False
+        try:
+            self._flush_through(self._old_number)
+        except StoreUnavailable:  # the writer has said why, and nobody is told anything any more
+            self._order.clear()
+            self._by_key.clear()
+        if self._order:
+            self._wind()
+
+    def _flush_through(self, number: int) -> None:
+        order = self._order
+        while order and order[0].number <= number:
+            held = order.popleft()
+            if (message := held.message) is not None:
+                del self._by_key[message.destination, message.message_id]
+                self.byte_count -= len(message.data)
+                self._share -= self._share * HELD_SHARE
+                self._is_flushed = False
+                self._flush_count += 1
+                self._write(message)
+            for callback, _ in held.callbacks:
+                self._when_written(callback)
+        if self._share < END_SHARE:
+            self.is_open = False
+        self._release()

@@ -1,0 +1,305 @@
+"""The room in front of the writer: what is consumed in time is never written, and nobody is told too early."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.domain.destination import Destination, queue
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.journal import holding
+from pybroker.store.journal.holding import HELD_BYTES_MAX, HOLD_SECONDS, HoldingRoom
+from pybroker.store.journal.store import JournalStore
+from tests.conformance.conftest import text_message
+
+QUEUE, OTHER = queue("Q"), queue("OTHER")
+
+
+class World:
+    """A room, with time and disk turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.write_seconds = 0.001
+        self.written: list[str] = []
+        self.told: list[str] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.soon: list[Callable[[], None]] = []
+        self.alarms: list[tuple[float, Callable[[], None]]] = []
+        self.has_stopped = False
+        self.room = HoldingRoom(
+            write=self.write,
+            when_written=self.waiting.append,
+            tell=lambda callbacks: [callback() for callback in callbacks],
+            call_soon=self.soon.append,
+            call_later=lambda seconds, callback: self.alarms.append((seconds, callback)),
+            write_seconds=lambda: self.write_seconds,
+        )
+
+    def write(self, message: Message) -> None:
+        if self.has_stopped:
+            raise StoreUnavailable("stopped")
+        self.written.append(message.message_id[-1])
+
+    def add(self, *names: int) -> None:
+        for name in names:
+            self.room.add(text_message(QUEUE, name))
+            assert self.room.when_safe(lambda name=name: self.told.append(str(name)))
+
+    def consume(self, *names: int) -> None:
+        for name in names:
+            assert self.room.consume(QUEUE, text_message(QUEUE, name).message_id)
+
+    def ring(self) -> None:
+        """Let the time pass that was asked for."""
+        ((seconds, callback),) = self.alarms
+        self.alarms.clear()
+        assert seconds == HOLD_SECONDS
+        callback()
+
+    def sync(self) -> None:
+        waiting, self.waiting[:] = list(self.waiting), []
+        for callback in waiting:
+            callback()
+
+    def turn(self) -> None:
+        soon, self.soon[:] = list(self.soon), []
+        for callback in soon:
+            callback()
+
+    def watch(self, seconds: float, count: int) -> None:
+        """Have so many watched adds consumed after that time."""
+        for number in range(count * holding.WATCH_EVERY):
+            message_id = f"watched:{number}"
+            self.room.passed(message_id)
+            self.now += seconds
+            self.room.consumed(message_id)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(holding, "perf_counter", lambda: world.now)
+    return world
+
+
+class TestHeld:
+    def test_what_is_consumed_in_time_is_never_written(self, world: World) -> None:
+        world.add(1, 2)
+        world.consume(1, 2)
+        assert world.told == []  # before the end of the turn, where the fence is asked
+        world.turn()
+        assert world.told == ["1", "2"]
+        world.ring()
+        assert (world.written, world.alarms, world.room.byte_count) == ([], [], 0)
+
+    def test_nobody_is_told_before_what_was_sent_earlier_is_safe(self, world: World) -> None:
+        world.add(1, 2, 3)
+        world.consume(3, 2)
+        world.turn()
+        assert world.told == []
+        world.consume(1)
+        world.turn()
+        assert world.told == ["1", "2", "3"]
+
+    def test_what_stays_is_written_in_order_and_its_senders_wait_for_the_disk(self, world: World) -> None:
+        world.add(1, 2, 3)
+        world.consume(2)
+        world.ring()
+        assert world.written == ["1"]  # the others came after the clock was wound
+        world.ring()
+        world.turn()
+        assert (world.written, world.told) == (["1", "3"], [])
+        assert not world.room.when_safe(lambda: None)
+        world.sync()
+        assert world.told == ["1", "2", "3"]
+
+    def test_one_behind_a_message_that_is_being_written_waits_for_it(self, world: World) -> None:
+        world.add(1, 2)
+        world.ring()
+        world.consume(2)  # perhaps the other copy of the same message
+        world.turn()
+        assert (world.written, world.told) == (["1"], [])
+        world.sync()
+        assert world.told == ["1", "2"]
+        world.add(3)
+        world.consume(3)
+        world.turn()
+        assert world.told == ["1", "2", "3"]
+
+    def test_a_message_has_at_least_its_time(self, world: World) -> None:
+        world.add(1)
+        world.consume(1)
+        world.add(2)
+        world.ring()
+        assert world.written == []
+        world.ring()
+        assert world.written == ["2"]
+
+    def test_one_that_left_is_unknown(self, world: World) -> None:
+        world.add(1)
+        message_id = text_message(QUEUE, 1).message_id
+        assert (QUEUE, message_id) in world.room
+        assert not world.room.consume(OTHER, message_id)
+        world.consume(1)
+        assert (QUEUE, message_id) not in world.room
+        assert not world.room.consume(QUEUE, message_id)
+
+    def test_more_than_so_many_bytes_are_not_held(self, world: World) -> None:
+        world.room.add(text_message(QUEUE, 1))
+        world.room.add(text_message(QUEUE, 2, "x" * HELD_BYTES_MAX))
+        assert (world.written, world.room.byte_count) == (["1", "2"], 0)
+
+    def test_a_writer_that_stopped_takes_nothing_and_nobody_is_told(self, world: World) -> None:
+        world.add(1, 2)
+        world.has_stopped = True
+        world.ring()
+        world.turn()
+        assert (world.told, world.waiting, world.alarms) == ([], [], [])
+
+
+class TestWhetherItPays:
+    def test_consumers_that_keep_up_make_it_pay(self, world: World) -> None:
+        assert not world.room.is_open
+        world.watch(0.0005, 10)
+        assert world.room.is_open
+
+    def test_consumers_that_take_longer_do_not(self, world: World) -> None:
+        world.watch(HOLD_SECONDS + 0.002, 100)
+        assert not world.room.is_open
+
+    def test_nor_does_a_queue_without_consumers(self, world: World) -> None:
+        for number in range(1000):
+            world.room.passed(str(number))
+        assert not world.room.is_open
+
+    def test_nor_a_disk_that_is_quicker_than_any_consumer(self, world: World) -> None:
+        world.write_seconds = 10e-6
+        world.watch(20e-6, 100)
+        assert not world.room.is_open
+
+    def test_it_ends_when_nobody_consumes_any_more(self, world: World) -> None:
+        world.watch(0.0005, 10)
+        for number in range(20):
+            world.room.add(text_message(QUEUE, number))
+            world.ring()
+        assert not world.room.is_open
+        assert len(world.written) == 20
+
+
+class Journal:
+    """A journal store that holds whatever it may."""
+
+    def __init__(self, directory: Path) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.failures: list[Exception] = []
+        self.told: list[str] = []
+        self.is_master = True
+        self.store = JournalStore(
+            directory,
+            call_soon=self.soon.append,
+            post=self.soon.append,
+            call_later=lambda seconds, callback: None,
+            on_failure=self.failures.append,
+            clock=lambda: 1_700_000_000_000,
+            check=self._check,
+        )
+        self.store.recover()
+        self.room.is_open = True
+        self.room._share = 1e9
+
+    @property
+    def room(self) -> HoldingRoom:
+        assert self.store._room is not None
+        return self.store._room
+
+    def add(self, name: int, destination: Destination = QUEUE) -> str:
+        message = text_message(destination, name)
+        assert self.store.add(message)
+        self.store.when_sent(lambda: self.told.append(str(name)))
+        return message.message_id
+
+    def stored(self) -> list[str]:
+        """What a successor would find, should this one die now."""
+        return [message_id[-1] for message_id in self.store._state.destinations[QUEUE].messages]
+
+    def turn(self) -> None:
+        while self.soon:
+            self.soon.pop(0)()
+
+    def _check(self) -> None:
+        if not self.is_master:
+            raise LockNotHeld("the lock was taken away")
+
+
+@pytest.fixture
+def journal(tmp_path: Path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.store.abandon()
+
+
+class TestInTheStore:
+    def test_a_consumed_message_leaves_no_trace_in_the_journal(self, journal: Journal) -> None:
+        message_id = journal.add(1)
+        before = journal.store._writer._end
+        journal.store.remove(QUEUE, message_id)
+        journal.turn()
+        assert (journal.told, journal.store._writer._end, journal.store.unwritten_bytes) == (["1"], before, 0)
+
+    def test_but_in_the_memory_of_what_its_producer_sent(self, journal: Journal) -> None:
+        message_id = journal.add(1)
+        journal.store.remove(QUEUE, message_id)
+        assert journal.store.last_sequence(message_id.rpartition(":")[0]) == 1
+
+    def test_it_is_held_once(self, journal: Journal) -> None:
+        journal.add(1)
+        assert not journal.store.add(text_message(QUEUE, 1))
+
+    def test_without_the_lock_nobody_is_told(self, journal: Journal) -> None:
+        message_id = journal.add(1)
+        journal.is_master = False
+        journal.store.remove(QUEUE, message_id)
+        journal.turn()
+        assert journal.told == []
+        assert [type(failure) for failure in journal.failures] == [LockNotHeld]
+        journal.add(2)
+        with pytest.raises(StoreUnavailable):
+            journal.room.flush()
+
+    def test_what_was_made_of_a_message_is_written_before_its_removal(self, journal: Journal) -> None:
+        message_id = journal.add(1)
+        journal.add(2, OTHER)  # its dead letter
+        journal.store.remove(QUEUE, message_id, consumed=False)
+        assert journal.store._state.contains(OTHER, text_message(OTHER, 2).message_id)
+        assert journal.told == []
+
+    def test_an_acknowledgement_in_a_transaction_waits_for_its_outcome(self, journal: Journal) -> None:
+        message_id = journal.add(1)
+        transaction = LocalTransactionId("ID:c:1", 1)
+        journal.store.remove(QUEUE, message_id, transaction)
+        assert journal.stored() == ["1"]
+        journal.store.rollback(transaction)
+        assert journal.stored() == ["1"]
+
+    def test_no_later_record_passes_a_message(self, journal: Journal) -> None:
+        journal.add(1)
+        journal.room.is_open = False
+        journal.add(2)
+        assert journal.stored() == ["1", "2"]
+
+    def test_whoever_waits_for_the_disk_waits_for_what_was_appended_before(self, journal: Journal) -> None:
+        journal.room.is_open = False
+        first = journal.add(1)
+        journal.room.is_open = True
+        second = journal.add(2)
+        journal.store.when_durable(lambda: journal.told.append("durable"))
+        journal.store.remove(QUEUE, second)
+        assert journal.room.when_safe(lambda: None) is False
+        assert journal.told == []
+        journal.turn()
+        assert sorted(journal.told) == ["1", "2", "durable"]
+        assert journal.told.index("1") < journal.told.index("durable")
+        assert journal.store._state.contains(QUEUE, first)
