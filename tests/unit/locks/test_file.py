@@ -169,6 +169,20 @@ def test_check_tells_what_happened_to_the_file(held: FileLock, damage: Callable[
         held.check()
 
 
+@pytest.mark.parametrize("damage", [remove, replace, touch, overwrite, truncate])
+def test_check_sees_it_by_the_time_of_change_alone_once_times_differ(
+    held: FileLock, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "monotonic", lambda: time.monotonic() + file.COARSE_SECONDS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", None)  # not needed
+        held.check()
+    until(lambda: time.time_ns() - Path(held.name).stat().st_ctime_ns > 50_000_000)  # more than a kernel's tick
+    damage(Path(held.name))
+    with pytest.raises(LockNotHeld):
+        held.check()
+
+
 def test_check_keeps_the_file_systems_error_as_the_cause(held: FileLock, monkeypatch: pytest.MonkeyPatch) -> None:
     def stale(path: str) -> os.stat_result:
         raise OSError(errno.ESTALE, "Stale file handle", path)
