@@ -1,0 +1,79 @@
+"""ActiveMQ's table `activemq_lock`: found and made sure of, or created as ActiveMQ does.
+
+| column | type | |
+|---|---|---|
+| id | bigint, primary key | 1, in the only row |
+| time | bigint | end of the lease, milliseconds since 1970; null or 0: none |
+| broker_name | varchar(250) | who has the lease; null: nobody |
+"""
+
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.locks.postgres.session import Refused, Session, read_only
+
+TABLE = "activemq_lock"
+
+NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+"""The database's clock: the one that all members share, however their own differ."""
+
+_COLUMNS = {"id": "bigint", "time": "bigint", "broker_name": "character varying"}
+
+_FIND_COLUMNS = """
+SELECT attname, split_part(format_type(atttypid, NULL), '(', 1) FROM pg_catalog.pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+# One simple query, thereby one transaction: all of it or nothing.
+_CREATE = f"""
+CREATE TABLE {TABLE} (id bigint NOT NULL, time bigint, broker_name varchar(250), PRIMARY KEY (id));
+INSERT INTO {TABLE} (id) VALUES (1)
+"""  # noqa: S608 - constants
+_HAS_ROW = f"SELECT 1 FROM {TABLE} WHERE id = 1"  # noqa: S608 - constants
+_ADD_ROW = f"INSERT INTO {TABLE} (id) VALUES (1) ON CONFLICT DO NOTHING"  # noqa: S608
+
+_ALREADY_THERE = ("42P07", "42710", "23505")
+"""Table, type, or their rows in the catalogue: another member created them at the same time."""
+
+
+def require_primary(session: Session) -> None:
+    """Make sure that the server writes: a replica's locks exclude nobody on the primary.
+
+    Raises:
+        DatabaseUnreachable: it does not, now.
+    """
+    ((recovering, reads_only),) = session.run(
+        "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
+    )
+    if recovering or reads_only:
+        session.close()
+        raise read_only(session.target.name)
+
+
+def require_table(session: Session) -> None:
+    """Make sure that the table is there with its row, or create them.
+
+    Raises:
+        ConfigError: it may not be created or used.
+        StoreUnavailable: there is another table of that name.
+    """
+    columns = dict(session.run(_FIND_COLUMNS, TABLE))
+    if not columns:
+        try:
+            session.run(_CREATE)
+        except Refused as error:
+            if error.state not in _ALREADY_THERE:
+                raise ConfigError(
+                    f"{TABLE} cannot be created: {error}",
+                    setting="lock_url",
+                    hint="create the user's schema, or set search_path for the user",
+                ) from error
+        else:
+            return
+        columns = dict(session.run(_FIND_COLUMNS, TABLE))
+    if {name: columns.get(name) for name in _COLUMNS} != _COLUMNS:
+        wanted = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+        raise StoreUnavailable(
+            f"{session.target.name}: {TABLE} is not ActiveMQ's table, which has {wanted}",
+            path=session.target.name,
+            hint="name another database in lock_url, or rename that table",
+        )
+    if not session.run(_HAS_ROW):
+        session.run(_ADD_ROW)

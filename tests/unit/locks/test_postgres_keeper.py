@@ -1,0 +1,227 @@
+"""The thread that keeps a lock, on a clock turned by hand and a session that does as it is told."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
+
+from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.locks.postgres import keeper as module
+from pybroker.locks.postgres.keeper import Keeper
+from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted
+from pybroker.locks.postgres.timing import Timing
+
+WAIT_SECONDS = 20
+TIMING = Timing.of(9.0)  # renewed every 3 s, good for 7.5 s
+
+
+class FakeSession:
+    """Sleeps until it is poked, or the bell rings."""
+
+    is_closed = False
+    backend_pid = 1
+
+    def __init__(self) -> None:
+        self.pokes = threading.Semaphore(0)
+        self.asleep = threading.Event()
+
+    def idle(self, seconds: float, bell: Bell) -> None:
+        self.asleep.set()
+        while not self.pokes.acquire(timeout=0.002):
+            if bell.is_ringing():
+                raise Interrupted
+        self.asleep.clear()
+
+    def listen_to(self, bell: Bell | None) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class World:
+    """A clock, sessions, and what the database answers."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.answer: Callable[[], None] = lambda: None
+        self.session = FakeSession()
+        self.asked = 0
+        self.reopened = 0
+        self.keepers: list[Keeper] = []
+
+    def keep(self, *, outlives: bool = False) -> Keeper:
+        session: Any = self.session
+        keeper = Keeper(
+            session,
+            name="lock",
+            timing=TIMING,
+            confirmed_at=self.time,
+            confirm=self._confirm,
+            reopen=self._reopen if outlives else None,
+        )
+        self.keepers.append(keeper)
+        assert self.session.asleep.wait(WAIT_SECONDS)
+        return keeper
+
+    def confirm_once(self) -> None:
+        """Have the thread ask once, and return when it sleeps again or has ended."""
+        self.session.asleep.clear()
+        self.session.pokes.release()
+        while not (self.session.asleep.wait(0.002) or not self.keepers[-1]._thread.is_alive()):
+            pass
+
+    def _confirm(self, session: Any, seconds: float) -> None:
+        self.asked += 1
+        self.answer()
+
+    def _reopen(self, seconds: float, bell: Bell) -> Any:
+        self.reopened += 1
+        self.session = FakeSession()
+        return self.session
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    world = World()
+    monkeypatch.setattr(module, "now", lambda: world.time)
+    monkeypatch.setattr(Bell, "pause", lambda bell, seconds: pause(world, seconds))
+    yield world
+    for keeper in world.keepers:
+        keeper.stop()
+
+
+def pause(world: World, seconds: float) -> None:
+    world.time += seconds
+
+
+def fail(error: Exception) -> Callable[[], None]:
+    def answer() -> None:
+        raise error
+
+    return answer
+
+
+def unreachable() -> DatabaseUnreachable:
+    return DatabaseUnreachable("here", "no answer in time")
+
+
+@pytest.mark.parametrize("outlives", [False, True])
+def test_check_fails_by_itself_once_the_time_is_over(world: World, outlives: bool) -> None:
+    """As after SIGCONT: the thread has not run yet."""
+    keeper = world.keep(outlives=outlives)
+    world.time += 7.4
+    keeper.check()
+    world.time += 0.1
+    with pytest.raises(LockNotHeld, match=r"not confirmed for 7\.5 s"):
+        keeper.check()
+    assert world.asked == 0
+
+
+def test_a_confirmation_counts_from_the_start_of_its_question(world: World) -> None:
+    keeper = world.keep()
+    world.time += 3
+
+    def slowly() -> None:
+        world.time += 2
+
+    world.answer = slowly
+    world.confirm_once()
+    world.time = 103 + 7.4
+    keeper.check()
+    world.time = 103 + 7.5
+    assert keeper.is_lost()
+
+
+def test_a_confirmation_that_comes_too_late_revives_nothing(world: World) -> None:
+    keeper = world.keep()
+    world.time += 3
+
+    def too_slowly() -> None:
+        world.time += 5
+
+    world.answer = too_slowly
+    world.confirm_once()
+    world.time = 100  # even if the clock said otherwise
+    with pytest.raises(LockNotHeld, match=r"took 5\.0 s, which was too long"):
+        keeper.check()
+
+
+def test_a_thread_that_wakes_up_too_late_does_not_ask_any_more(world: World) -> None:
+    keeper = world.keep()
+    world.time += 8
+    world.confirm_once()
+    assert world.asked == 0
+    assert keeper.is_lost()
+
+
+def test_a_lock_that_lives_in_its_session_dies_with_it(world: World) -> None:
+    keeper = world.keep()
+    world.answer = fail(unreachable())
+    world.confirm_once()
+    with pytest.raises(LockNotHeld, match="lock: no answer in time"):
+        keeper.check()
+    assert world.session.is_closed
+    assert world.asked == 1
+
+
+def test_a_lock_that_outlives_its_session_is_confirmed_on_another(world: World) -> None:
+    keeper = world.keep(outlives=True)
+    broken = world.session
+
+    def break_once() -> None:
+        broken.is_closed = True
+        world.answer = lambda: None
+        raise unreachable()
+
+    world.answer = break_once
+    broken.pokes.release()
+    while not world.reopened:
+        assert keeper._thread.is_alive()
+    assert world.session.asleep.wait(WAIT_SECONDS)
+    keeper.check()
+    assert world.asked == 2
+
+
+def test_other_sessions_are_tried_until_the_time_is_over_and_no_longer(world: World) -> None:
+    keeper = world.keep(outlives=True)
+    world.time += 3
+    world.answer = fail(unreachable())
+    world.confirm_once()
+    assert keeper.is_lost()
+    assert world.asked > 10
+    assert world.time == pytest.approx(107.5)
+
+
+def test_being_told_that_the_lock_is_anothers_ends_it_at_once(world: World) -> None:
+    keeper = world.keep(outlives=True)
+    world.answer = fail(LockNotHeld("the row names another"))
+    world.confirm_once()
+    with pytest.raises(LockNotHeld, match="the row names another"):
+        keeper.check()
+
+
+def test_a_bug_in_the_thread_is_a_lost_lock(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = world.keep()
+    world.answer = fail(ZeroDivisionError("oops"))
+    world.confirm_once()
+    with pytest.raises(LockNotHeld, match="oops"):
+        keeper.check()
+    assert "failed unexpectedly" in caplog.text
+
+
+def test_stop_hands_the_session_over_while_the_lock_is_held(world: World) -> None:
+    keeper = world.keep()
+    assert keeper.stop() is world.session
+    assert not world.session.is_closed
+
+
+def test_stop_of_a_lost_lock_hands_nothing_over(world: World) -> None:
+    keeper = world.keep()
+    world.answer = fail(unreachable())
+    world.confirm_once()
+    assert keeper.stop() is None
+    assert world.session.is_closed

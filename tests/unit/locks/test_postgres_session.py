@@ -1,0 +1,72 @@
+"""URLs and their secrets, without a server."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
+
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted, Session, Target
+from pybroker.locks.postgres.timing import Timing
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("postgresql://u:secret@db:6432/broker", "postgresql://db:6432/broker"),
+        ("postgres://u@db/broker?sslmode=require", "postgresql://db:5432/broker"),
+        ("postgresql://u:secret@a,b:1/broker?target_session_attrs=read-write", "postgresql://a:5432,b:1/broker"),
+        ("postgresql://u:secret@[::1]:5/broker", "postgresql://[::1]:5/broker"),
+        ("postgresql:///broker?password=secret&host=/run/postgresql", "postgresql:///run/postgresql:5432/broker"),
+        ("postgresql://", "postgresql://localhost:5432/"),
+    ],
+)
+def test_name_says_where_and_neither_who_nor_the_password(url: str, name: str) -> None:
+    target = Target(url)
+    assert target.name == name
+    assert "secret" not in target.name
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "secret",
+        "mysql://u:secret@h/d",
+        "postgresql://u:sec@ret@h/d",
+        "postgresql://u:secret@h/d?no_such_option=secret",
+        "postgresql://u:secret@h:5432/d?connect_timeout",
+        "postgresql://u:se%zzcret@h/d",
+        "postgresql://u:secret@[h/d",
+    ],
+)
+def test_what_is_no_url_is_refused_without_being_quoted(url: str) -> None:
+    with pytest.raises(ConfigError, match="lock_url: this is not the URL") as caught:
+        Target(url)
+    assert caught.value.__cause__ is None, "libpq's words may quote the password"
+    for piece in ("secret", "cret", "ret@"):
+        assert piece not in str(caught.value)
+
+
+def test_passwords_are_made_unreadable_in_the_drivers_messages() -> None:
+    target = Target("postgresql://u:p%20w@h/d?sslpassword=keykey")
+    assert target.without_secrets("FATAL: p w or p%20w is wrong, and keykey") == "FATAL: *** or *** is wrong, and ***"
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    with pytest.raises(DatabaseUnreachable, match="start PostgreSQL there") as caught:
+        Session(Target("postgresql://u:secret@127.0.0.1:1/d"), Timing.of())
+    assert "secret" not in str(caught.value)
+
+
+def test_a_bell_ends_a_pause_and_rings_until_it_is_silenced() -> None:
+    bell = Bell()
+    bell.pause(0.001)
+    threading.Timer(0.01, bell.ring).start()
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            bell.pause(20)
+    bell.ring()
+    bell.silence()
+    assert not bell.is_ringing()
+    bell.pause(0.001)
