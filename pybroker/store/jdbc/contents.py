@@ -1,0 +1,173 @@
+"""What the tables hold, as far as it has to be known without asking: ids, and who still wants them. Pure.
+
+ActiveMQ keeps one number per durable subscription: all messages up to `last_acked_id` are acknowledged. Here every
+message is acknowledged by itself, in any order. So a subscription has a cursor that moves on over what is acknowledged
+without a gap, and a note of each message that is acknowledged beyond:
+
+```text
+ids of the topic    3  4  5  6  7  8  9
+acknowledged        x  x  x  .  x  .  .      cursor 5, apart {7}
+```
+
+The cursor goes to ActiveMQ's table, what is apart to one of our own. An ActiveMQ that takes over delivers 7 again: at
+least once, as promised. With prioritized messages there is one such lane per priority, as in ActiveMQ's table.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import PRIORITY_DEFAULT
+from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import XATransactionId
+
+PRIORITY_BITS = 4
+PRIORITY_MASK = (1 << PRIORITY_BITS) - 1
+PRIORITIES = range(10)
+
+
+class Lane:
+    """One row of a durable subscription: how far it is.
+
+    Attributes:
+        priority: of the messages it is about; 0 where there is only one lane.
+        cursor: all up to this id is acknowledged; what ActiveMQ calls `last_acked_id`.
+        last: the highest id that ever was for this lane, or the cursor.
+        pending: ids that are not acknowledged, those included that a prepared transaction acknowledges.
+        apart: ids beyond the cursor that are acknowledged, each with its message id.
+        doubts: per prepared transaction, in the order of preparation, the ids that it acknowledges.
+    """
+
+    __slots__ = ("_order", "apart", "cursor", "doubts", "last", "pending", "priority")
+
+    def __init__(self, priority: int, cursor: int) -> None:
+        self.priority = priority
+        self.cursor = cursor
+        self.last = cursor
+        self.pending: set[int] = set()
+        self.apart: dict[int, str] = {}
+        self.doubts: dict[XATransactionId, dict[int, str]] = {}
+        self._order: deque[int] = deque()
+
+    def add(self, sequence: int) -> None:
+        """Add a message; ids come in ascending order."""
+        self.pending.add(sequence)
+        self._order.append(sequence)
+        self.last = sequence
+
+    def settle(self, sequence: int, message_id: str) -> list[int]:
+        """Acknowledge a pending message; return the ids that are apart no more, since the cursor went over them."""
+        self.pending.discard(sequence)
+        order = self._order
+        while order and order[0] not in self.pending:
+            order.popleft()
+        self.cursor = order[0] - 1 if order else self.last
+        if sequence > self.cursor:
+            self.apart[sequence] = message_id
+        return self._passed()
+
+    def forget(self, sequence: int) -> bool:
+        """Take note that a message is gone altogether; True when it was apart."""
+        return self.apart.pop(sequence, None) is not None
+
+    def reach(self, sequences: Iterable[int]) -> int:
+        """Return where the cursor would be if these were acknowledged too."""
+        settled = set(sequences)
+        for sequence in self._order:
+            if sequence in self.pending and sequence not in settled:
+                return sequence - 1
+        return self.last
+
+    def _passed(self) -> list[int]:
+        if not self.apart:
+            return []
+        passed = [sequence for sequence in self.apart if sequence <= self.cursor]
+        for sequence in passed:
+            del self.apart[sequence]
+        return passed
+
+
+class Subscription:
+    """A durable subscription with its lanes: one, or one per priority."""
+
+    __slots__ = ("info", "lanes")
+
+    def __init__(self, info: DurableSubscription, lanes: Iterable[Lane]) -> None:
+        self.info = info
+        self.lanes = tuple(lanes)
+
+    def lane(self, packed: int) -> Lane:
+        """Return the lane of a message."""
+        if len(self.lanes) == 1:
+            return self.lanes[0]
+        return self.lanes[min(packed & PRIORITY_MASK, len(self.lanes) - 1)]
+
+    def has_pending(self, packed: int) -> bool:
+        """Tell whether a message waits for this subscription."""
+        return packed >> PRIORITY_BITS in self.lane(packed).pending
+
+
+@dataclass(slots=True)
+class Contents:
+    """A destination.
+
+    Attributes:
+        container: its name in the tables.
+        messages: message id to sequence id and priority, see `pack`; in ascending order.
+        subscriptions: of a topic, by key.
+        waiting: of a topic, per sequence id for how many subscriptions it is pending.
+        is_kept: a queue that is there while it is empty.
+    """
+
+    container: str
+    messages: dict[str, int] = field(default_factory=dict[str, int])
+    subscriptions: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
+    waiting: dict[int, int] = field(default_factory=dict[int, int])
+    is_kept: bool = False
+
+
+class Sent(NamedTuple):
+    """A message in the tables that appears with a transaction's commit."""
+
+    destination: Destination
+    message_id: str
+    packed: int
+
+
+@dataclass(slots=True)
+class Doubt:
+    """A prepared transaction.
+
+    Attributes:
+        position: its place in the order of preparation.
+        sent: in the order of the sends.
+        settled: what goes with its commit, with the message's packed number.
+        is_marked: True while rows of ActiveMQ's tables name it, as far as the tables know that.
+    """
+
+    position: int
+    sent: list[Sent] = field(default_factory=list[Sent])
+    settled: list[tuple[Settled, int]] = field(default_factory=list[tuple[Settled, int]])
+    is_marked: bool = True
+
+
+def pack(sequence: int, priority: int) -> int:
+    """Return sequence id and priority in one number."""
+    return sequence << PRIORITY_BITS | priority & PRIORITY_MASK
+
+
+def pending(contents: Contents, subscription: Subscription) -> Iterator[str]:
+    """Yield the ids of what waits for a subscription, by age."""
+    return (message_id for message_id, packed in contents.messages.items() if subscription.has_pending(packed))
+
+
+def by_class(messages: Iterable[tuple[str, int]]) -> list[str]:
+    """Return message ids by the three priority classes (above, at, below 4), by age in each."""
+    classes: tuple[list[str], ...] = ([], [], [])
+    for message_id, packed in messages:
+        priority = packed & PRIORITY_MASK
+        classes[0 if priority > PRIORITY_DEFAULT else 1 + (priority < PRIORITY_DEFAULT)].append(message_id)
+    return [*classes[0], *classes[1], *classes[2]]

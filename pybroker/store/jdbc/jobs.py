@@ -1,0 +1,335 @@
+"""Scheduled messages in the database, in a table of our own: the port `JobStore`.
+
+ActiveMQ keeps its scheduler's jobs in files, whatever its message store is; here they share the fate of the messages.
+Writing is as in `store`: one transaction for everything of a turn, behind the same fence, on a connection of its own.
+
+Messages are kept in memory up to a limit, and beyond it read back when their time has come.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pybroker.broker.domain.errors import JournalCorrupt, ResourceLimit, StoreUnavailable
+from pybroker.broker.domain.jobs import Job
+from pybroker.store.jdbc.changes import OPERATION_BYTES
+from pybroker.store.jdbc.postgres import Connection, describe
+from pybroker.store.jdbc.schema import ensure
+from pybroker.store.jdbc.statements import StatementWriter
+from pybroker.store.jdbc.writer import Callback, DatabaseWriter, Schedule
+
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""Of messages kept in memory."""
+
+_JOBS = (
+    "SELECT id, job_id, start_time, cron, delay, period, repeat, next_time, run_count FROM pybroker_jobs ORDER BY id"
+)
+
+Move = tuple[int, int, int]
+"""Where a job stands: next time, repeat, run count."""
+
+
+@dataclass(slots=True)
+class JobChanges:
+    """A batch: its net effect by the jobs' numbers.
+
+    Attributes:
+        added: new jobs, with their messages; where they stand is in `moved`.
+        moved: where jobs stand.
+        removed: jobs that are over.
+    """
+
+    touched: bool = False
+    byte_count: int = 0
+    is_long: bool = False
+    added: dict[int, tuple[Job, bytes]] = field(default_factory=dict[int, tuple[Job, bytes]])
+    moved: dict[int, Move] = field(default_factory=dict[int, Move])
+    removed: list[int] = field(default_factory=list[int])
+    callbacks: list[Callback] = field(default_factory=list[Callback])
+
+    def count(self, byte_count: int = 0) -> None:
+        """Note a change of that size."""
+        self.touched = True
+        self.byte_count += OPERATION_BYTES + byte_count
+
+
+class JdbcJobStore:
+    """Implements `JobStore` on the database of a `JdbcStore`, which has to be recovered first.
+
+    Args:
+        url: as the message store's.
+        epoch: returns the message store's epoch.
+        check: the lock's fence; raises `LockNotHeld`.
+        call_soon: runs a callback at the end of the event loop's turn.
+        post: the same, from another thread.
+        on_failure: told once why nothing is written or acknowledged any more.
+        held_bytes_max: messages beyond that are not kept in memory.
+
+    Raises:
+        ConfigError: the URL makes no sense.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        epoch: Callable[[], int],
+        check: Callable[[], None],
+        call_soon: Schedule,
+        post: Schedule,
+        on_failure: Callable[[Exception], None],
+        held_bytes_max: int = HELD_BYTES_MAX,
+    ) -> None:
+        self.name = describe(url)
+        """Where the database is, without user and password."""
+        self._url = url
+        self._epoch = epoch
+        self._check = check
+        self._call_soon = call_soon
+        self._post = post
+        self._on_failure = on_failure
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+        self._held: dict[int, int] = {}
+        self._last_id = 0
+        self._changes = JobChanges()
+        self._writer: DatabaseWriter[JobChanges] | None = None
+        self._reader: Connection | None = None
+        self._reading = threading.Lock()
+
+    # ------------------------------------------------------------ opening
+
+    def recover(self) -> Sequence[Job]:
+        """Return the jobs, without their messages. Blocks.
+
+        Raises:
+            StoreUnavailable: the database cannot be reached or read.
+        """
+        connection = Connection(self._url)
+        try:
+            ensure(connection)
+            jobs = self._load(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._writer = DatabaseWriter(
+            connection,
+            render=lambda changes: _statements(connection, changes, self._epoch()),
+            take=self._take,
+            peek=lambda: self._changes,
+            check=self._check,
+            call_soon=self._call_soon,
+            post=self._post,
+            on_failure=self._on_failure,
+        )
+        self._writer.start()
+        return jobs
+
+    def _load(self, connection: Connection) -> list[Job]:
+        jobs: list[Job] = []
+        with connection.snapshot():
+            for rows in connection.stream(_JOBS):
+                for number, job_id, start_time, cron, delay, period, repeat, next_time, run_count in rows:
+                    self._last_id = number
+                    job = Job(
+                        job_id=job_id,
+                        start_time=start_time,
+                        cron=cron,
+                        delay=delay,
+                        period=period,
+                        repeat=repeat,
+                        next_time=next_time,
+                        run_count=run_count,
+                        data=None,
+                        place=number,
+                    )
+                    jobs.append(job)
+        return jobs
+
+    # ------------------------------------------------------------ jobs
+
+    def add(self, *jobs: Job) -> None:
+        """Add new jobs.
+
+        Raises:
+            ResourceLimit: a text has a character that a database cannot hold.
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        for job in jobs:
+            _check_text(job.job_id + job.cron)
+        for job in jobs:
+            self._add(job)
+        writer.wake()
+
+    def load(self, job: Job) -> bytes:
+        """Return a job's message. Blocks for a round trip to the database if it is not in memory.
+
+        Raises:
+            JournalCorrupt: it is not there any more; the other jobs are sound.
+            StoreUnavailable: the database does not answer.
+        """
+        if job.data is not None:
+            return job.data
+        number = _number(job)
+        with self._reading:
+            if self._reader is None or self._reader.is_closed:
+                self._reader = Connection(self._url)
+            rows = self._reader.rows("SELECT msg FROM pybroker_jobs WHERE id = %s", (number,))
+        if not rows:
+            path = f"{self.name} pybroker_jobs"
+            raise JournalCorrupt(f"there is no job {job.job_id} any more", path=path, offset=number)
+        return bytes(rows[0][0])
+
+    def reschedule(self, job: Job, next_time: int, spawned: Job | None = None) -> None:
+        """Move a job to a later time; with it appears what it spawned.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        job.advance(next_time)
+        self._changes.moved[_number(job)] = _move(job)
+        self._changes.count()
+        if spawned is not None:
+            self._add(spawned)
+        writer.wake()
+
+    def remove(self, job: Job) -> None:
+        """Forget a job.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        number = _number(job)
+        self._changes.moved.pop(number, None)
+        if self._changes.added.pop(number, None) is None:
+            self._changes.removed.append(number)
+        self._changes.count()
+        self._held_bytes -= self._held.pop(number, 0)
+        writer.wake()
+
+    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """Forget the jobs of a range of times.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        for job in jobs:
+            self.remove(job)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once all that was changed so far is committed."""
+        if self._writer is not None:
+            self._writer.when_durable(callback)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes changed and not known to be committed."""
+        return 0 if self._writer is None else self._writer.unwritten_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """False: a database without room fails a commit, and with it the store."""
+        return False
+
+    # ------------------------------------------------------------ closing
+
+    def cleanup(self) -> None:
+        """Nothing is kept that is not needed."""
+
+    def close(self) -> None:
+        """Commit what is left and let go. Blocks.
+
+        Raises:
+            StoreError: not everything could be committed.
+            LockNotHeld: a fence was closed.
+        """
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            finally:
+                self._close_reader()
+
+    def abandon(self) -> None:
+        """Let go at once, as if killed: commits and acknowledges nothing more."""
+        if self._writer is not None:
+            self._writer.abandon()
+        if self._reader is not None:
+            self._reader.interrupt()
+            self._close_reader()
+
+    def _add(self, job: Job) -> None:
+        data = job.data
+        assert data is not None, "a new job has its message"
+        self._last_id += 1
+        job.place = number = self._last_id
+        self._changes.added[number] = (job, data)
+        self._changes.moved[number] = _move(job)
+        self._changes.count(len(data))
+        self._held[number] = len(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > self._held_bytes_max:
+            self._changes.callbacks.append(lambda: self._let_go(job, number))
+
+    def _let_go(self, job: Job, number: int) -> None:
+        """Leave a job's message to the database, which has it by now."""
+        if number in self._held:
+            self._held_bytes -= self._held.pop(number)
+            job.data = None
+
+    def _take(self) -> JobChanges:
+        changes, self._changes = self._changes, JobChanges()
+        return changes
+
+    def _close_reader(self) -> None:
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def _opened(self) -> DatabaseWriter[JobChanges]:
+        if self._writer is None:
+            raise StoreUnavailable(f"{self.name}: the store is not open")
+        self._writer.allow()
+        return self._writer
+
+
+def _statements(connection: Connection, changes: JobChanges, epoch: int) -> list[bytes]:
+    """Return the messages to the server that a batch is."""
+    writer = StatementWriter(connection, epoch)
+    with connection.translated():
+        writer.rows("DELETE FROM pybroker_jobs WHERE id IN (", "%s", ((each,) for each in changes.removed), ")")
+        writer.rows(
+            "INSERT INTO pybroker_jobs"
+            " (id, job_id, start_time, cron, delay, period, next_time, repeat, run_count, msg) VALUES ",
+            "(%s,%s,%s,%s,%s,%s,%s,%s,%s,%s)",
+            (
+                (number, job.job_id, job.start_time, job.cron, job.delay, job.period, *changes.moved[number], data)
+                for number, (job, data) in changes.added.items()
+            ),
+        )
+        writer.rows(
+            "UPDATE pybroker_jobs j SET next_time = v.next_time, repeat = v.repeat, run_count = v.run_count"
+            " FROM (VALUES ",
+            "(%s,%s,%s,%s)",
+            ((number, *move) for number, move in changes.moved.items() if number not in changes.added),
+            ") AS v (id, next_time, repeat, run_count) WHERE j.id = v.id",
+        )
+    return writer.messages()
+
+
+def _move(job: Job) -> Move:
+    return job.next_time, job.repeat, job.run_count
+
+
+def _number(job: Job) -> int:
+    assert isinstance(job.place, int), "a job of this store"
+    return job.place
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ResourceLimit("the schedule has a character that a database cannot hold")

@@ -1,0 +1,230 @@
+"""A connection to PostgreSQL that gives up in time, says in one line what went wrong, and never tells the password.
+
+The one module here that imports the driver. Connections are in autocommit mode. Several statements in one `execute` are
+one transaction of the server's own making, in one message to it: a client that is frozen or cut off cannot leave it
+half done with its locks held.
+
+Both ends are told to notice a link that is dead. libpq's timeouts bound how long this side believes in it; what is set
+on the session bounds how long the server keeps its locks, and is longer, so that this side gives up first:
+
+| | this side | the server |
+| --- | --- | --- |
+| nothing under way | keepalives after 2 s, every 1 s, 2 times | after 4 s, every 1 s, 3 times |
+| an answer, or data, outstanding | `tcp_user_timeout` 4 s | 7 s |
+| connecting | `connect_timeout` 5 s | |
+| a statement that takes too long | given up after 9.5 s | `statement_timeout` 9 s |
+| a transaction left open | | `idle_in_transaction_session_timeout` 10 s |
+
+What the URL says itself (`?connect_timeout=2`) goes before.
+
+Source: PostgreSQL 15, libpq parameters, "Client Connection Defaults"; psycopg2 2.9.
+"""
+
+import contextlib
+import os
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import psycopg2  # type: ignore[import-untyped]
+import psycopg2.extensions  # type: ignore[import-untyped]
+from psycopg2 import errorcodes
+
+from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreError, StoreUnavailable
+from pybroker.store.jdbc.watchdog import Watchdog
+
+CLIENT_DEFAULTS = {
+    "application_name": "pybroker",
+    "connect_timeout": "5",
+    "keepalives": "1",
+    "keepalives_idle": "2",
+    "keepalives_interval": "1",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "4000",
+    "client_encoding": "UTF8",
+}
+SESSION = (
+    "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
+    "SET tcp_user_timeout = 7000; SET statement_timeout = 9000; SET idle_in_transaction_session_timeout = 10000;"
+    "SET standard_conforming_strings = on;"
+    # From version 14 on the server looks, while a statement takes long, whether anybody still waits for it.
+    "SELECT set_config(name, '1000', false) FROM pg_settings WHERE name = 'client_connection_check_interval';"
+    # What was acknowledged must survive a crash of the server; stronger settings than `on` stay.
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+)
+ROWS_PER_FETCH = 10_000
+STATEMENT_SECONDS = 9.5
+"""After that this side gives up. The server does so before, where it can be heard."""
+
+HINTS = {
+    errorcodes.INSUFFICIENT_PRIVILEGE: "grant the store's role CREATE on the schema, and all rights on its tables",
+    errorcodes.READ_ONLY_SQL_TRANSACTION: "the database takes no writes: name the primary server in the store's URL",
+    errorcodes.DISK_FULL: "the database's disk is full: make room",
+    errorcodes.QUERY_CANCELED: "the database was too slow, or somebody else locks the tables: see pg_stat_activity",
+    errorcodes.UNDEFINED_TABLE: "the tables are not there: allow them to be created, or correct the schema",
+}
+FENCED = errorcodes.DIVISION_BY_ZERO
+"""How the fence in a transaction fails (see `statements`)."""
+
+
+_watchdog = Watchdog()
+
+
+class Connection:
+    """One session. For one thread at a time; `interrupt` may come from another.
+
+    Args:
+        url: `postgresql://user:password@host:port/database?parameters`, or libpq's `key=value` form.
+
+    Raises:
+        ConfigError: the URL makes no sense.
+        StoreUnavailable: nobody answers there, or does not let us in.
+    """
+
+    def __init__(self, url: str) -> None:
+        given = parse(url)
+        self.name = describe(url)
+        """Where it leads, for logs and errors."""
+        self._secret = given.get("password", "")
+        arguments: Any = {**CLIENT_DEFAULTS, **given}
+        try:
+            self._connection: Any = psycopg2.connect(**arguments)
+        except (psycopg2.Error, UnicodeError) as error:
+            text = self._one_line(str(error))
+            hint = "check host, port, database, user and password in the store's URL, and that PostgreSQL runs there"
+            raise StoreUnavailable(f"{self.name}: {text}", path=self.name, hint=hint) from None  # it may quote the URL
+        self._connection.autocommit = True
+        self._is_late = False
+        self._quoting: Any = self._connection.cursor()
+        self.execute(SESSION)
+
+    def execute(self, sql: str | bytes, *, seconds: float | None = STATEMENT_SECONDS) -> None:
+        """Run statements, as one transaction.
+
+        Args:
+            sql: one or several.
+            seconds: how long to wait for the answer; None: as long as the kernel believes in the link.
+
+        Raises:
+            StoreUnavailable: they failed, or nobody knows whether they did.
+            LockNotHeld: the fence in them is closed.
+        """
+        with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    def rows(
+        self, sql: str, values: Sequence[Any] = (), *, seconds: float = STATEMENT_SECONDS
+    ) -> list[tuple[Any, ...]]:
+        """Run statements and return the rows of the last one. Raises as `execute`."""
+        with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
+            cursor.execute(sql, values or None)
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+            return found
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[None, None, None]:
+        """Let all reads inside see the database at one moment, in one transaction."""
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        except BaseException:
+            self.close()  # whoever reads a store and fails opens it anew
+            raise
+        self.execute("COMMIT")
+
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Yield rows by the ten thousand, inside `snapshot`: the server keeps the rest."""
+        self.execute(f"DECLARE stream NO SCROLL CURSOR FOR {sql}")
+        while True:
+            rows = self.rows(f"FETCH {ROWS_PER_FETCH} FROM stream")
+            if not rows:
+                break
+            yield rows
+        self.execute("CLOSE stream")
+
+    def literal(self, template: str, row: Sequence[Any]) -> bytes:
+        """Return a template with values put in, quoted as they must be. To be called inside `translated`."""
+        text: bytes = self._quoting.mogrify(template, row)
+        return text
+
+    def interrupt(self) -> None:
+        """Cut the link, from another thread: whatever is under way there fails at once."""
+        with contextlib.suppress(OSError, psycopg2.Error):  # it is closed already
+            descriptor = os.dup(self._connection.fileno())
+            with socket.socket(fileno=descriptor) as link:
+                link.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the session; harmless when repeated."""
+        self._connection.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """True when nothing can be asked any more."""
+        return bool(self._connection.closed)
+
+    @contextlib.contextmanager
+    def _watched(self, seconds: float | None) -> Generator[None, None, None]:
+        if seconds is not None:
+            _watchdog.begin(id(self), seconds, self._out_of_time)
+        try:
+            yield
+        finally:
+            _watchdog.done(id(self))
+
+    def _out_of_time(self) -> None:
+        self._is_late = True
+        self.interrupt()
+
+    @contextlib.contextmanager
+    def translated(self) -> Generator[None, None, None]:
+        """Turn the driver's errors into the broker's, without the rows and the password they may quote."""
+        try:
+            yield
+        except psycopg2.Error as error:
+            raise self._explained(error) from None  # the driver's error quotes rows, bodies included
+        except (ValueError, UnicodeError) as error:  # NUL, or half a character, which PostgreSQL's text cannot hold
+            raise StoreUnavailable(f"{self.name}: a text cannot be stored: {error}", path=self.name) from error
+
+    def _explained(self, error: Any) -> StoreError | LockNotHeld:
+        """Return what to tell an operator: the server's primary message, which quotes no values."""
+        if error.pgcode == FENCED:
+            return LockNotHeld(f"{self.name}: another broker has taken the database over")
+        if self._is_late:
+            hint = "see whether the database, and the network to it, are well"
+            return StoreUnavailable(f"{self.name}: no answer in time", path=self.name, hint=hint)
+        text = (error.diag.message_primary if error.pgcode else None) or str(error)
+        hint = HINTS.get(error.pgcode, "") if error.pgcode else "the connection was lost: see the server's log"
+        return StoreUnavailable(f"{self.name}: {self._one_line(text)}", path=self.name, hint=hint)
+
+    def _one_line(self, text: str) -> str:
+        """Return a message without line breaks and without the password."""
+        line = " ".join(text.split())
+        return line.replace(self._secret, "***") if self._secret else line
+
+
+def parse(url: str) -> dict[str, str]:
+    """Return the connection parameters that a URL gives.
+
+    Raises:
+        ConfigError: it makes no sense. The error does not quote it: it may hold a password.
+    """
+    try:
+        parameters: dict[str, str] = psycopg2.extensions.parse_dsn(url)
+    except (psycopg2.Error, UnicodeError):
+        hint = "write postgresql://user@host:5432/database, with %-escapes for special characters"
+        raise ConfigError("the database's URL cannot be read", setting="store", hint=hint) from None
+    return parameters
+
+
+def describe(url: str) -> str:
+    """Return where a URL leads, without user, password and parameters.
+
+    Raises:
+        ConfigError: the URL makes no sense.
+    """
+    given = parse(url)
+    host = given.get("host") or given.get("hostaddr") or "localhost"
+    port = f":{given['port']}" if "port" in given else ""
+    return f"postgresql://{host}{port}/{given.get('dbname', '')}"

@@ -1,0 +1,202 @@
+"""The tables: ActiveMQ's three, exactly, and six of our own beside them, which no ActiveMQ looks at.
+
+| table of our own | what it holds |
+| --- | --- |
+| `pybroker_epoch` | one row: how often the store was taken over, and what the last clean stop said |
+| `pybroker_acked` | acknowledgements of durable subscriptions beyond `last_acked_id`, see `contents` |
+| `pybroker_producers` | the last sequence number of each producer, for duplicates |
+| `pybroker_prepared` | transactions in doubt in the order of their preparation |
+| `pybroker_jobs` | scheduled messages, which ActiveMQ keeps in files |
+| `pybroker_no_local` | durable subscriptions with `noLocal`, for which ActiveMQ's table has no column |
+
+All are created in one transaction: all of them, or none. Tables that are there are used if they have the columns that
+ActiveMQ's have. The key of `activemq_acks` comes in two shapes. ActiveMQ 5.17 means to have the priority in it and, on
+PostgreSQL, fails to: with the three columns that are left it cannot hold a row per priority.
+
+Source: ActiveMQ 5.17, `Statements`, `PostgresqlJDBCAdapter`.
+"""
+
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store.jdbc.postgres import Connection
+
+VERSION = 1
+"""Of our own tables. A store of a later one is refused."""
+
+SCHEMA_LOCK = 0x7079_6272_6F6B
+"""An advisory lock on creating tables, for members that start at the same moment: `pybrok`."""
+
+MESSAGES = """
+CREATE TABLE activemq_msgs (
+    id bigint NOT NULL, container varchar(250) NOT NULL, msgid_prod varchar(250), msgid_seq bigint,
+    expiration bigint, msg bytea, priority bigint, xid varchar(250), PRIMARY KEY (id));
+CREATE INDEX activemq_msgs_midx ON activemq_msgs (msgid_prod, msgid_seq);
+CREATE INDEX activemq_msgs_cidx ON activemq_msgs (container);
+CREATE INDEX activemq_msgs_eidx ON activemq_msgs (expiration);
+CREATE INDEX activemq_msgs_pidx ON activemq_msgs (priority);
+CREATE INDEX activemq_msgs_xidx ON activemq_msgs (xid);
+CREATE INDEX activemq_msgs_iidx ON activemq_msgs (id, xid, container);
+"""
+ACKS = """
+CREATE TABLE activemq_acks (
+    container varchar(250) NOT NULL, sub_dest varchar(250), client_id varchar(250) NOT NULL,
+    sub_name varchar(250) NOT NULL, selector varchar(250), last_acked_id bigint,
+    priority bigint DEFAULT 5 NOT NULL, xid varchar(250),
+    CONSTRAINT pk_activemq_acks PRIMARY KEY (%s));
+CREATE INDEX activemq_acks_xidx ON activemq_acks (xid);
+"""
+KEY = "container, client_id, sub_name"
+LOCK = """
+CREATE TABLE activemq_lock (id bigint NOT NULL, time bigint, broker_name varchar(250), PRIMARY KEY (id));
+INSERT INTO activemq_lock (id) VALUES (1);
+"""
+OWN = {
+    "pybroker_epoch": """
+CREATE TABLE pybroker_epoch (
+    id integer PRIMARY KEY CHECK (id = 1), version integer NOT NULL, epoch bigint NOT NULL,
+    delivered text, stopped_count bigint NOT NULL, stopped_id bigint NOT NULL);
+INSERT INTO pybroker_epoch VALUES (1, 1, 0, '[]', 0, 0);
+""",
+    "pybroker_acked": """
+CREATE TABLE pybroker_acked (
+    container varchar(250) NOT NULL, client_id varchar(250) NOT NULL, sub_name varchar(250) NOT NULL,
+    id bigint NOT NULL, xid varchar(250) NOT NULL, message_id text NOT NULL,
+    PRIMARY KEY (container, client_id, sub_name, id, xid));
+""",
+    "pybroker_producers": """
+CREATE TABLE pybroker_producers (producer_id varchar(250) PRIMARY KEY, sequence bigint NOT NULL);
+""",
+    "pybroker_prepared": """
+CREATE TABLE pybroker_prepared (xid varchar(250) PRIMARY KEY, position bigint NOT NULL, marked boolean NOT NULL);
+""",
+    "pybroker_jobs": """
+CREATE TABLE pybroker_jobs (
+    id bigint PRIMARY KEY, job_id text NOT NULL, start_time bigint NOT NULL, cron text NOT NULL,
+    delay bigint NOT NULL, period bigint NOT NULL, repeat bigint NOT NULL,
+    next_time bigint NOT NULL, run_count bigint NOT NULL, msg bytea NOT NULL);
+""",
+    "pybroker_no_local": f"""
+CREATE TABLE pybroker_no_local (
+    container varchar(250), client_id varchar(250), sub_name varchar(250), PRIMARY KEY ({KEY}));
+""",
+}
+COLUMNS = {
+    "activemq_msgs": {
+        "id": "int8",
+        "container": "varchar",
+        "msgid_prod": "varchar",
+        "msgid_seq": "int8",
+        "expiration": "int8",
+        "msg": "bytea",
+        "priority": "int8",
+        "xid": "varchar",
+    },
+    "activemq_acks": {
+        "container": "varchar",
+        "sub_dest": "varchar",
+        "client_id": "varchar",
+        "sub_name": "varchar",
+        "selector": "varchar",
+        "last_acked_id": "int8",
+        "priority": "int8",
+        "xid": "varchar",
+    },
+    "activemq_lock": {"id": "int8", "time": "int8", "broker_name": "varchar"},
+}
+"""What of ActiveMQ's tables is used. Older ones lack `xid`; other adapters' have another type for `msg`."""
+
+_FOUND = """
+SELECT c.relname::text, a.attname::text, t.typname::text
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE c.relname::text = ANY(%s) AND pg_table_is_visible(c.oid) AND c.relkind IN ('r', 'p')
+"""
+_KEY_COLUMNS = """
+SELECT count(*) FROM pg_index i, unnest(i.indkey) WHERE i.indisprimary AND i.indrelid = 'activemq_acks'::regclass
+"""
+
+
+def ensure(connection: Connection, *, prioritized: bool = False, may_create: bool = True) -> bool:
+    """Find or create the tables. Blocks.
+
+    Args:
+        connection: to the database.
+        prioritized: create the key that takes a row per priority.
+        may_create: create what is missing.
+
+    Returns:
+        True when `activemq_acks` takes a row per priority.
+
+    Raises:
+        StoreUnavailable: they cannot be created, or are not such tables.
+    """
+    _check_server(connection)
+    found = _found(connection)
+    missing = [name for name in (*COLUMNS, *OWN) if name not in found]
+    if missing and not may_create:
+        hint = "allow the broker to create tables, or create them"
+        raise StoreUnavailable(f"{connection.name}: there is no table {missing[0]}", path=connection.name, hint=hint)
+    _check_columns(connection, found)
+    if missing:
+        _create(connection, prioritized=prioritized)
+    ((version,),) = connection.rows("SELECT coalesce(max(version), 0) FROM pybroker_epoch")
+    if version > VERSION:
+        raise StoreUnavailable(
+            f"{connection.name}: the tables are of version {version}, this broker knows {VERSION}",
+            path=connection.name,
+            hint="run the newer pybroker that wrote them",
+        )
+    ((key_columns,),) = connection.rows(_KEY_COLUMNS)
+    return bool(key_columns != len(KEY.split(", ")))
+
+
+def _check_server(connection: Connection) -> None:
+    ((encoding, recovers, read_only),) = connection.rows(
+        "SELECT current_setting('server_encoding'), pg_is_in_recovery(), current_setting('transaction_read_only')"
+    )
+    if recovers or read_only == "on":
+        hint = "name the primary server, and a role that may write, in the store's URL"
+        raise StoreUnavailable(f"{connection.name}: the database takes no writes", path=connection.name, hint=hint)
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        hint = "create the database anew with ENCODING 'UTF8'"
+        message = f"{connection.name}: the database's encoding {encoding} cannot hold every name"
+        raise StoreUnavailable(message, path=connection.name, hint=hint)
+
+
+def _create(connection: Connection, *, prioritized: bool) -> None:
+    """Create what is missing, in one transaction, while no other member does."""
+    connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
+    try:
+        found = _found(connection)
+        ours = {
+            "activemq_msgs": MESSAGES,
+            "activemq_acks": ACKS % (f"{KEY}, priority" if prioritized else KEY),
+            "activemq_lock": LOCK,
+            **OWN,
+        }
+        sql = "".join(create for name, create in ours.items() if name not in found)
+        connection.execute(f"{sql}; COMMIT")
+    except BaseException:
+        connection.close()  # with it goes whatever was created
+        raise
+
+
+def _found(connection: Connection) -> dict[str, dict[str, str]]:
+    """Return the columns of those tables that are there."""
+    found: dict[str, dict[str, str]] = {}
+    for table, column, kind in connection.rows(_FOUND, ([*COLUMNS, *OWN],)):
+        found.setdefault(table, {})[column] = kind
+    return found
+
+
+def _check_columns(connection: Connection, found: dict[str, dict[str, str]]) -> None:
+    """Refuse tables that have the names of ActiveMQ's and are others."""
+    for table, columns in COLUMNS.items():
+        for column, kind in columns.items() if table in found else ():
+            is_ = found[table].get(column)
+            if is_ != kind:
+                what = "is missing" if is_ is None else f"is {is_} instead of {kind}"
+                raise StoreUnavailable(
+                    f"{connection.name}: the table {table} is not ActiveMQ 5.17's for PostgreSQL: {column} {what}",
+                    path=connection.name,
+                    hint="upgrade it with ActiveMQ, or use another database or schema",
+                )

@@ -1,0 +1,484 @@
+"""What the tables hold and are about to hold: every operation of the port, without the database. Pure.
+
+An operation changes `contents` at once and notes in `changes` what it means for the tables; `take` hands the notes over
+as the next batch. Sequence ids are given here, as ActiveMQ does: the highest in the tables, plus one for each message,
+whatever its destination. A transaction's messages get theirs at its commit, so that they are ordered by it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.errors import ClientError, InvalidDestination, ResourceLimit
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.objects import with_size_prefix
+from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, SubscriptionKey, SubscriptionRows
+from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
+from pybroker.store.jdbc.stamp import stamped
+from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
+from pybroker.store.producers import PRODUCERS_MAX, ProducerSequences
+
+TEXT_LENGTH_MAX = 250
+"""Of every text column in ActiveMQ's tables, in characters."""
+SEQUENCE_MAX = 2**63 - 1
+
+Operation = Message | Settled
+
+
+class StoreState:
+    """Contents and changes.
+
+    Args:
+        prioritized: write each message's priority into its row, instead of 0.
+        lane_per_priority: give a new durable subscription a row per priority.
+    """
+
+    def __init__(self, *, prioritized: bool = False, lane_per_priority: bool = False) -> None:
+        self.contents: dict[Destination, Contents] = {}
+        self.sequences = ProducerSequences()
+        self.last_id = 0
+        self.doubts: dict[XATransactionId, Doubt] = {}
+        self.changes = Changes()
+        self._prioritized = prioritized
+        self._lane_per_priority = lane_per_priority
+        self._transactions: dict[TransactionId, list[Operation]] = {}
+        self._dirty: dict[tuple[Destination, str], bool] = {}
+        self._prepared_count = 0
+        self._producer = ""
+        self._new_producers: set[str] = set()
+
+    # ------------------------------------------------------------ messages
+
+    def add(self, message: Message, transaction: TransactionId | None) -> bool:
+        """Add a message, unless it is there already (then False), or is a topic's that nobody wants.
+
+        Raises:
+            ClientError: its destination or its id does not fit into the tables.
+        """
+        destination = message.destination
+        contents = self.contents.get(destination)
+        if contents is not None and message.message_id in contents.messages:
+            return False
+        if destination.is_topic and (contents is None or not contents.subscriptions):
+            return True
+        self._check_id(message.message_id)
+        if contents is None:
+            self._meet(destination)
+        if transaction is None:
+            self._add(message)
+        else:
+            self._transactions.setdefault(transaction, []).append(message)
+        return True
+
+    def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None) -> None:
+        """Remove a queue's message; nothing happens when it is not there."""
+        if message_id in self._messages(destination):
+            self._settle(Settled(destination, message_id), transaction)
+
+    def acknowledge(
+        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None
+    ) -> None:
+        """Take a message out of a durable subscription's backlog; nothing happens when it is not there."""
+        if self._is_pending(Settled(topic, message_id, subscription_key)):
+            self._settle(Settled(topic, message_id, subscription_key), transaction)
+
+    def sequence(self, destination: Destination, message_id: str) -> int | None:
+        """Return a message's sequence id; None for one that is not there."""
+        packed = self._messages(destination).get(message_id)
+        return None if packed is None else packed >> PRIORITY_BITS
+
+    # ------------------------------------------------------------ subscriptions and destinations
+
+    def subscribe(self, subscription: DurableSubscription) -> None:
+        """Add a durable subscription, or change one.
+
+        Raises:
+            ClientError: a text does not fit into the tables.
+        """
+        for what, text in (
+            ("client id", subscription.client_id),
+            ("subscription's name", subscription.name),
+            ("selector", subscription.selector or ""),
+            ("subscribed destination", str(subscription.subscribed_destination)),
+        ):
+            _check_text(text, what, ResourceLimit)
+        topic, key = subscription.destination, subscription.key
+        contents = self.contents.get(topic) or self._meet(topic)
+        known = contents.subscriptions.get(key)
+        if known is None:
+            priorities = PRIORITIES if self._lane_per_priority else (0,)
+            lanes = [Lane(priority, self.last_id) for priority in priorities]
+            contents.subscriptions[key] = Subscription(subscription, lanes)
+        else:
+            known.info = subscription
+        self._dirty[topic, key] = True
+        self.changes.count()
+
+    def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
+        """Drop a durable subscription and its backlog; with the last one the topic goes."""
+        contents = self.contents.get(topic)
+        if contents is None or subscription_key not in contents.subscriptions:
+            return
+        if len(contents.subscriptions) == 1:
+            self.remove_destination(topic)
+            return
+        subscription = contents.subscriptions.pop(subscription_key)
+        self._dirty.pop((topic, subscription_key), None)
+        self.changes.drop(_key(contents, subscription))
+        for message_id, packed in [item for item in contents.messages.items() if subscription.has_pending(item[1])]:
+            self._wanted_less(contents, message_id, packed)
+
+    def keep(self, queue: Destination) -> None:
+        """Remember a queue while it is empty.
+
+        Raises:
+            ClientError: its name does not fit into the tables.
+        """
+        if queue.type is DestinationType.QUEUE:
+            contents = self.contents.get(queue) or self._meet(queue)
+            if not contents.is_kept:
+                contents.is_kept = True
+                self.changes.kept[contents.container] = True
+                self.changes.count()
+
+    def remove_destination(self, destination: Destination) -> None:
+        """Drop a destination and all it holds."""
+        contents = self.contents.pop(destination, None)
+        if contents is not None:
+            self.changes.clear(contents.container, self.last_id)
+            for key in contents.subscriptions:
+                self._dirty.pop((destination, key), None)
+
+    # ------------------------------------------------------------ transactions
+
+    def prepare(self, transaction: XATransactionId) -> None:
+        """Let a transaction wait for its outcome, in the tables; nothing happens when it did nothing that lasts.
+
+        Raises:
+            ClientError: its ids do not fit into the tables.
+        """
+        if transaction not in self._transactions:
+            return
+        sent_xid, settled_xid = encode(Mark(transaction, Kind.SENT)), key_of(transaction)
+        self._prepared_count += 1
+        doubt = self.doubts[transaction] = Doubt(self._prepared_count)
+        for operation in self._transactions.pop(transaction):
+            if isinstance(operation, Message):
+                data = stamped(operation.data, transaction)
+                packed = self._insert(operation, data, sent_xid)
+                doubt.sent.append(Sent(operation.destination, operation.message_id, packed))
+            elif self._is_pending(operation):
+                self._hold(transaction, doubt, operation, settled_xid)
+        doubt.is_marked = self._is_marked(transaction, doubt)
+        self.changes.prepared[settled_xid] = (doubt.position, doubt.is_marked)
+        self.changes.count()
+
+    def commit(self, transaction: TransactionId) -> None:
+        """Let a transaction's operations take effect."""
+        for operation in self._transactions.pop(transaction, ()):
+            if isinstance(operation, Message):
+                self._add(operation)
+            else:
+                self._settle(operation, None)
+        if isinstance(transaction, XATransactionId) and transaction in self.doubts:
+            doubt = self.doubts.pop(transaction)
+            for sent in doubt.sent:
+                self._appear(sent)
+            for settled, packed in doubt.settled:
+                if self._let_go(transaction, settled, packed):
+                    self._settle(settled, None)
+            self._decided(transaction)
+
+    def rollback(self, transaction: TransactionId) -> None:
+        """Forget a transaction's operations."""
+        self._transactions.pop(transaction, None)
+        if isinstance(transaction, XATransactionId) and transaction in self.doubts:
+            doubt = self.doubts.pop(transaction)
+            for sent in doubt.sent:
+                self.changes.delete(sent.packed >> PRIORITY_BITS)
+            for settled, packed in doubt.settled:
+                if self._let_go(transaction, settled, packed) and settled.subscription_key is None:
+                    self.changes.mark(packed >> PRIORITY_BITS, None)
+            self._decided(transaction)
+
+    # ------------------------------------------------------------ batches
+
+    def take(self) -> Changes:
+        """Return what is to be written, and begin anew."""
+        changes, self.changes = self.changes, Changes()
+        for (topic, key), is_anew in self._dirty.items():
+            contents = self.contents[topic]
+            subscription = contents.subscriptions[key]
+            changes.subscriptions[_key(contents, subscription)] = _rows(subscription, is_anew=is_anew)
+        self._dirty.clear()
+        for transaction, doubt in self.doubts.items():
+            is_marked = self._is_marked(transaction, doubt)
+            if is_marked is not doubt.is_marked:
+                doubt.is_marked = is_marked
+                changes.prepared[key_of(transaction)] = (doubt.position, is_marked)
+        return changes
+
+    def forget_producers(self) -> None:
+        """Have producers forgotten in the tables that are here, once there are many."""
+        if len(self._new_producers) > PRODUCERS_MAX:
+            self._new_producers.clear()
+            self.changes.remembered = [producer_id for producer_id, _ in self.sequences.items()]
+            self.changes.count()
+
+    def rewrite(self, topic: Destination, subscription_key: str) -> None:
+        """Have a durable subscription written anew."""
+        self._dirty[topic, subscription_key] = True
+        self.changes.count()
+
+    def restore_doubt(self, transaction: XATransactionId, doubt: Doubt) -> None:
+        """Note a transaction that the tables hold; to be called in the order of the preparation."""
+        self.doubts[transaction] = doubt
+        self._prepared_count = max(self._prepared_count, doubt.position)
+
+    # ------------------------------------------------------------ doing it
+
+    def _add(self, message: Message) -> None:
+        """Store a message, unless it is there, or nobody wants it any more."""
+        self._note(message.message_id)
+        destination = message.destination
+        contents = self.contents.get(destination)
+        if contents is None:
+            if destination.is_topic:
+                return
+            contents = self._meet(destination)
+        if message.message_id not in contents.messages and (destination.is_queue or contents.subscriptions):
+            self._arrive(contents, message.message_id, self._insert(message, message.data, None))
+
+    def _insert(self, message: Message, data: bytes, xid: str | None) -> int:
+        """Have a message's row written, under a new id; return that, packed."""
+        self.last_id += 1
+        producer_id, _, sequence = message.message_id.rpartition(":")
+        packed = pack(self.last_id, message.priority if self._prioritized else 0)
+        row = MessageRow(
+            str(message.destination),
+            producer_id,
+            int(sequence),
+            message.expiration,
+            with_size_prefix(data),
+            message.priority if self._prioritized else 0,
+            xid,
+        )
+        self.changes.insert(self.last_id, row)
+        return packed
+
+    def _arrive(self, contents: Contents, message_id: str, packed: int) -> None:
+        """Note that a message is there; on a topic, for every durable subscription."""
+        contents.messages[message_id] = packed
+        if contents.subscriptions:
+            for subscription in contents.subscriptions.values():
+                subscription.lane(packed).add(packed >> PRIORITY_BITS)
+            contents.waiting[packed >> PRIORITY_BITS] = len(contents.subscriptions)
+
+    def _appear(self, sent: Sent) -> None:
+        """Commit a message that a transaction in doubt has sent: it is the newest now."""
+        self._note(sent.message_id)
+        old = sent.packed >> PRIORITY_BITS
+        destination = sent.destination
+        contents = self.contents.get(destination)
+        if contents is None and destination.is_queue:
+            contents = self._meet(destination)
+        if (
+            contents is None
+            or sent.message_id in contents.messages
+            or (destination.is_topic and not contents.subscriptions)
+        ):
+            self.changes.delete(old)
+            return
+        self.last_id += 1
+        self.changes.renumber(old, self.last_id, contents.container)
+        priority = sent.packed - (old << PRIORITY_BITS)
+        self._arrive(contents, sent.message_id, pack(self.last_id, priority))
+
+    def _settle(self, settled: Settled, transaction: TransactionId | None) -> None:
+        """Let a message go, now or at the commit; nothing happens when it is gone."""
+        if transaction is not None:
+            self._transactions.setdefault(transaction, []).append(settled)
+            return
+        contents = self.contents.get(settled.destination)
+        packed = None if contents is None else contents.messages.get(settled.message_id)
+        if contents is None or packed is None:
+            return
+        if settled.subscription_key is None:
+            del contents.messages[settled.message_id]
+            self.changes.delete(packed >> PRIORITY_BITS)
+        elif self._is_pending(settled):
+            self._advance(contents, settled, packed)
+
+    def _advance(self, contents: Contents, settled: Settled, packed: int) -> None:
+        """Acknowledge for a durable subscription."""
+        key = settled.subscription_key or ""
+        subscription = contents.subscriptions[key]
+        lane, sequence = subscription.lane(packed), packed >> PRIORITY_BITS
+        row = _key(contents, subscription)
+        for transaction in [each for each, held in lane.doubts.items() if sequence in held]:
+            self._unhold(lane, transaction, sequence, row)
+        passed = lane.settle(sequence, settled.message_id)
+        if sequence in lane.apart:
+            self.changes.add_apart(ApartKey(row, sequence, ""), settled.message_id)
+        for each in passed:
+            self.changes.delete_apart(ApartKey(row, each, ""))
+        self._touch(settled.destination, key)
+        self._wanted_less(contents, settled.message_id, packed)
+
+    def _wanted_less(self, contents: Contents, message_id: str, packed: int) -> None:
+        """Count one durable subscription less for a message; delete it when nobody waits for it any more."""
+        sequence = packed >> PRIORITY_BITS
+        contents.waiting[sequence] -= 1
+        if contents.waiting[sequence]:
+            return
+        del contents.waiting[sequence], contents.messages[message_id]
+        self.changes.delete(sequence)
+        for subscription in contents.subscriptions.values():
+            if subscription.lane(packed).forget(sequence):
+                self.changes.delete_apart(ApartKey(_key(contents, subscription), sequence, ""))
+
+    def _hold(self, transaction: XATransactionId, doubt: Doubt, settled: Settled, xid: str) -> None:
+        """Have a message wait for a transaction's outcome."""
+        contents = self.contents[settled.destination]
+        packed = contents.messages[settled.message_id]
+        sequence = packed >> PRIORITY_BITS
+        doubt.settled.append((settled, packed))
+        if settled.subscription_key is None:
+            self.changes.mark(sequence, xid)
+            return
+        subscription = contents.subscriptions[settled.subscription_key]
+        subscription.lane(packed).doubts.setdefault(transaction, {})[sequence] = settled.message_id
+        self.changes.add_apart(ApartKey(_key(contents, subscription), sequence, xid), settled.message_id)
+        self._touch(settled.destination, settled.subscription_key)
+
+    def _let_go(self, transaction: XATransactionId, settled: Settled, packed: int) -> bool:
+        """End a message's wait for an outcome; False when it is gone by another way."""
+        contents = self.contents.get(settled.destination)
+        if contents is None or contents.messages.get(settled.message_id) != packed:
+            return False
+        if settled.subscription_key is None:
+            return True
+        subscription = contents.subscriptions.get(settled.subscription_key)
+        if subscription is None:
+            return False
+        lane, sequence = subscription.lane(packed), packed >> PRIORITY_BITS
+        if sequence not in lane.doubts.get(transaction, {}):
+            return False
+        self._unhold(lane, transaction, sequence, _key(contents, subscription))
+        self._touch(settled.destination, settled.subscription_key)
+        return True
+
+    def _unhold(self, lane: Lane, transaction: XATransactionId, sequence: int, row: SubscriptionKey) -> None:
+        held = lane.doubts[transaction]
+        del held[sequence]
+        if not held:
+            del lane.doubts[transaction]
+        self.changes.delete_apart(ApartKey(row, sequence, key_of(transaction)))
+
+    def _decided(self, transaction: XATransactionId) -> None:
+        self.changes.prepared[key_of(transaction)] = None
+        self.changes.count()
+
+    # ------------------------------------------------------------ asking
+
+    def is_pending(self, settled: Settled, packed: int) -> bool:
+        """Tell whether this very message is there, and pending if a durable subscription is named."""
+        return self._messages(settled.destination).get(settled.message_id) == packed and self._is_pending(settled)
+
+    def _is_pending(self, settled: Settled) -> bool:
+        contents = self.contents.get(settled.destination)
+        packed = None if contents is None else contents.messages.get(settled.message_id)
+        if contents is None or packed is None:
+            return False
+        if settled.subscription_key is None:
+            return True
+        subscription = contents.subscriptions.get(settled.subscription_key)
+        return subscription is not None and subscription.has_pending(packed)
+
+    def _is_marked(self, transaction: XATransactionId, doubt: Doubt) -> bool:
+        """Tell whether ActiveMQ's tables name a transaction: a subscription's row has room for one."""
+        return bool(doubt.sent) or any(self._is_visible(transaction, *each) for each in doubt.settled)
+
+    def _is_visible(self, transaction: XATransactionId, settled: Settled, packed: int) -> bool:
+        if not self.is_pending(settled, packed):
+            return False
+        if settled.subscription_key is None:
+            return True
+        lane = self.contents[settled.destination].subscriptions[settled.subscription_key].lane(packed)
+        return bool(lane.doubts) and next(reversed(lane.doubts)) == transaction
+
+    def _messages(self, destination: Destination) -> dict[str, int]:
+        contents = self.contents.get(destination)
+        return {} if contents is None else contents.messages
+
+    def _touch(self, topic: Destination, key: str) -> None:
+        self._dirty.setdefault((topic, key), False)
+        self.changes.count()
+
+    def _note(self, message_id: str) -> None:
+        """Note a producer's sequence number."""
+        self.sequences.note(message_id)
+        producer_id, _, text = message_id.rpartition(":")
+        producers = self.changes.producers
+        known = producers.get(producer_id)
+        if known is None:
+            self._new_producers.add(producer_id)
+            self.changes.count()
+        producers[producer_id] = int(text) if known is None else max(known, int(text))
+
+    def _meet(self, destination: Destination) -> Contents:
+        """Make room for a destination that is not known."""
+        container = str(destination)
+        _check_text(container, "destination's name", InvalidDestination)
+        contents = self.contents[destination] = Contents(container)
+        return contents
+
+    def _check_id(self, message_id: str) -> None:
+        """Make sure that a message's id fits into the tables; that of the producer before does."""
+        producer_id, _, sequence = message_id.rpartition(":")
+        if producer_id != self._producer:
+            _check_text(producer_id, "producer's id", ResourceLimit)
+            self._producer = producer_id
+        try:
+            number = int(sequence)
+        except ValueError:
+            number = SEQUENCE_MAX + 1
+        if abs(number) > SEQUENCE_MAX or str(number) != sequence:
+            raise ResourceLimit("the message's id does not end in a sequence number")
+
+
+def _key(contents: Contents, subscription: Subscription) -> SubscriptionKey:
+    return SubscriptionKey(contents.container, subscription.info.client_id, subscription.info.name)
+
+
+def _rows(subscription: Subscription, *, is_anew: bool) -> SubscriptionRows:
+    """Return a durable subscription as it is to be written."""
+    info = subscription.info
+    description: Any = (str(info.subscribed_destination), info.selector, info.no_local) if is_anew else None
+    return SubscriptionRows(
+        tuple(LaneRow(lane.cursor, lane.priority, _mark(lane)) for lane in subscription.lanes), description
+    )
+
+
+def _mark(lane: Lane) -> str | None:
+    """Return the `xid` of a durable subscription's row: the latest transaction in doubt, and where it would lead."""
+    if not lane.doubts:
+        return None
+    transaction, held = next(reversed(lane.doubts.items()))
+    return encode(Mark(transaction, Kind.ACKNOWLEDGED, lane.reach(held), lane.priority))
+
+
+def _check_text(text: str, what: str, refused: Callable[[str], ClientError]) -> None:
+    """Refuse what the columns, or PostgreSQL's text, cannot hold: it must not fail a batch of everybody's."""
+    if len(text) > TEXT_LENGTH_MAX:
+        raise refused(f"the {what} is longer than the {TEXT_LENGTH_MAX} characters that the database's tables allow")
+    if "\0" in text or _has_half(text):
+        raise refused(f"the {what} has a character that a database cannot hold")
+
+
+def _has_half(text: str) -> bool:
+    """Tell whether there are surrogates, halves of characters, in a text."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

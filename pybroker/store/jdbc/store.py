@@ -1,0 +1,425 @@
+"""A message store that is a PostgreSQL database with ActiveMQ's tables: the port `MessageStore`.
+
+```text
+recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
+add …     change the state, note the change               (no I/O, no waiting)
+          `- end of the turn: one transaction of everybody's changes, in a thread of its own
+read      bodies by id, on a second connection
+```
+
+What is in memory are ids: some 250 bytes per pending message, whatever its size.
+
+Source: ActiveMQ 5.17, `JDBCPersistenceAdapter`, `JDBCMessageStore`, `JDBCTopicMessageStore`.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.alike import Alike
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.objects import without_size_prefix
+from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.jdbc.changes import Changes
+from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
+from pybroker.store.jdbc.postgres import Connection, describe
+from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
+from pybroker.store.jdbc.schema import ensure
+from pybroker.store.jdbc.stamp import unstamped
+from pybroker.store.jdbc.state import StoreState
+from pybroker.store.jdbc.statements import statements
+from pybroker.store.jdbc.writer import DatabaseWriter, Later, Schedule
+
+DELIVERED_MAX = 20_000
+"""Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
+
+logger = logging.getLogger(__name__)
+
+
+class JdbcStore:
+    """Implements `MessageStore` on a database. Whoever opens it holds the lock that guards it.
+
+    Args:
+        url: `postgresql://user@host:port/database`.
+        check: the lock's fence; raises `LockNotHeld`. Asked after each commit, before anybody is told, in any thread.
+        call_soon: runs a callback at the end of the event loop's turn.
+        post: the same, from another thread.
+        on_failure: told once why nothing is written or acknowledged any more.
+        call_later: runs a callback after so many seconds; None: what nobody waits for is committed at once.
+        prioritized: dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
+        may_create: create tables that are missing.
+
+    Raises:
+        ConfigError: the URL makes no sense.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        check: Callable[[], None],
+        call_soon: Schedule,
+        post: Schedule,
+        on_failure: Callable[[Exception], None],
+        call_later: Later | None = None,
+        prioritized: bool = False,
+        may_create: bool = True,
+    ) -> None:
+        self.name = describe(url)
+        """Where the database is, without user and password."""
+        self.damages: Sequence[str] = ()
+        """What could not be used, in words; it stays in the tables as it is."""
+        self.epoch = 0
+        """Of this mastership. It only grows, whoever was master."""
+        self._url = url
+        self._check = check
+        self._call_soon = call_soon
+        self._post = post
+        self._on_failure = on_failure
+        self._call_later = call_later
+        self._prioritized = prioritized
+        self._may_create = may_create
+        self._state = StoreState(prioritized=prioritized)
+        self._writer: DatabaseWriter[Changes] | None = None
+        self._reader: Connection | None = None
+        self._reading = threading.Lock()
+
+    # ------------------------------------------------------------ opening
+
+    def recover(self) -> Recovery:
+        """Take the tables over, and return what they hold. Blocks.
+
+        Raises:
+            StoreUnavailable: the database cannot be reached, read or written, or its tables are others.
+            LockNotHeld: the lock was lost on the way, or another broker has taken over.
+        """
+        connection = Connection(self._url)
+        try:
+            return self._open(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _open(self, connection: Connection) -> Recovery:
+        lane_per_priority = ensure(connection, prioritized=self._prioritized, may_create=self._may_create)
+        self._check()
+        found = take_over(connection)
+        self.epoch = found.epoch
+        self._state = StoreState(
+            prioritized=self._prioritized, lane_per_priority=self._prioritized and lane_per_priority
+        )
+        loader = Loader(connection, self._state)
+        loader.load()
+        self.damages = loader.damages
+        logger.info("%s: epoch %d, %d messages", self.name, self.epoch, loader.message_count)
+        writer = self._new_writer(connection)
+        writer.commit(self._state.take())
+        self._writer = writer
+        recovery = Recovery(
+            queues={
+                queue: self._in_order(contents.messages.items())
+                for queue, contents in self._state.contents.items()
+                if queue.is_queue and (contents.messages or contents.is_kept)
+            },
+            backlogs=self._backlogs(),
+            prepared=self._prepared(),
+            delivered=read_delivered(found, loader),
+        )
+        writer.start()
+        return recovery
+
+    def _new_writer(self, connection: Connection) -> DatabaseWriter[Changes]:
+        return DatabaseWriter(
+            connection,
+            render=lambda changes: statements(connection, changes, self.epoch),
+            take=lambda: self._state.take(),
+            peek=lambda: self._state.changes,
+            check=self._check,
+            call_soon=self._call_soon,
+            post=self._post,
+            on_failure=self._on_failure,
+            call_later=self._call_later,
+        )
+
+    def _backlogs(self) -> list[Backlog]:
+        return [
+            Backlog(
+                subscription=subscription.info,
+                message_ids=self._in_order((each, contents.messages[each]) for each in pending(contents, subscription)),
+            )
+            for contents in self._state.contents.values()
+            for subscription in contents.subscriptions.values()
+        ]
+
+    def _prepared(self) -> list[PreparedTransaction]:
+        """Return the transactions in doubt, with the messages they are about to add."""
+        return [
+            PreparedTransaction(
+                transaction_id=transaction,
+                sent=self._read_sent(doubt.sent),
+                acknowledged=[each for each, packed in doubt.settled if self._state.is_pending(each, packed)],
+            )
+            for transaction, doubt in self._state.doubts.items()
+        ]
+
+    def _read_sent(self, sent: Sequence[Sent]) -> list[Message]:
+        return self._read([(each.packed >> PRIORITY_BITS, each.message_id) for each in sent])
+
+    def _in_order(self, messages: Iterable[tuple[str, int]]) -> list[str]:
+        """Return message ids in dispatch order; the messages come by age."""
+        return by_class(messages) if self._prioritized else [message_id for message_id, _ in messages]
+
+    # ------------------------------------------------------------ messages
+
+    def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
+        """Return durable messages, in this order. Blocks for a round trip to the database.
+
+        What is not there or does not decode is left out, noted in `damages` and logged.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        contents = self._state.contents.get(destination, Contents(""))
+        wanted: list[tuple[int, str]] = []
+        for message_id in message_ids:
+            packed = contents.messages.get(message_id)
+            if packed is None:
+                self._damaged(f"{destination} is to have {message_id}, which the store has not")
+            else:
+                wanted.append((packed >> PRIORITY_BITS, message_id))
+        return self._read(wanted)
+
+    def _read(self, wanted: Sequence[tuple[int, str]]) -> list[Message]:
+        """Return messages by sequence id and message id."""
+        if not wanted:
+            return []
+        with self._reading:
+            rows = dict(self._ask([sequence for sequence, _ in wanted]))
+        alike = Alike()
+        messages: list[Message] = []
+        for sequence, message_id in wanted:
+            try:
+                messages.append(alike.route(unstamped(without_size_prefix(bytes(rows[sequence]))), message_id))
+            except KeyError:
+                self._damaged(
+                    f"id {sequence}: there is no message {message_id} any more: it was deleted by someone else"
+                )
+            except (MalformedOpenWire, TypeError) as error:
+                self._damaged(f"id {sequence}: the message {message_id} does not decode: {error}")
+        return messages
+
+    def _ask(self, sequences: list[int]) -> Iterable[tuple[int, bytes]]:
+        """Fetch bodies. A connection that was lost is opened again: once, nothing is at stake in reading twice."""
+        sql = "SELECT id, msg FROM activemq_msgs WHERE id = ANY(%s)"
+        is_new = self._reader is None or self._reader.is_closed
+        if self._reader is None or self._reader.is_closed:
+            self._reader = Connection(self._url)
+        try:
+            rows = self._reader.rows(sql, (sequences,))
+        except StoreUnavailable:
+            if is_new or not self._reader.is_closed:
+                raise
+            self._reader = Connection(self._url)
+            rows = self._reader.rows(sql, (sequences,))
+        return [(sequence, data) for sequence, data in rows]
+
+    @property
+    def is_on_disk(self) -> bool:
+        """True: what is durable can be read back."""
+        return True
+
+    def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
+        """Add a persistent message, unless it is there already, or no durable subscription is there to want it.
+
+        Returns:
+            False if the message is there already.
+
+        Raises:
+            ClientError: its destination or its id does not fit into the tables.
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        is_new = self._state.add(message, transaction)
+        writer.wake()
+        return is_new
+
+    def remove(
+        self,
+        destination: Destination,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed: bool = True,
+    ) -> None:
+        """Remove a queue's message; nothing happens when it is not there. One that is not written yet never will be.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.remove(destination, message_id, transaction)
+        writer.wake()
+
+    def acknowledge(
+        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
+    ) -> None:
+        """Note that a durable subscription is done with a message; nothing happens when it has it not pending.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.acknowledge(topic, subscription_key, message_id, transaction)
+        writer.wake()
+
+    # ------------------------------------------------------------ everything else
+
+    def subscribe(self, subscription: DurableSubscription) -> None:
+        """Add a durable subscription, or change one.
+
+        Raises:
+            ClientError: a text does not fit into the tables.
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.subscribe(subscription)
+        writer.wake()
+
+    def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
+        """End a durable subscription and its backlog; nothing happens when there is none.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.unsubscribe(topic, subscription_key)
+        writer.wake()
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer, -1 for one that is not remembered."""
+        return self._state.sequences.last(producer_id)
+
+    def prepare(self, transaction: XATransactionId) -> None:
+        """Prepare a transaction; nothing happens when it did nothing that lasts.
+
+        Raises:
+            ClientError: its ids do not fit into the tables.
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.prepare(transaction)
+        writer.wake()
+
+    def commit(self, transaction: TransactionId) -> None:
+        """Commit a transaction; nothing happens when it did nothing that lasts.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.commit(transaction)
+        writer.wake()
+
+    def rollback(self, transaction: TransactionId) -> None:
+        """Roll a transaction back; nothing happens when it did nothing that lasts.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.rollback(transaction)
+        writer.wake()
+
+    def keep(self, destination: Destination) -> None:
+        """Note that a queue exists also while it is empty.
+
+        Raises:
+            ClientError: its name does not fit into the tables.
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.keep(destination)
+        writer.wake()
+
+    def remove_destination(self, destination: Destination) -> None:
+        """Remove a destination and all it holds; nothing happens when it never held anything.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        self._state.remove_destination(destination)
+        writer.wake()
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once all that was changed so far is committed."""
+        if self._writer is not None:
+            self._writer.when_durable(callback)
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once all messages added so far are committed; those consumed meanwhile are never written."""
+        self.when_durable(callback)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes changed and not known to be committed."""
+        return 0 if self._writer is None else self._writer.unwritten_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """False: a database without room fails a commit, and with it the store."""
+        return False
+
+    # ------------------------------------------------------------ cleaning up and closing
+
+    def cleanup(self) -> None:
+        """Have producers forgotten that have not sent for long; messages go when they are consumed."""
+        if self._writer is not None:
+            self._state.forget_producers()
+            self._writer.wake()
+
+    def close(self, delivered: Iterable[str] = ()) -> None:
+        """Commit what is left, note which messages consumers have seen, and let go. Blocks.
+
+        Raises:
+            StoreError: not everything could be committed.
+            LockNotHeld: the lock was lost before.
+        """
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._state.changes.delivered = delivered_note(delivered, DELIVERED_MAX)
+            self._state.changes.count()
+            try:
+                writer.close()
+            finally:
+                self._close_reader()
+
+    def abandon(self) -> None:
+        """Let go at once, as if killed: for a master that lost its lock. Commits nothing more, acknowledges nothing."""
+        if self._writer is not None:
+            self._writer.abandon()
+        if self._reader is not None:
+            self._reader.interrupt()
+            self._close_reader()
+
+    def _close_reader(self) -> None:
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def _opened(self) -> DatabaseWriter[Changes]:
+        """Return the writer, which takes changes."""
+        if self._writer is None:
+            raise StoreUnavailable(f"{self.name}: the store is not open")
+        self._writer.allow()
+        return self._writer
+
+    def _damaged(self, text: str) -> None:
+        self.damages = [*self.damages, text]
+        logger.error("%s: damaged: %s. The message is not delivered.", self.name, text)

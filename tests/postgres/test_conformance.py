@@ -1,0 +1,10 @@
+"""What every `MessageStore` promises, on PostgreSQL: the suites of tests/conformance, unchanged."""
+
+import inspect
+
+from tests.conformance import test_kept_queues
+from tests.conformance.test_store import *  # noqa: F403
+
+for _name, _test in vars(test_kept_queues).items():
+    if _name.startswith("test_") and "lives" in inspect.signature(_test).parameters:
+        globals()[_name] = _test

@@ -1,0 +1,99 @@
+"""What every job store promises, on PostgreSQL: the suite of tests/conformance, unchanged; and the fence."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.errors import LockNotHeld, ResourceLimit
+from pybroker.broker.domain.jobs import Job
+from pybroker.store.jdbc.jobs import JdbcJobStore
+from tests.conformance.conftest import Loop
+from tests.conformance.test_job_store import *  # noqa: F403
+from tests.conformance.test_job_store import facts, job
+from tests.postgres.conftest import JdbcLives
+
+
+class JobLives:
+    """A database and the stores that own it: a message store that takes it over, and the job store."""
+
+    store: JdbcJobStore
+
+    def __init__(self, database: Any, held_bytes_max: int) -> None:
+        self.messages = JdbcLives(database)
+        self.held_bytes_max = held_bytes_max
+        self.loop = Loop()
+        self.failures: list[Exception] = []
+
+    def open(self) -> Sequence[Job]:
+        self.messages.crash()
+        self.messages.open()
+        messages = self.messages.store
+        self.store = JdbcJobStore(
+            self.messages.database.url,
+            epoch=lambda: messages.epoch,
+            check=lambda: None,
+            call_soon=self.loop.call_soon,
+            post=self.loop.call_soon,
+            on_failure=self.failures.append,
+            held_bytes_max=self.held_bytes_max,
+        )
+        return self.store.recover()
+
+    def settle(self) -> None:
+        self.loop.run_until(lambda: self.store.unwritten_bytes == 0)
+
+    def cleanup(self) -> None:
+        self.store.cleanup()
+
+    def crash(self) -> None:
+        self.store.abandon()
+        self.loop.ready.clear()
+
+    def end(self) -> None:
+        """Check that a last crash changes nothing."""
+        self.crash()
+        before = facts(self.open(), self.store)
+        self.crash()
+        assert facts(self.open(), self.store) == before
+        self.crash()
+        self.messages.crash()
+        assert not self.failures
+
+
+@pytest.fixture(params=[1_000_000, 0], ids=["held", "not-held"])
+def lives(request: pytest.FixtureRequest, postgres_database: Any) -> Iterator[JobLives]:
+    lives = JobLives(postgres_database, request.param)
+    lives.open()
+    yield lives
+    lives.end()
+
+
+def test_a_stale_master_schedules_nothing(lives: Any) -> None:
+    old, acknowledged = lives.store, []
+    lives.open()
+    old.add(job("a"))
+    old.when_durable(lambda: acknowledged.append(1))
+    lives.loop.run_until(lambda: bool(lives.failures))
+    assert isinstance(lives.failures.pop(), LockNotHeld)
+    assert not acknowledged
+    old.abandon()
+    lives.crash()
+    assert not lives.open()
+
+
+def test_messages_beyond_the_limit_are_left_to_the_database(lives: Any) -> None:
+    made = job("a", data=b"x" * 1000)
+    lives.store.add(made)
+    lives.settle()
+    assert (made.data is None) is (lives.held_bytes_max == 0)
+    assert lives.store.load(made) == b"x" * 1000
+
+
+@pytest.mark.parametrize("fields", [{"job_id": "a\0"}, {"job_id": "a", "cron": "\ud800"}])
+def test_what_the_columns_cannot_hold_is_refused(lives: Any, fields: dict[str, Any]) -> None:
+    make: Callable[..., Job] = job
+    with pytest.raises(ResourceLimit):
+        lives.store.add(make(**fields))
+    lives.store.add(job("b"))
+    lives.settle()

@@ -1,0 +1,138 @@
+"""What operations mean for the tables: the net effect of a batch."""
+
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.domain.openwire.objects import without_size_prefix
+from pybroker.broker.domain.openwire.routing import routing
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.store.jdbc.changes import LaneRow, SubscriptionKey
+from pybroker.store.jdbc.stamp import stamped, unstamped
+from pybroker.store.jdbc.state import StoreState
+from pybroker.store.jdbc.xid import Kind, Mark, decode, encode
+from tests.conformance.conftest import text_message
+
+ORDERS, PRICES = queue("ORDERS"), topic("PRICES")
+TX, XA = LocalTransactionId("ID:c:1", 1), XATransactionId(1, b"g", b"b")
+ROW = SubscriptionKey("topic://PRICES", "c", "n")
+
+
+@pytest.fixture
+def state() -> StoreState:
+    return StoreState()
+
+
+def subscribe(state: StoreState) -> None:
+    state.subscribe(
+        DurableSubscription(client_id="c", name="n", destination=PRICES, subscribed_destination=PRICES, selector="a")
+    )
+
+
+def add(state: StoreState, *numbers: int, destination: Any = ORDERS, transaction: Any = None) -> list[str]:
+    messages = [text_message(destination, number) for number in numbers]
+    for message in messages:
+        state.add(message, transaction)
+    return [message.message_id for message in messages]
+
+
+def test_what_is_consumed_before_it_is_written_is_never_written(state: StoreState) -> None:
+    first, second = add(state, 1, 2)
+    state.remove(ORDERS, first, None)
+    changes = state.take()
+    assert list(changes.inserted) == [2]
+    assert changes.inserted[2].container == "queue://ORDERS"
+    assert (changes.inserted[2].producer_id + ":2", changes.inserted[2].producer_sequence) == (second, 2)
+    assert not changes.deleted
+    assert changes.touched, "the producer is told once the fence was passed"
+
+
+def test_what_was_written_is_deleted_by_its_id(state: StoreState) -> None:
+    (first,) = add(state, 1)
+    state.take()
+    state.remove(ORDERS, first, None)
+    changes = state.take()
+    assert changes.deleted == [1]
+    assert not changes.inserted
+
+
+def test_a_transaction_changes_nothing_before_its_commit_and_takes_its_ids_then(state: StoreState) -> None:
+    add(state, 1, 2, transaction=TX)
+    assert not state.take().touched
+    add(state, 3)
+    state.commit(TX)
+    assert {each: row.producer_sequence for each, row in state.take().inserted.items()} == {1: 3, 2: 1, 3: 2}
+
+
+def test_a_prepared_message_is_renumbered_by_its_commit(state: StoreState) -> None:
+    add(state, 1, transaction=XA)
+    state.prepare(XA)
+    changes = state.take()
+    assert changes.inserted[1].xid == encode(Mark(XA, Kind.SENT))
+    data = without_size_prefix(changes.inserted[1].data)
+    assert view(routing(data)).transaction_id == XA, "an ActiveMQ looks for it there"
+    add(state, 2)
+    state.commit(XA)
+    assert state.take().renumbered == {3: (1, "queue://ORDERS")}
+
+
+def test_prepared_and_committed_in_one_batch_it_is_a_plain_insert(state: StoreState) -> None:
+    add(state, 1, transaction=XA)
+    state.prepare(XA)
+    state.commit(XA)
+    changes = state.take()
+    assert [(each, row.xid) for each, row in changes.inserted.items()] == [(2, None)]
+    assert not changes.renumbered
+
+
+def test_a_destination_that_goes_takes_along_what_is_not_written_yet(state: StoreState) -> None:
+    add(state, 1)
+    state.take()
+    add(state, 2)
+    add(state, 9, transaction=XA)
+    state.prepare(XA)
+    state.remove_destination(ORDERS)
+    add(state, 3)
+    changes = state.take()
+    assert changes.cleared == {"queue://ORDERS": 3}
+    assert sorted(changes.inserted) == [3, 4], "what a transaction in doubt has sent stays"
+
+
+def test_a_cursor_does_not_pass_what_is_pending(state: StoreState) -> None:
+    subscribe(state)
+    messages = add(state, 1, 2, 3, destination=PRICES)
+    changes = state.take()
+    assert changes.subscriptions[ROW].description == ("topic://PRICES", "a", False)
+    assert changes.subscriptions[ROW].lanes == (LaneRow(0, 0, None),)
+    state.acknowledge(PRICES, "c:n", messages[1], None)
+    changes = state.take()
+    assert changes.subscriptions[ROW] == ((LaneRow(0, 0, None),), None)
+    assert changes.deleted == [2], "nobody waits for it any more"
+    assert not changes.apart, "so nobody need know that it was acknowledged"
+    state.acknowledge(PRICES, "c:n", messages[0], None)
+    assert state.take().subscriptions[ROW].lanes == (LaneRow(2, 0, None),)
+
+
+def test_a_prepared_acknowledgement_says_where_the_cursor_is_to_be(state: StoreState) -> None:
+    subscribe(state)
+    messages = add(state, 1, 2, 3, destination=PRICES)
+    for message_id in (messages[0], messages[2]):
+        state.acknowledge(PRICES, "c:n", message_id, XA)
+    state.prepare(XA)
+    changes = state.take()
+    (lane,) = changes.subscriptions[ROW].lanes
+    assert lane.last_acked_id == 0
+    assert decode(lane.xid or "") == Mark(XA, Kind.ACKNOWLEDGED, 1, 0)
+    assert {key.sequence for key in changes.apart} == {1, 3}
+
+
+def test_a_stamp_can_be_taken_off() -> None:
+    data = text_message(ORDERS, 1, "p" * 300).data  # whose body looks like a transaction's id
+    assert unstamped(data) == data
+    assert stamped(data, XA) != data
+    assert unstamped(stamped(data, XA)) == data
+    body = text_message(ORDERS, 1, "\x01p").data
+    assert unstamped(body) == body
