@@ -1,0 +1,36 @@
+"""Real brokers for tests: started in milliseconds, killed, frozen, cut off, and gone afterwards.
+
+`Broker` is one broker with its store in memory, `Cluster` several on one store. Both are context managers; the pytest
+plug-in (`pybroker.testing.plugin`) makes fixtures of them.
+
+```text
+ the test's process                         │ processes of their own
+                                            │
+ Cluster ── Member ── Gate (loopback proxy) │
+    │          │                            │
+    │          └─ BrokerProcess ────────────┼─ pybroker start   killed by the kernel when the nursery ends
+    └─ Nursery ─────────────────────────────┼─ nursery ──fork─┘ ends when the test's process does
+```
+
+Nothing of the broker is loaded into the test's process: what a test sees is what a client sees.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.testing.cluster import Broker, Cluster
+    from pybroker.testing.member import Member
+    from pybroker.testing.process import ClusterError, State
+
+__all__ = ["Broker", "Cluster", "ClusterError", "Member", "State"]
+
+
+_HOMES = {"Broker": "cluster", "Cluster": "cluster", "Member": "member", "ClusterError": "process", "State": "process"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first used: every pytest run where pybroker is installed loads this package."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,141 @@
+"""A process that has the broker loaded and forks one whenever it is asked to.
+
+To import a broker takes Python the better part of a second, to fork a process that has done so a few milliseconds.
+This module is that process' program and runs nowhere else; `pybroker.testing.launcher` starts it and talks to it.
+
+```text
+ packet on the control socket                   descriptors that come with it
+ → {"arguments": [...], "disk": [store, mark]}  where the log goes; where the exit code goes
+ ← {"pid": number}                              the broker's pidfd
+```
+
+A broker is an ordinary `pybroker start`: a process with signals, descriptors and limits of its own. Nobody stays:
+
+* The nursery ends when the control socket is closed, which the end of its other side does, however it comes; and when
+  it has another parent, for a forked child of the former one may still have the socket.
+* The brokers get SIGKILL from the kernel when the nursery has ended (PR_SET_PDEATHSIG), frozen ones too. The kernel
+  goes by the *thread* that forked, so a test process, whose threads come and go, could not do this itself.
+"""
+
+import array
+import contextlib
+import ctypes
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pybroker.broker.app import cli
+from pybroker.testing.disk import FullDisk
+
+REQUEST_BYTES_MAX = 65_536
+
+_PARENT_CHECK_SECONDS = 1.0
+
+_DESCRIPTORS_MAX = 65_536
+"""More than this process ever has open: two for each broker, and what modules keep."""
+
+_PR_SET_PDEATHSIG = 1
+_EXIT_ORPHANED = 1
+
+_PRELOADED = ("pybroker.broker.app.serve", "uvloop")
+"""What `pybroker start` imports only once it runs."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Serve the control socket, whose descriptor and whose owner's process id are the arguments."""
+    control, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    for module in _PRELOADED:
+        if importlib.util.find_spec(module):  # uvloop is not everywhere
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # else the first collection of each broker would copy every page it shares with this process
+    with control, selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        while os.getppid() == parent:
+            for key, _ in selector.select(_PARENT_CHECK_SECONDS):
+                if key.fileobj is not control:
+                    selector.unregister(key.fileobj)
+                    _reap(*key.data)
+                elif not _answer(control, selector):
+                    return
+
+
+def _answer(control: socket.socket, selector: selectors.BaseSelector) -> bool:
+    """Fork a broker; False when nobody asks any more."""
+    packet, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 2)
+    if not packet:
+        return False
+    log, status = descriptors
+    nursery = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_broker(json.loads(packet), log, nursery)
+    os.close(log)
+    pidfd = os.pidfd_open(pid)
+    selector.register(pidfd, selectors.EVENT_READ, (pid, pidfd, status))
+    _send(control, {"pid": pid}, pidfd)
+    return True
+
+
+def _send(control: socket.socket, reply: dict[str, Any], descriptor: int) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the end, which the next read finds
+        control.sendmsg([json.dumps(reply).encode()], rights)
+
+
+def _reap(pid: int, pidfd: int, status: int) -> None:
+    """Tell how a broker has ended: its exit code, or the negative number of the signal."""
+    _, wait_status = os.waitpid(pid, 0)
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+        os.write(status, b"%d" % os.waitstatus_to_exitcode(wait_status))
+    os.close(status)
+    os.close(pidfd)
+
+
+# ---------------------------------------------------------------- in the broker's process
+
+
+def _become_broker(request: dict[str, Any], log: int, nursery: int) -> NoReturn:
+    code = 1
+    try:
+        _die_with(nursery)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, source in enumerate((null, log, log)):
+            os.dup2(source, descriptor)
+        os.closerange(3, _DESCRIPTORS_MAX)
+        if disk := request["disk"]:
+            FullDisk(*map(Path, disk)).install()
+        sys.argv = ["pybroker", *request["arguments"]]
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # and not back into the nursery's loop
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent has ended; at once if that has already happened."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os._exit(_EXIT_ORPHANED)
+
+
+if __name__ == "__main__":
+    main()

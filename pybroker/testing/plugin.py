@@ -1,0 +1,117 @@
+"""The pytest plug-in: `broker` and `ha_cluster`, and the logs of their brokers in the report of a test that failed.
+
+```python
+def test_orders_survive_their_broker(ha_cluster):
+    place_order(ha_cluster.stomp_addresses)
+    ha_cluster.kill9("master")
+    assert take_order(ha_cluster.stomp_addresses)
+
+
+@pytest.mark.pybroker(members=3, settings={"memory_limit": "8mb"})
+def test_with_other_brokers(ha_cluster): ...
+```
+
+pytest loads this module wherever pybroker is installed, so it loads nothing in its turn until a test wants a broker.
+"""
+
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pybroker.testing.cluster import Broker, Cluster
+
+_NURSERY_FIXTURE = "_pybroker_nursery"
+_MARKER = (
+    "pybroker(*, members=2, settings={}, config=None): what the brokers of the fixtures `broker` and `ha_cluster` are "
+    "started with (pybroker)"
+)
+_OPTIONS = {"broker": {"settings", "config"}, "ha_cluster": {"settings", "config", "members"}}
+
+_held = pytest.StashKey[ExitStack]()
+
+
+# ---------------------------------------------------------------- fixtures
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, _pybroker_nursery: None) -> "Iterator[Broker]":
+    """One message broker with its store in memory, in a process of its own: a `pybroker.testing.Broker`."""
+    from pybroker.testing.cluster import Broker
+
+    with Broker(**_options(request, "broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ha_cluster(request: pytest.FixtureRequest, _pybroker_nursery: None) -> "Iterator[Cluster]":
+    """Several message brokers on one temporary store, the first of them master: a `pybroker.testing.Cluster`."""
+    from pybroker.testing.cluster import Cluster
+
+    with Cluster(**_options(request, "ha_cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session", name=_NURSERY_FIXTURE)
+def _nursery(pytestconfig: pytest.Config) -> None:
+    """Have the process that forks brokers, until the session ends. Its name in a test's fixtures says it is needed."""
+    _hold_nursery(pytestconfig)
+
+
+def _options(request: pytest.FixtureRequest, fixture: str) -> dict[str, Any]:
+    """Return the arguments of the test's marker that are for one of the fixtures."""
+    marker = request.node.get_closest_marker("pybroker")
+    if marker is None:
+        return {}
+    unknown = sorted(marker.kwargs.keys() - _OPTIONS["ha_cluster"])
+    if marker.args or unknown:
+        raise pytest.UsageError(f"{request.node.nodeid}: wrong {', '.join(unknown) or 'arguments'}; it is {_MARKER}")
+    chosen = {name: value for name, value in marker.kwargs.items() if name in _OPTIONS[fixture]}
+    if isinstance(chosen.get("config"), str):
+        chosen["config"] = Path(chosen["config"])
+    return chosen
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let the broker be loaded while the other tests are still being collected."""
+    if _NURSERY_FIXTURE in getattr(item, "fixturenames", ()) and not item.config.option.collectonly:
+        _hold_nursery(item.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the brokers' logs to the report of a failure: those of the fixtures, and any others that are open."""
+    report = yield
+    if report.failed:
+        cluster = sys.modules.get("pybroker.testing.cluster")
+        if cluster is not None:  # else nobody has started a broker
+            report.sections += cluster.open_logs()
+    return report
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the nursery."""
+    held = config.stash.get(_held, None)
+    if held is not None:
+        held.close()
+        del config.stash[_held]
+
+
+def _hold_nursery(config: pytest.Config) -> None:
+    if _held not in config.stash:
+        from pybroker.testing.launcher import nursery
+
+        held = config.stash[_held] = ExitStack()
+        held.enter_context(nursery())
