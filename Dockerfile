@@ -5,7 +5,7 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/pybroker UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=
 WORKDIR /src
 COPY pyproject.toml uv.lock README.md LICENSE ./
 COPY pybroker ./pybroker
-RUN uv sync --locked --no-editable
+RUN uv sync --locked --no-editable --extra postgres
 
 FROM python:3.12-slim
 # A named volume mounted on /data takes over this directory's owner.

@@ -8,7 +8,7 @@ LOCKED := $(BIN)/uv pyproject.toml uv.lock
 FAST := tests/unit tests/property tests/conformance tests/architecture
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start test check fast-tests format lock setup clean
+.PHONY: help demo start test check fast-tests kills format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ check: .venv/.complete ## Format, lint, types, import contracts, spelling and th
 
 fast-tests: .venv/.complete ## Run the tests without sockets and processes: unit, property, conformance, architecture
 	$(BIN)/python -m pytest --numprocesses=auto $(FAST)
+
+# A failure names its seed; the same kills again: make kills PYBROKER_SEED=...
+kills: export PYBROKER_KILLS ?= 200
+kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and for Java clients; PYBROKER_KILLS= changes that
+	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/java/test_java_kills.py
 
 format: .venv/.complete ## Format the sources and mend what the linter can
 	$(BIN)/ruff format

@@ -54,6 +54,10 @@ class BrokerProcess:
         """Wait until it waits for the lock."""
         self._wait_for(re.compile("waiting for the lock"))
 
+    def wait_until_warm(self) -> None:
+        """Wait until it has read all of the journal that the master writes."""
+        self._wait_for(re.compile("standby: following"))
+
     def promotion_milliseconds(self) -> int:
         """Return how long it took from the lock to open ports, to the broker's own knowledge."""
         return int(self._wait_for(_LISTENING)[2])

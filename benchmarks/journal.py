@@ -188,8 +188,8 @@ async def consume(directory: Path, count: int) -> None:
     """Remove the oldest messages, and stop as a killed master does."""
     store = open_store(directory)
     waiting = store.recover().queues[QUEUE]
-    for number, message in enumerate(waiting[:count], 1):
-        store.remove(QUEUE, message.message_id)
+    for number, message_id in enumerate(waiting[:count], 1):
+        store.remove(QUEUE, message_id)
         if number % 1000 == 0:
             await durable(store)
     await durable(store)

@@ -42,7 +42,8 @@ ACTIVEMQ_JARS = (
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if STRICT or os.environ.get("CI") else "dev")
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
+settings.load_profile(os.environ.get("PYBROKER_TEST_PROFILE") or ("ci" if STRICT or os.environ.get("CI") else "dev"))
 
 
 # ---------------------------------------------------------------- components

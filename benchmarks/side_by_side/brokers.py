@@ -101,6 +101,11 @@ class Broker:
         assert match is not None, "Linux tells it for every process"
         return int(match[1]) << 10
 
+    def stop(self) -> None:
+        """Ask it to end, and wait until it has."""
+        self._process.terminate()
+        self._process.wait(_START_SECONDS)
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self._process.send_signal(number)
@@ -120,11 +125,11 @@ def activemq_version() -> str:
 
 
 def start_activemq(directory: Path) -> Broker:
-    """Start a stock ActiveMQ with its data in an empty directory."""
+    """Start a stock ActiveMQ with its data in a directory: an empty one, or where one has run before."""
     ports = _free_ports()
     configuration, data = directory / "conf", directory / "data"
-    configuration.mkdir(parents=True)
-    data.mkdir()
+    configuration.mkdir(parents=True, exist_ok=True)
+    data.mkdir(exist_ok=True)
     shutil.copy(Path(__file__).parents[1] / "java" / "activemq.xml", configuration)
     properties = {
         "activemq.classpath": f"{configuration}:",

@@ -58,6 +58,23 @@ class MemberRole(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """How far a standby has followed the journal.
+
+    Attributes:
+        file_id: the data file it reads.
+        offset: where in it the next record is expected.
+        at_ms: when it last had read all there was.
+        messages: how many the store then held.
+    """
+
+    file_id: int
+    offset: int
+    at_ms: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """What a member says of itself. Times are milliseconds since the epoch by its own clock.
 
@@ -74,6 +91,7 @@ class Member:
         promotions: how often it became master since it started.
         listeners: the addresses it serves; none unless it is master.
         lock: what it locks to be master.
+        followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
     """
 
     name: str
@@ -88,6 +106,7 @@ class Member:
     promotions: int = 0
     listeners: tuple[str, ...] = ()
     lock: str = ""
+    followed: Followed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,9 +391,13 @@ def _decode(block: bytes, name: str) -> Member:
 
 def _member(record: Mapping[str, Any]) -> Member:
     try:
+        # What earlier versions do not write may be missing.
+        record = {"followed": None, **record}
         known: dict[str, Any] = {field.name: record[field.name] for field in fields(Member)}
         known["role"] = MemberRole(known["role"])
         known["listeners"] = tuple(known["listeners"])
+        if known["followed"] is not None:
+            known["followed"] = Followed(**{field.name: known["followed"][field.name] for field in fields(Followed)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"damaged: {type(error).__name__} {error}") from error
     return Member(**known)

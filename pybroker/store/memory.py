@@ -5,10 +5,10 @@ will ever be. `recover` gives back what is there: after `close` with the knowled
 after a crash. The store conformance suite runs over it and over the journal alike.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -40,30 +40,35 @@ class MemoryStore:
 
     Args:
         prioritized: dispatch by KahaDB's three priority classes (above, at and below 4) instead of arrival alone.
+        is_on_disk: claim that messages left to it take no memory, for tests of whoever leaves them.
     """
 
-    def __init__(self, *, prioritized: bool = False) -> None:
+    def __init__(self, *, prioritized: bool = False, is_on_disk: bool = False) -> None:
         self._prioritized = prioritized
+        self._is_on_disk = is_on_disk
         self._messages: dict[Destination, dict[str, Message]] = {}
         self._topics: dict[Destination, dict[str, _Backlog]] = {}
         self._transactions: dict[TransactionId, _Transaction] = {}
         self._prepared: dict[XATransactionId, _Transaction] = {}
+        self._kept: dict[Destination, None] = {}
+        self._epoch = 0
         self._sequences = ProducerSequences()
         self._delivered: frozenset[str] | None = frozenset()
 
     def recover(self) -> Recovery:
         """Return what is there. Transactions that were open and not prepared never happened."""
+        self._epoch += 1
         self._transactions.clear()
         recovery = Recovery(
             queues={
                 destination: self._ordered(messages.values())
                 for destination, messages in self._messages.items()
-                if destination.is_queue and messages
+                if destination.is_queue and (messages or destination in self._kept)
             },
             backlogs=[
                 Backlog(
                     subscription=backlog.subscription,
-                    messages=self._ordered(
+                    message_ids=self._ordered(
                         m for m in self._messages[topic].values() if m.message_id in backlog.pending
                     ),
                 )
@@ -82,6 +87,16 @@ class MemoryStore:
         )
         self._delivered = None
         return recovery
+
+    def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
+        """Return messages. Nothing is ever damaged here: one that is not there was never to be asked for."""
+        held = self._messages.get(destination, {})
+        return [held[message_id] for message_id in message_ids if message_id in held]
+
+    @property
+    def is_on_disk(self) -> bool:
+        """False, or what was claimed."""
+        return self._is_on_disk
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
         """Keep a message, once; a topic's only if somebody subscribed durably. False: it is there already."""
@@ -152,8 +167,15 @@ class MemoryStore:
         """Forget a transaction's operations."""
         self._end(transaction)
 
+    def keep(self, destination: Destination) -> None:
+        """Remember a queue while it is empty."""
+        if destination.type is DestinationType.QUEUE:
+            self._kept[destination] = None
+            self._messages.setdefault(destination, {})
+
     def remove_destination(self, destination: Destination) -> None:
         """Drop a destination and all it holds."""
+        self._kept.pop(destination, None)
         self._messages.pop(destination, None)
         self._topics.pop(destination, None)
 
@@ -169,6 +191,16 @@ class MemoryStore:
     def unwritten_bytes(self) -> int:
         """Nothing ever waits."""
         return 0
+
+    @property
+    def epoch(self) -> int:
+        """How often it was opened."""
+        return self._epoch
+
+    @property
+    def is_full(self) -> bool:
+        """There are other limits on memory."""
+        return False
 
     def cleanup(self) -> None:
         """Nothing is kept that is not needed."""
@@ -231,11 +263,11 @@ class MemoryStore:
         if not any(message_id in backlog.pending for backlog in self._topics[topic].values()):
             self._forget(topic, message_id)
 
-    def _ordered(self, messages: Iterable[Message]) -> list[Message]:
-        """Return messages in dispatch order; they come in the order of arrival."""
-        if not self._prioritized:
-            return list(messages)
-        return sorted(messages, key=lambda message: priority_class(message.priority), reverse=True)
+    def _ordered(self, messages: Iterable[Message]) -> list[str]:
+        """Return message ids in dispatch order; the messages come in the order of arrival."""
+        if self._prioritized:
+            messages = sorted(messages, key=lambda message: priority_class(message.priority), reverse=True)
+        return [message.message_id for message in messages]
 
 
 def priority_class(priority: int) -> int:

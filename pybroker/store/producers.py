@@ -22,7 +22,7 @@ LRU at the price of one look-up per message.
 Source: ActiveMQ 5.17, `KahaDBStore.getLastProducerSequenceId`, `ActiveMQMessageAuditNoSync`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 PRODUCERS_MAX = 16_384
 """At least so many producers are remembered, the latest ones, and at most twice as many: some 5 MB. ActiveMQ has 64."""
@@ -81,6 +81,11 @@ class ProducerSequences:
             for producer_id, (sequence, file_id) in generation.items()
             if file_id in file_ids
         }
+
+    def items(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield producers with their sequence and the data file that says it; those first that were met first."""
+        for generation in (self._older, self._recent):
+            yield from generation.items()
 
     def _meet(self, producer_id: str, sequence: int, file_id: int) -> None:
         """Remember a producer that is new, or was not heard of for a generation."""

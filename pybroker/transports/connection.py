@@ -29,6 +29,10 @@ _log = logging.getLogger(__name__)
 _FLUSH_BYTES = 256 << 10
 """Output beyond this is handed to the kernel within the turn, so that a long dispatch does not pile up in memory."""
 
+_JOINED_BYTES_MAX = 4 << 10
+"""Pieces of output that are longer on average leave by a gathering write, as they are; shorter ones are joined first,
+because each piece costs the transport more than its bytes."""
+
 _UNREAD_BYTES_MAX = 4 << 20
 """Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
 
@@ -102,6 +106,7 @@ class Connection(asyncio.Protocol):
         self._session: Session | None = None
         self._output: list[bytes] = []
         self._output_bytes = 0
+        self._gathers = False
         self._flush_scheduled = False
         self._write_paused = False
         self._read_holds = 0
@@ -181,6 +186,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a conversation, or refuse it."""
+        # Only uvloop's `writelines` hands the kernel piece after piece in one call. asyncio's joins them, up to Python
+        # 3.11, or does not always say that the kernel took not all. And who changes the bytes wants them in one piece.
+        self._gathers = not isinstance(transport, asyncio.Transport) and type(self)._put is Connection._put
         # A cast, not a check: uvloop's transports do what asyncio.Transport says and are no subclass of it.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=0)
@@ -260,11 +268,16 @@ class Connection(asyncio.Protocol):
 
     def _send(self) -> bool:
         """Give the output to the kernel; False when it did not take all."""
-        if self._output:
-            data = self._output[0] if len(self._output) == 1 else b"".join(self._output)
-            self._output.clear()
-            self._output_bytes = 0
-            self._put(data)
+        output = self._output
+        if output:
+            size, self._output_bytes = self._output_bytes, 0
+            self._output = []
+            if len(output) == 1:
+                self._put(output[0])
+            elif self._gathers and size > _JOINED_BYTES_MAX * len(output):
+                self._transport.writelines(output)
+            else:
+                self._put(b"".join(output))
         return not self._write_paused
 
     def _put(self, data: bytes) -> None:

@@ -13,7 +13,11 @@ from pybroker.broker.app.config import Config, load
 
 @pytest.fixture(scope="module")
 def services(root: Path) -> dict[str, Any]:
-    """The services by name, as Docker Compose reads them."""
+    """The members by name, as Docker Compose reads them."""
+    return {name: service for name, service in composed(root).items() if name != "postgres"}
+
+
+def composed(root: Path) -> dict[str, Any]:
     return yaml.safe_load((root / "docker-compose.yml").read_text())["services"]
 
 
@@ -56,6 +60,39 @@ def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]
         listening = settings(service)
         assert listening.bind == "0.0.0.0", "a container's loopback is nobody else's"
         assert [port(mapping, 1) for mapping in service["ports"]] == [listening.stomp, listening.openwire]
+
+
+def variables(service: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
+    """What a service's process finds in its environment: Compose's `${NAME:-default}` filled in."""
+    return {
+        name: re.sub(r"\$\{(\w+):-(.*?)\}", lambda match: environment.get(match[1], match[2]), value)
+        for name, value in service["environment"].items()
+    }
+
+
+def test_lock_is_on_the_volume_unless_asked_for_in_the_database(root: Path, services: dict[str, Any]) -> None:
+    text = (root / "docker-compose.yml").read_text()
+    asked = dict(re.findall(r"(PYBROKER_\w+)=(\S+)", text))
+    database = composed(root)["postgres"]
+    for service in services.values():
+        assert load(None, {}, environment=variables(service, {})).lock == "file"
+        config = load(None, {}, environment=variables(service, asked))
+        assert config.lock == "postgres-row"
+        user = database["environment"]["POSTGRES_USER"]
+        assert config.lock_url == f"postgresql://{user}@postgres/{database['environment']['POSTGRES_DB']}"
+
+
+def test_database_is_there_only_when_asked_for_and_then_before_the_members(
+    root: Path, services: dict[str, Any]
+) -> None:
+    assert composed(root)["postgres"]["profiles"] == ["postgres"]
+    for service in services.values():
+        assert service["depends_on"] == {"postgres": {"condition": "service_healthy", "required": False}}
+    assert "ports" not in composed(root)["postgres"], "it trusts whoever reaches it"
+
+
+def test_image_has_the_databases_driver(root: Path) -> None:
+    assert re.search(r"uv sync .*--extra postgres", (root / "Dockerfile").read_text())
 
 
 def test_image_runs_the_command_as_an_ordinary_user(root: Path) -> None:

@@ -17,6 +17,8 @@ from pybroker.store.scheduler.store import JournalJobStore
 WAIT_SECONDS = 20.0
 SMALL = JournalSettings(file_bytes_max=2000, batch_bytes_max=900, compact_after_cleanups=1)
 """Files and batches that a handful of jobs fills."""
+CHECK_OVERLOOKS = "damaged record"
+"""To a store a job's message is opaque: most are no messages here."""
 
 
 class MemoryLives:

@@ -40,6 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
     make_memory: Callable[[], Any]
     make_message: Callable[..., Any]
     snapshot: Callable[[Any], Any]
+    bodies: Callable[[Any, Any], Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +53,9 @@ class StoreMachine(RuleBasedStateMachine):
         expected, found = self.memory.open(), self.journal.open()
         assert self.journal.store.damages == []
         assert type(self).snapshot(found) == type(self).snapshot(expected)
+        bodies = type(self).bodies
+        assert bodies(self.journal.store, found) == bodies(self.memory.store, expected)
+        assert self.journal.store.damages == []
         assert found.delivered == expected.delivered
         self.prepared = {each.transaction_id for each in expected.prepared}
         self.audits_agree()
@@ -148,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_the_journal_agrees_with_its_model(
-    prioritized: bool, text_message: Any, snapshot: Any, memory_lives_type: Any, journal_lives_type: Any
+    prioritized: bool, text_message: Any, snapshot: Any, bodies: Any, memory_lives_type: Any, journal_lives_type: Any
 ) -> None:
     class Machine(StoreMachine):
         make_journal = staticmethod(
@@ -158,6 +162,7 @@ def test_the_journal_agrees_with_its_model(
         make_message = staticmethod(text_message)
 
     Machine.snapshot = staticmethod(snapshot)
+    Machine.bodies = staticmethod(bodies)
     run_state_machine_as_test(
         Machine,
         settings=settings(
@@ -260,7 +265,13 @@ class Soak:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_long_life_with_compactions(
-    seed: int, tmp_path: Path, text_message: Any, snapshot: Any, memory_lives_type: Any, journal_lives_type: Any
+    seed: int,
+    tmp_path: Path,
+    text_message: Any,
+    snapshot: Any,
+    bodies: Any,
+    memory_lives_type: Any,
+    journal_lives_type: Any,
 ) -> None:
     memory, journal = memory_lives_type(), journal_lives_type(tmp_path, settings=SETTINGS)
     memory.open()

@@ -1,6 +1,6 @@
 """A broker's two stores and its scheduler, in a process that kills itself at a named failpoint of one of them.
 
-`python -m tests.crash.scheduler_child DIRECTORY kahadb|scheduler FAILPOINT ORDINAL`
+`python -m tests.crash.scheduler_child DIRECTORY kahadb|scheduler FAILPOINT:ORDINAL`
 """
 
 import asyncio
@@ -16,10 +16,9 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
-from tests.crash.child import Failpoints
+from tests.crash.failpoints import from_words
 
 STEPS = 300
 QUEUE = queue("LATER")
@@ -48,13 +47,9 @@ def scheduled(connection_id: str, number: int) -> Message:
     return to_message(fields)
 
 
-async def work(directory: Path, where: str, failpoint: str, ordinal: int) -> None:
+async def work(directory: Path) -> None:
     loop = asyncio.get_running_loop()
     failures: list[Exception] = []
-
-    def files(name: str) -> JournalFiles:
-        chosen = directory / name
-        return Failpoints(chosen, failpoint, ordinal) if name == where else JournalFiles(chosen)
 
     common = {
         "settings": SETTINGS,
@@ -64,8 +59,8 @@ async def work(directory: Path, where: str, failpoint: str, ordinal: int) -> Non
         "on_failure": failures.append,
         "clock": clock,
     }
-    store = JournalStore(directory / "kahadb", files=files("kahadb"), **common)
-    jobs = JournalJobStore(directory / "scheduler", files=files("scheduler"), **common)
+    store = JournalStore(directory / "kahadb", **common)
+    jobs = JournalJobStore(directory / "scheduler", **common)
     store.recover()
     timer: asyncio.TimerHandle | None = None
 
@@ -113,4 +108,5 @@ def promise(message_id: str) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    from_words(Path(sys.argv[1]) / sys.argv[2], sys.argv[3]).install()
+    asyncio.run(work(Path(sys.argv[1])))

@@ -16,17 +16,36 @@ from pybroker.broker.domain.ports import Recovery
 from pybroker.store.journal import writer
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.store import JournalStore
 from tests.crash.workload import PRODUCER_ID, SETTINGS, WAYS, Workload, judge, judge_sequence, written
+from tests.soundness import assert_sound
 
 ROOT = Path(__file__).parents[2]
-FAILPOINTS = (
-    "before_batch_write",
-    "after_write_before_sync",
-    "after_sync",
-    "before_unlink",
-    "after_create_before_directory_sync",
+OPERATIONS = (
+    "create data",
+    "write data",
+    "sync data",
+    "truncate data",
+    "sync directory",
+    "create copy",
+    "write copy",
+    "sync copy",
+    "rename copy",
+    "unlink data",
+    "create reserve",
+    "allocate reserve",
 )
+ARCHIVING = ("rename data", "sync archive")
+"""Where files are archived instead of deleted."""
+
+FAILPOINTS = [f"{moment} {operation}" for operation in (*OPERATIONS, *ARCHIVING) for moment in ("before", "after")]
+FAILPOINTS.append("before unlink index")  # there is none to be unlinked
+
+
+def seed_of(failpoint: str, ordinal: int) -> int:
+    """Return a workload's seed; an odd one archives."""
+    return 2 * ordinal + failpoint.endswith(ARCHIVING)
 
 
 class Turns:
@@ -68,52 +87,107 @@ def opened(
 
 
 def work(
-    directory: Path, failpoint: str, ordinal: int, way: str, *, status: int = -signal.SIGKILL
+    directory: Path, failpoint: str, seed: int, way: str, *, status: int = -signal.SIGKILL
 ) -> subprocess.CompletedProcess[str]:
-    """Run a process that works on the directory until it comes to the failpoint for the n-th time."""
-    command = [sys.executable, "-m", "tests.crash.child", str(directory), failpoint, str(ordinal), str(ordinal), way]
+    """Run a process that works on the directory until it comes to the failpoint, `NAME:ORDINAL`, or to its end."""
+    command = [sys.executable, "-m", "tests.crash.child", str(directory), failpoint, str(seed), way]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, f"it was to end with {status} at {failpoint}: {done.stderr}"
     return done
 
 
 def judge_directory(ledger: list[str], directory: Path) -> None:
-    """Open the directory twice: both times the contents must be lawful, nothing damaged, and the same."""
+    """Open the directory twice: both times the contents must be lawful, nothing damaged, and the same.
+
+    `check` has to agree that nothing is, before anybody has opened it; afterwards the end of the test asks again.
+    """
+    if data_files(directory):
+        assert_sound(directory)
     seen = []
     for _ in range(2):
         store, recovery, _ = opened(directory)
+        for queue, message_ids in recovery.queues.items():
+            assert [each.message_id for each in store.read(queue, message_ids)] == list(message_ids)
         store.abandon()
-        assert store.damages == []
+        assert not store.damages
         judge(ledger, recovery)
         judge_sequence(ledger, store.last_sequence(PRODUCER_ID))
-        seen.append({str(queue): [m.message_id for m in messages] for queue, messages in recovery.queues.items()})
+        seen.append({str(queue): list(message_ids) for queue, message_ids in recovery.queues.items()})
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("ordinal", [1, 2, 3, 9])
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A journal's directory; a child needs a place beside it."""
+    return tmp_path / "kahadb"
+
+
+def test_the_list_of_failpoints_is_complete(directory: Path) -> None:
+    reached: set[str] = set()
+    for seed in (1, 2):
+        work(directory, "nowhere:1", seed, "thread", status=0)
+        lines = (directory.parent / "reached").read_text().splitlines()
+        reached |= {line.rpartition(" ")[0] for line in lines}
+    assert reached == set(FAILPOINTS)
+
+
+@pytest.mark.parametrize(("ordinal", "way"), [(1, "thread"), (3, "inline"), (8, "thread")])
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
-def test_a_process_killed_at_a_failpoint(tmp_path: Path, failpoint: str, ordinal: int, way: str) -> None:
-    done = work(tmp_path, failpoint, ordinal, way)
-    judge_directory(done.stdout.splitlines(), tmp_path)
+def test_a_process_killed_at_a_failpoint(directory: Path, failpoint: str, ordinal: int, way: str) -> None:
+    often = not failpoint.endswith(("copy", "reserve", "index"))
+    done = work(directory, f"{failpoint}:{ordinal if often else 1}", seed_of(failpoint, ordinal), way)
+    judge_directory(done.stdout.splitlines(), directory)
+    assert not list(directory.glob("*.sealed")), "what a crash left half made is taken away"
 
 
-@pytest.mark.parametrize("failpoint", ["before_replace", "after_replace", "before_batch_write", "before_unlink"])
-def test_a_process_killed_while_it_takes_over(tmp_path: Path, failpoint: str) -> None:
-    first = work(tmp_path, "after_sync", 40, "thread")
-    second = work(tmp_path, failpoint, 1, "thread")
+TAKING_OVER = ("create copy", "write copy", "sync copy", "rename copy", "sync directory")
+TAKING_OVER += ("create data", "write data", "sync data")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("operation", TAKING_OVER)
+def test_a_process_killed_while_it_takes_over(directory: Path, operation: str, moment: str) -> None:
+    first = work(directory, "after sync data:40", 2, "thread")
+    second = work(directory, f"{moment} {operation}:1", 2, "thread")
     assert second.stdout == "", "it died before it did any work"
-    judge_directory(first.stdout.splitlines(), tmp_path)
+    judge_directory(first.stdout.splitlines(), directory)
+
+
+ERRORS = [f"before {operation}" for operation in (*OPERATIONS, *ARCHIVING) if "reserve" not in operation]
+FATAL = ("write data", "sync data", "create data", "truncate data")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_ledger_of_an_undisturbed_run_is_kept_to_the_letter(tmp_path: Path, way: str) -> None:
-    done = work(tmp_path, "nowhere", 5, way, status=0)
+@pytest.mark.parametrize("failpoint", ERRORS)
+def test_an_input_output_error_ends_all_promises(directory: Path, failpoint: str, way: str) -> None:
+    """It fails once the store has worked for a while: what was promised is there, and nothing is promised any more."""
+    ordinal = 60 if failpoint.endswith(("write data", "sync data")) else 6
+    done = work(directory, f"{failpoint}:{ordinal}:EIO", seed_of(failpoint, 1), way, status=0)
+    ledger = done.stdout.splitlines()
+    if failpoint.endswith(FATAL):
+        assert ledger.count("failed") == 1
+    if "failed" in ledger:
+        assert not [line for line in ledger[ledger.index("failed") :] if line.startswith("done")]
+    judge_directory([line for line in ledger if line != "failed"], directory)
+
+
+@pytest.mark.parametrize("operation", TAKING_OVER)
+def test_an_input_output_error_while_taking_over(directory: Path, operation: str) -> None:
+    first = work(directory, "after sync data:40", 2, "thread")
+    second = work(directory, f"before {operation}:1:EIO", 2, "thread", status=1)
+    assert second.stdout == ""
+    assert "StoreUnavailable" in second.stderr
+    judge_directory(first.stdout.splitlines(), directory)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_ledger_of_an_undisturbed_run_is_kept_to_the_letter(directory: Path, way: str) -> None:
+    done = work(directory, "nowhere:1", 5, way, status=0)
     ledger = done.stdout.splitlines()
     answered = {line.removeprefix("done ") for line in ledger if line.startswith("done ")}
     assert len(ledger) > 500
     assert answered == {line.removeprefix("try ") for line in ledger if line.startswith("try ")}
-    judge_directory(ledger, tmp_path)
+    judge_directory(ledger, directory)
 
 
 class VolatileFiles(JournalFiles):
@@ -134,7 +208,14 @@ class VolatileFiles(JournalFiles):
         finally:
             self._creating = False
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+        self._creating = True  # it syncs what it writes, before anybody sees it
+        try:
+            super().replace(file_id, content)
+        finally:
+            self._creating = False
+
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         if self._creating:
             super().write(descriptor, buffers, offset)
         else:

@@ -7,7 +7,7 @@ crash the ledger and the recovered contents must agree, whatever the moment of d
 import math
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from pybroker.broker.domain.destination import Destination, queue, topic
@@ -198,7 +198,7 @@ def judge(ledger: list[str], recovery: Recovery) -> None:
 
     tried, done = tried | _consumed(tried), done | _consumed(done)
     _judge_kind(tried, done, "send", "consume", _numbers(recovery.queues.get(ORDERS, ())))
-    backlogs = [backlog.messages for backlog in recovery.backlogs]
+    backlogs = [backlog.message_ids for backlog in recovery.backlogs]
     _judge_kind(tried, done, "publish", "acknowledge", _numbers(backlogs[0]) if backlogs else [])
     _judge_transactions(tried, done, _numbers(recovery.queues.get(IN_TX, ())))
     _judge_prepared(tried, done, recovery)
@@ -225,8 +225,8 @@ def _consumed(lines: set[str]) -> set[str]:
     return {f"consume {line.split()[2]}" for line in lines if line.split()[0] == "xa-commit"}
 
 
-def _numbers(messages: object) -> list[int]:
-    return [int(each.message_id.rpartition(":")[2]) for each in messages]  # type: ignore[attr-defined]
+def _numbers(message_ids: Iterable[str]) -> list[int]:
+    return [int(each.rpartition(":")[2]) for each in message_ids]
 
 
 def _named(lines: set[str], verb: str) -> set[int]:
@@ -266,7 +266,7 @@ def _judge_prepared(tried: set[str], done: set[str], recovery: Recovery) -> None
         members = [first + number for number in range(OPERATIONS_PER_TRANSACTION)]
         there = found.intersection(members)
         if first in in_doubt:
-            assert _numbers(in_doubt[first].sent) == members
+            assert _numbers(each.message_id for each in in_doubt[first].sent) == members
             acknowledged = [message(ORDERS, consumed[first]).message_id]
             assert [each.message_id for each in in_doubt[first].acknowledged] == acknowledged
             assert not there, "a message was seen before its commit"

@@ -24,14 +24,18 @@ def free_port() -> int:
 class BrokerProcess:
     """One `pybroker start`, its log kept line by line."""
 
+    module = "pybroker.broker.app.cli"
+
     def __init__(self, store: str, *, name: str, port: int, extra: tuple[str, ...] = ()) -> None:
         self.name = name
         self.port = port
         self.lines: list[str] = []
-        command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", store]
+        command = [sys.executable, "-m", self.module, "start", "--store", store]
         command += ["--name", name, "--stomp", str(port), *extra]
         if "--openwire" not in extra:
             command += ["--openwire", "off"]  # its default port would be taken by whatever else runs here
+        if "--disk-reserve" not in extra:
+            command += ["--disk-reserve", "0"]  # or the directories of a test run would take gigabytes
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
         self._rest = b""

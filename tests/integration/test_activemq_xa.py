@@ -154,5 +154,5 @@ def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
     assert not any(line.startswith("doubt") for line in seen)
 
     node = Node(directory, SMALL_FILES)
-    assert facts(node.recovery) == seen
+    assert facts(node) == seen
     node.kill()

@@ -18,6 +18,7 @@ import pytest
 
 from tests.integration.cluster import Pair, _listens
 from tests.integration.stomp_client import Disconnected, StompClient
+from tests.soundness import assert_sound
 
 KILLS = int(os.environ.get("PYBROKER_KILLS", "25"))
 SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
@@ -187,6 +188,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None
     assert watcher.count > KILLS
     assert not watcher.both, f"seed {SEED}: two members listened at once"
     _assert_transactions_whole(ledger)
+    assert_sound(tmp_path)
 
 
 class _Watcher(threading.Thread):
@@ -260,4 +262,4 @@ def _assert_transactions_whole(ledger: Ledger) -> None:
         assert set(range(first, first + TRANSACTION_SENDS)) <= received, f"seed {SEED}: half a transaction"
 
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(300 + 12 * KILLS)

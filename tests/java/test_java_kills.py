@@ -22,14 +22,15 @@ import pytest
 from tests.integration.stomp_client import StompClient
 from tests.java.checks import Programs
 from tests.java.installations import RECONNECT, Pybroker
-
-pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(900)]
+from tests.soundness import assert_sound
 
 KILLS = int(os.environ.get("PYBROKER_KILLS", "10"))
 SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
 PRODUCERS, CONSUMERS, TRANSACTED = 2, 2, 2
 ACCEPTED_BETWEEN_KILLS = 60
 QUIET_SECONDS = 60
+
+pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(600 + 20 * KILLS)]
 
 Key = tuple[str, int]
 
@@ -135,6 +136,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(programs: Programs, tmp
     assert not missing, f"seed {SEED}: {sorted(missing)[:10]}"
     assert not ledger.aborted & ledger.received, f"seed {SEED}: rolled back, and yet there"
     assert [group for group in ledger.doubtful if 0 < len(ledger.received.intersection(group)) < len(group)] == []
+    assert_sound(tmp_path / "store")
 
 
 def _load(programs: Programs, ports: list[int], log: object) -> "subprocess.Popen[str]":

@@ -1,4 +1,4 @@
-"""The command line: `pybroker start | status | produce | consume | browse`."""
+"""The command line: `pybroker start | status | produce | consume | browse | journal`."""
 
 import json
 import logging
@@ -12,6 +12,7 @@ import click
 from pybroker import __version__
 from pybroker.broker.app import config as settings
 from pybroker.broker.app import logs
+from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.units import format_duration, format_size, parse_duration
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 
@@ -134,7 +135,16 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 _selector = click.option("--selector", help="Only messages that match this SQL-92 condition.")
 
 
-@commands.command()
+_PRODUCE_EXAMPLES = """
+\b
+Examples:
+  pybroker produce /queue/ORDERS 'order 1' 'order 2' --header region=eu
+  pybroker produce queue://ORDERS --count 1000 hello
+  pybroker produce ORDERS < orders.txt
+"""
+
+
+@commands.command(epilog=_PRODUCE_EXAMPLES)
 @_url
 @click.argument("destination")
 @click.argument("texts", nargs=-1)
@@ -151,14 +161,7 @@ def produce(
     persistent: bool,
     as_json: bool,
 ) -> None:
-    r"""Send texts to a destination, or the lines of standard input when there are none.
-
-    \b
-    Examples:
-      pybroker produce /queue/ORDERS 'order 1' 'order 2' --header region=eu
-      pybroker produce queue://ORDERS --count 1000 hello
-      pybroker produce ORDERS < orders.txt
-    """
+    """Send texts to a destination, or the lines of standard input when there are none."""
     from pybroker.broker.app.client import Client
 
     lines: Iterable[str] = texts or (line.rstrip("\n") for line in sys.stdin)
@@ -173,7 +176,15 @@ def produce(
     click.echo(json.dumps({"sent": sent}) if as_json else f"sent {sent}, each confirmed by the broker")
 
 
-@commands.command()
+_CONSUME_EXAMPLES = """
+\b
+Examples:
+  pybroker consume ORDERS --count 10
+  pybroker consume '/topic/PRICES.>' --follow --json
+"""
+
+
+@commands.command(epilog=_CONSUME_EXAMPLES)
 @_url
 @click.argument("destination")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
@@ -184,13 +195,7 @@ def produce(
 def consume(
     url: str, destination: str, count: int | None, timeout: str, follow: bool, selector: str | None, as_json: bool
 ) -> None:
-    r"""Receive messages and acknowledge each once it is printed.
-
-    \b
-    Examples:
-      pybroker consume ORDERS --count 10
-      pybroker consume '/topic/PRICES.>' --follow --json
-    """
+    """Receive messages and acknowledge each once it is printed."""
     from pybroker.broker.app.client import Client
 
     patience = None if follow else _patience(timeout)
@@ -206,18 +211,20 @@ def consume(
         client.settle()
 
 
-@commands.command()
+_BROWSE_EXAMPLES = """
+\b
+Example:
+  pybroker browse ActiveMQ.DLQ --json
+"""
+
+
+@commands.command(epilog=_BROWSE_EXAMPLES)
 @_url
 @click.argument("destination")
 @_selector
 @_json
 def browse(url: str, destination: str, selector: str | None, as_json: bool) -> None:
-    r"""Show what waits on a queue; nothing is consumed.
-
-    \b
-    Examples:
-      pybroker browse ActiveMQ.DLQ --json
-    """
+    """Show what waits on a queue; nothing is consumed."""
     from pybroker.broker.app.client import Client
 
     with Client(url) as client:
@@ -250,6 +257,8 @@ def _patience(timeout: str) -> float:
     except ValueError as error:
         raise ConfigError(str(error), setting="--timeout") from error
 
+
+commands.add_command(journal)
 
 if __name__ == "__main__":
     logging.captureWarnings(True)

@@ -24,6 +24,7 @@ from pybroker.broker.app.virtual import (
     VirtualTopics,
 )
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
@@ -54,6 +55,7 @@ TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", 
 """The settings that are TOML tables, and neither flags nor variables."""
 
 _TLS_SUFFIX = "_ssl"
+_POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
 def _off(description: str) -> Any:
@@ -99,14 +101,35 @@ class Config(BaseModel):
         description="Comma list of all members' OpenWire URLs, which failover clients then know without having them in "
         "their own; empty: they use what they have.",
     )
-    lock: Literal["file", "flock"] = Field(
+    lock: Literal["file", "flock", "postgres-row", "postgres-lease", "postgres-advisory"] = Field(
         "file",
         description="The lock that elects the master: `file` is ActiveMQ's own (fcntl on `lock`), `flock` uses "
-        "flock(2) on a file beside it, for file systems without byte range locks; it does not exclude an ActiveMQ.",
+        "flock(2) on a file beside it, for file systems without byte range locks; it does not exclude an ActiveMQ. "
+        "`postgres-row` and `postgres-lease` are ActiveMQ's two in a database, `postgres-advisory` is for pybrokers "
+        "only; they need `lock_url`.",
+    )
+    lock_url: str | None = Field(
+        None,
+        repr=False,
+        description="The database of a `postgres-` lock, `postgresql://USER@HOST:5432/DATABASE`. Rather than on the "
+        "command line, which every user of the machine sees, give a password in the environment or in a file that "
+        "`PGPASSFILE` names.",
+    )
+    lock_lease: Duration = Field(
+        LEASE_SECONDS,
+        ge=LEASE_SECONDS_MIN,
+        le=3600,
+        description="How long the database keeps its lock for a master that it hears nothing of.",
+    )
+    lock_renew: Duration | None = Field(
+        None,
+        description="How often a master confirms its lock in a database, at most half of `lock_lease`; by default a "
+        "third.",
     )
     lock_poll: Duration | None = Field(
         None,
-        description="Try the lock at this interval, instead of waiting in the kernel, where blocking waits misbehave.",
+        description="Try the lock at this interval, instead of waiting in the kernel, where blocking waits misbehave; "
+        "with `postgres-lease`, where nothing else is possible, 250ms by default.",
     )
     lock_check: Duration = Field(
         0.5, ge=0.05, le=60, description="How often an idle master makes sure that the lock is still its own."
@@ -125,6 +148,18 @@ class Config(BaseModel):
     )
     journal_preallocate: bool = Field(
         True, description="Give journal files their full length when they are made (sparse), as ActiveMQ does."
+    )
+    store_limit: Size = Field(
+        0,
+        ge=0,
+        description="Size of the journal at which persistent messages are refused, as with ActiveMQ's `storeUsage` and "
+        "`sendFailIfNoSpace`; `0`: none but the disk's.",
+    )
+    disk_reserve: Size = Field(
+        32 << 20,
+        ge=0,
+        description="Room on the store's disk kept back for acknowledgements: when the disk is full, sends are "
+        "refused, and consumers are served on it; `0`: none.",
     )
     cleanup_interval: Duration = Field(
         30.0, ge=0.1, le=86400, description="How often journal files that nothing needs any more are removed."
@@ -208,9 +243,26 @@ class Config(BaseModel):
         return value
 
     @model_validator(mode="after")
+    def _lock_fits(self) -> "Config":
+        if is_in_database(self.lock):
+            if not self.lock_url:
+                raise ValueError(f"lock = {self.lock} needs a database: set lock_url")
+            if not self.lock_url.startswith(_POSTGRES_SCHEMES):
+                raise ValueError("lock_url is not that of a database: write postgresql://USER@HOST:5432/DATABASE")
+            try:
+                Timing.of(self.lock_lease, self.lock_renew)
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        elif self.lock_url:
+            raise ValueError(f"lock_url goes with the locks of a database: set lock to postgres-row, not {self.lock}")
+        return self
+
+    @model_validator(mode="after")
     def _limits_fit(self) -> "Config":
         if self.journal_batch_max > self.journal_file_max:
             raise ValueError("journal_batch_max must not be larger than journal_file_max")
+        if self.store_limit and self.store_limit < 2 * self.journal_file_max:
+            raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are let go")
         return self
 
     @model_validator(mode="after")
@@ -254,6 +306,11 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
         return Config.model_validate(values)
     except ValidationError as error:
         raise _translated(error, origin) from error
+
+
+def is_in_database(lock: str) -> bool:
+    """Tell whether a kind of lock is one of a database."""
+    return lock.startswith("postgres-")
 
 
 def is_table(name: str) -> bool:

@@ -9,15 +9,12 @@ import re
 import time
 from types import TracebackType
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""What ends a line or commands a terminal: C0 and C1 controls, DEL, line and paragraph separator."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What ends a line, commands a terminal, or shows a line in another order than it was written in: C0 and C1 controls,
+DEL, line and paragraph separator, directional marks, embeddings, overrides and isolates."""
 
 _MARGIN = "  | "
 """What each line of a traceback begins with; a time never does."""
-
-_ACCEPT_FAILED = "socket.accept() out of system resource"
-_ACCEPT_FAILED_SECONDS = 10.0
-"""How seldom asyncio may say so: it does at every single accept, a dozen times per second until there is room."""
 
 
 class _Formatter(logging.Formatter):
@@ -43,21 +40,6 @@ class _Formatter(logging.Formatter):
         return "\n".join(_MARGIN + _one_line(line) for line in super().formatException(ei).split("\n"))
 
 
-class _AcceptFailures(logging.Filter):
-    """Lets a want of descriptors be reported now and then only: the log may be what fills the disk otherwise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said_at = 0.0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.getMessage().startswith(_ACCEPT_FAILED):
-            if record.created - self._said_at < _ACCEPT_FAILED_SECONDS:
-                return False
-            self._said_at = record.created
-        return True
-
-
 def configure(level: str) -> None:
     """Send the log to standard error from a level on."""
     handler = logging.StreamHandler()
@@ -65,9 +47,7 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    loop = logging.getLogger("asyncio")
-    loop.setLevel(max(logging.WARNING, root.level))
-    loop.filters[:] = [_AcceptFailures()]
+    logging.getLogger("asyncio").setLevel(max(logging.WARNING, root.level))
 
 
 def instant(milliseconds: int) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.broker.app.wiring import clock
 from pybroker.broker.core.mastership import Role
-from pybroker.store.members import Member, MemberFile, MemberRole, prune
+from pybroker.store.members import Followed, Member, MemberFile, MemberRole, prune
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Membership:
             updated_ms=now,
             lock=lock,
         )
+        self.followed: Callable[[], Followed | None] = _nothing
+        """Asked at each renewal how far this member has followed the journal."""
         self._writer = ThreadPoolExecutor(1, "members")
         prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
 
@@ -56,10 +59,10 @@ class Membership:
         """Renew the entry for ever."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            self._write(replace(self._member, updated_ms=clock()))
+            self._write(replace(self._member, updated_ms=clock(), followed=self.followed()))
 
-    def publish(self, role: Role, listeners: list[str]) -> None:
-        """Write the entry, soon; never blocks."""
+    def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
+        """Write the entry, soon; never blocks. An epoch of 0 leaves it as it was."""
         now, member = clock(), self._member
         said = MemberRole[role.name]
         begins = said is not member.role
@@ -71,12 +74,19 @@ class Membership:
                 updated_ms=now,
                 promotions=member.promotions + (begins and role is Role.MASTER),
                 listeners=tuple(listeners),
+                epoch=epoch or member.epoch,
+                followed=self.followed(),
             )
         )
 
     def _write(self, member: Member) -> None:
         self._member = member
         self._writer.submit(self._file.publish, member).add_done_callback(_tell)
+
+
+def _nothing() -> Followed | None:
+    """Follow nothing."""
+    return None
 
 
 def _tell(written: Future[None]) -> None:

@@ -16,12 +16,15 @@ from typing import Any
 
 from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.core.mastership import Action, Event, Role, decide
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageStore
+from pybroker.store.journal.follower import Follower
+from pybroker.store.members import Followed
 from pybroker.transports.server import Server, bind
 from pybroker.transports.turn import Turn
 
@@ -32,8 +35,8 @@ _BIND_SECONDS = 5.0
 
 _BIND_RETRY_SECONDS = 0.005
 
-Publish = Callable[[Role, list[str]], None]
-"""Tells the other members this one's role and, as master, where it listens."""
+Publish = Callable[[Role, list[str], int], None]
+"""Tells the other members this one's role and, as master, where it listens and its epoch (0: as it was)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +66,8 @@ class Node:
         self._term: _Term | None = None
         self._error: BrokerError | None = None
         self._lock_won_at = 0.0
+        self._standby: Standby | None = None
+        self._follower: Follower | None = None
 
     async def run(self) -> None:
         """Wait, serve, end.
@@ -71,7 +76,7 @@ class Node:
             LockNotHeld: the lock was lost; a new life may begin as standby.
             BrokerError: it could not become master, or its store failed.
         """
-        self._publish(self.role, [])
+        self._publish(self.role, [], 0)
         waiting = asyncio.create_task(self._wait_for_lock())
         try:
             while self.role is not Role.STOPPED:
@@ -82,6 +87,10 @@ class Node:
             await waiting
         if self._error is not None:
             raise self._error
+
+    def followed(self) -> Followed | None:
+        """Return how far the journal was followed; None unless this is a standby."""
+        return None if self._standby is None else self._standby.followed()
 
     def stop(self) -> None:
         """Ask for an orderly end; asked again, not to wait for clients."""
@@ -101,7 +110,7 @@ class Node:
         if Action.ABORT_CLIENTS in actions:
             self._abort_clients()
         self.role = role
-        self._publish(role, [])
+        self._publish(role, [], 0)
         self._events.put_nowait(actions)
 
     async def _perform(self, action: Action) -> None:
@@ -129,7 +138,7 @@ class Node:
             if not self._lock.try_acquire():
                 compile_selector("TRUE")  # reads the grammar, which would hold up the first clients of a new master
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
-                if not await asyncio.to_thread(self._lock.acquire):
+                if not await self._stand_by():
                     return
         except Exception as error:
             if not isinstance(error, BrokerError):
@@ -139,6 +148,16 @@ class Node:
             return
         self._lock_won_at = asyncio.get_running_loop().time()
         self._on(Event.LOCK_ACQUIRED)
+
+    async def _stand_by(self) -> bool:
+        """Follow the journal until the lock is won; False when waiting was cancelled."""
+        self._standby = wiring.make_standby(self._config)
+        try:
+            return await asyncio.to_thread(self._lock.acquire)
+        finally:
+            standby, self._standby = self._standby, None
+            if standby is not None:
+                self._follower = await asyncio.to_thread(standby.end)
 
     async def _promote(self) -> None:
         try:
@@ -150,12 +169,14 @@ class Node:
             self._on(Event.PROMOTION_FAILED, StoreUnavailable(f"the store cannot be opened: {error!r}"))
 
     async def _begin_term(self) -> None:
-        turn = Turn(asyncio.get_running_loop())
-        store = wiring.make_store(self._config, self._lock, self._store_failed, turn)
+        loop = asyncio.get_running_loop()
+        turn = Turn(loop)
+        store = wiring.make_store(self._config, self._lock, self._store_failed, turn, self._follower)
+        self._follower = None  # the store's from here on
         term = _Term(
             store=store,
             jobs=wiring.make_jobs(self._config, self._lock, self._store_failed, turn),
-            broker=wiring.make_broker(self._config, self._name, store),
+            broker=wiring.make_broker(self._config, self._name, store, loop.call_soon),
             server=Server(connections_max=self._config.connections_max, turn=turn),
             chores=[],
         )
@@ -183,7 +204,7 @@ class Node:
         self._on(Event.SERVING)
         milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
         _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
-        self._publish(self.role, listeners)
+        self._publish(self.role, listeners, term.store.epoch)
 
     async def _bind(self, setting: str, port: int) -> socket.socket:
         """Bind a port, waiting out a dying master's hold on it."""

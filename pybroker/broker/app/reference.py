@@ -38,7 +38,8 @@ _COMMAND_LINE = """\
 # Command line
 
 Every expected failure is one line on standard error and an exit code: 2 for a setting or argument that cannot be used,
-1 for what the broker, the store or the network refused. `pybroker status` has codes of its own, below."""
+1 for what the broker, the store or the network refused. `pybroker status` and `pybroker journal` have codes of their
+own, below."""
 
 
 def pages() -> dict[str, str]:
@@ -60,13 +61,21 @@ def _settings() -> Iterator[str]:
 def _command_line() -> Iterator[str]:
     yield _COMMAND_LINE
     for name, command in commands.commands.items():
-        yield ""
-        yield f"## pybroker {name}"
-        yield ""
-        yield "```text"
-        context = click.Context(command, info_name=f"pybroker {name}", terminal_width=_WIDTH, max_content_width=_WIDTH)
-        yield from (line.rstrip() for line in command.get_help(context).splitlines())
-        yield "```"
+        yield from _described(f"pybroker {name}", command)
+
+
+def _described(name: str, command: click.Command) -> Iterator[str]:
+    """Yield a command's section, and those of its own commands."""
+    yield ""
+    yield f"## {name}"
+    yield ""
+    yield "```text"
+    context = click.Context(command, info_name=name, terminal_width=_WIDTH, max_content_width=_WIDTH)
+    yield from (line.rstrip() for line in command.get_help(context).splitlines())
+    yield "```"
+    if isinstance(command, click.Group):
+        for own_name, own in command.commands.items():
+            yield from _described(f"{name} {own_name}", own)
 
 
 if __name__ == "__main__":

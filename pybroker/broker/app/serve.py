@@ -65,17 +65,19 @@ async def _serve(config: Config) -> None:
     _log.info("pybroker %s: member %s of %s", __version__, membership.name, config.store)
     renewal = asyncio.create_task(membership.renew())
     try:
-        await _live(config, membership.name, membership.publish)
+        await _live(config, membership.name, membership.publish, membership)
     finally:
         renewal.cancel()
         membership.close()
 
 
-async def _live(config: Config, name: str, publish: Publish) -> None:
+async def _live(config: Config, name: str, publish: Publish, membership: Membership | None = None) -> None:
     """Live one life after another: a member that lost its lock stands by again, from scratch."""
     loop = asyncio.get_running_loop()
     while True:
         node = Node(config, name, publish)
+        if membership is not None:
+            membership.followed = node.followed
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
         try:
@@ -88,7 +90,7 @@ async def _live(config: Config, name: str, publish: Publish) -> None:
             return
 
 
-def _tell_nobody(role: Role, listeners: list[str]) -> None:
+def _tell_nobody(role: Role, listeners: list[str], epoch: int) -> None:
     """Publish nothing, where nobody could read it."""
 
 

@@ -1,6 +1,7 @@
 """`pybroker status`: who is master, who waits, since when; read from the store alone, on any node, changing nothing."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from pybroker.broker.app.logs import instant
 from pybroker.broker.app.wiring import clock, is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.file import holder
-from pybroker.store.members import MemberRole, MemberStatus, read_members
+from pybroker.store.members import Member, MemberRole, MemberStatus, read_members
 
 _SILENT_MS = 10_000
 """An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
@@ -74,16 +75,26 @@ def read(store: str) -> Status:
     if not Path(store).is_dir():
         raise ConfigError(f"{store} is not a directory", setting="--store", hint="name the directory of the store")
     where = layout(store)
+    members = read_members(where.members)
     locks = list(lock_paths(store).values())
     held = [path for path in locks if is_locked(path)]
+    lock, locked = _lock_elsewhere(members, locks) or (str(held[0] if held else locks[0]), bool(held))
     return Status(
         store=store,
-        lock=str(held[0] if held else locks[0]),
-        locked=bool(held),
+        lock=lock,
+        locked=locked,
         holder_pid=holder(held[0]) if held == locks[:1] else None,
-        members=read_members(where.members),
+        members=members,
         now_ms=clock(),
     )
+
+
+def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> tuple[str, bool] | None:
+    """Return the lock in a database that living members use, and whether one of them says that it has it."""
+    files = {str(path) for path in locks}
+    living = [entry.member for entry in members if entry.alive and entry.member and entry.member.lock not in files]
+    holding = [member for member in living if member.role is not MemberRole.STANDBY]
+    return ((holding or living)[0].lock, bool(holding)) if living else None
 
 
 def describe(status: Status) -> list[str]:
@@ -114,4 +125,19 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
         return f"gone, was {member.role.lower()} until {instant(member.updated_ms)} or a little later, {where}"
     silent = now_ms - member.updated_ms
     warning = f", SILENT for {silent // 1000} s" if silent > _SILENT_MS else ""
-    return f"{member.role.lower()} since {instant(member.since_ms)}, {where}{warning}"
+    epoch = f", epoch {member.epoch}" if member.role is MemberRole.MASTER else ""
+    return (
+        f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, {where}{_describe_followed(member)}{warning}"
+    )
+
+
+def _describe_followed(member: Member) -> str:
+    """Return how far a standby has followed the journal, and how old that is by its own clock."""
+    if member.role is not MemberRole.STANDBY:
+        return ""
+    followed = member.followed
+    if followed is None:
+        return ", reading the journal"
+    age = max(0, member.updated_ms - followed.at_ms) / 1000
+    where = f"db-{followed.file_id}.log at {followed.offset:,}"
+    return f", follows {where}, {age:.1f} s behind: {followed.messages:,} messages"

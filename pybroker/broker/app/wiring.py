@@ -6,18 +6,22 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pybroker import __version__
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_tls, plain
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_in_database, is_tls, plain
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.policies import policy_map
+from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.virtual import definitions
 from pybroker.broker.core.broker import Broker, Limits
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageStore
@@ -25,9 +29,12 @@ from pybroker.locks import file, flock
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
+from pybroker.locks.postgres.timing import Timing
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
+from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.members import MemberRole, read_members
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
@@ -41,6 +48,9 @@ from pybroker.transports.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.session import StompSession
 from pybroker.transports.tls import server_context
 from pybroker.transports.turn import Turn
+
+if TYPE_CHECKING:  # the driver is an extra
+    from pybroker.locks.postgres.provider import Database
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +68,48 @@ def make_lock(config: Config) -> LockProvider:
     """Return the lock that guards the configured store."""
     if config.store == MEMORY_STORE:
         return MemoryLock(LockRegistry())
+    if is_in_database(config.lock):
+        return _make_database_lock(config)
+    path = lock_paths(config.store)[config.lock]
     if config.lock == "flock":
-        return FlockLock(lock_path(config), clock=clock)
-    return FileLock(lock_path(config), clock=clock, poll_seconds=config.lock_poll)
+        return FlockLock(path, clock=clock)
+    return FileLock(path, clock=clock, poll_seconds=config.lock_poll)
 
 
-def lock_path(config: Config) -> Path:
-    """Return the file that is locked for a store on disk."""
+def _make_database_lock(config: Config) -> LockProvider:
+    """Return the lock in the configured database.
+
+    Raises:
+        ConfigError: the URL is none, or the driver is not installed.
+    """
+    try:
+        from pybroker.locks.postgres.advisory import PostgresAdvisoryLock
+        from pybroker.locks.postgres.lease import LEASE_POLL_SECONDS, PostgresLeaseLock
+        from pybroker.locks.postgres.row import PostgresRowLock
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg2":
+            raise
+        hint = "pip install 'pybroker[postgres]'"
+        raise ConfigError(f"{config.lock} needs psycopg2, which is not installed", setting="lock", hint=hint) from error
+    database = _lock_database(config.lock_url or "", config.lock_lease, config.lock_renew)
+    if config.lock == "postgres-lease":
+        poll_seconds = config.lock_poll or LEASE_POLL_SECONDS
+        return PostgresLeaseLock(database, member=config.name or "", poll_seconds=poll_seconds)
+    return PostgresRowLock(database) if config.lock == "postgres-row" else PostgresAdvisoryLock(database)
+
+
+@cache
+def _lock_database(url: str, lease_seconds: float, renew_seconds: float | None) -> "Database":
+    """Return one and the same database for all lives of a member: it knows whether it was ever reached."""
+    from pybroker.locks.postgres.provider import Database
+
+    return Database(url, Timing.of(lease_seconds, renew_seconds))
+
+
+def lock_path(config: Config) -> Path | str:
+    """Return what is locked: the file, or the name of a lock in a database."""
+    if is_in_database(config.lock):
+        return make_lock(config).name
     return lock_paths(config.store)[config.lock]
 
 
@@ -74,20 +119,45 @@ def lock_paths(store: str) -> dict[str, Path]:
     return {"file": journal / "lock", "flock": journal / "lock.flock"}
 
 
-def is_locked(path: Path) -> bool:
-    """Tell whether somebody holds the lock on a file of `lock_paths`. Creates and changes nothing."""
+def is_locked(path: Path | str) -> bool:
+    """Tell whether somebody holds a lock of `lock_path`; of one in a database it is assumed. Changes nothing."""
+    if isinstance(path, str):
+        return True
     return flock.is_locked(path) if path.name == "lock.flock" else file.is_locked(path)
 
 
-def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn) -> MessageStore:
-    """Return the configured store, closed as yet; it tells `on_failure` once when it can write no more."""
+def make_standby(config: Config) -> Standby | None:
+    """Return what follows the configured store from now on; None where there is nothing to follow."""
+    return None if config.store == MEMORY_STORE else Standby(layout(config.store).journal, clock)
+
+
+def make_store(
+    config: Config,
+    lock: LockProvider,
+    on_failure: Callable[[Exception], None],
+    turn: Turn,
+    follower: Follower | None = None,
+) -> MessageStore:
+    """Return the configured store, closed as yet; it tells `on_failure` once when it can write no more.
+
+    Args:
+        config: the settings.
+        lock: guards the store.
+        on_failure: told once.
+        turn: of the event loop.
+        follower: has followed the store's journal while another master wrote it.
+    """
     if config.store == MEMORY_STORE:
         return MemoryStore()
     journal = layout(config.store).journal
     loop = asyncio.get_running_loop()
     return JournalStore(
         journal,
-        settings=_journal_settings(config, archive=journal / "data-archive"),
+        settings=replace(
+            _journal_settings(config, archive=journal / "data-archive"),
+            reserve_bytes=config.disk_reserve,
+            store_bytes_max=config.store_limit,
+        ),
         prioritized=any(each.prioritized_messages for each in config.policies),
         check=lock.check,
         call_soon=turn.commit,
@@ -96,7 +166,19 @@ def make_store(config: Config, lock: LockProvider, on_failure: Callable[[Excepti
         on_failure=on_failure,
         clock=clock,
         progress=_progress(),
+        follower=follower,
+        wants_index=lambda: not has_standby(config),
     )
+
+
+def has_standby(config: Config) -> bool:
+    """Tell whether another member is ready to take over; if nobody can tell, none is."""
+    try:
+        members = read_members(layout(config.store).members)
+    except StoreUnavailable as error:
+        _log.warning("cannot see whether a standby is there: %s", error)
+        return False
+    return any(each.alive and each.member is not None and each.member.role is MemberRole.STANDBY for each in members)
 
 
 def _journal_settings(config: Config, archive: Path | None = None) -> JournalSettings:
@@ -110,8 +192,10 @@ def _journal_settings(config: Config, archive: Path | None = None) -> JournalSet
     )
 
 
-def make_broker(config: Config, name: str, store: MessageStore) -> Broker:
-    """Return the core over a store, empty as yet."""
+def make_broker(
+    config: Config, name: str, store: MessageStore, call_soon: Callable[[Callable[[], None]], object] | None = None
+) -> Broker:
+    """Return the core over a store, empty as yet; `call_soon` is the event loop's."""
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
@@ -126,6 +210,7 @@ def make_broker(config: Config, name: str, store: MessageStore) -> Broker:
         definitions=definitions(
             config.virtual_topics, config.composite_queues, config.composite_topics, config.mirrored_queues
         ),
+        call_soon=call_soon,
     )
 
 

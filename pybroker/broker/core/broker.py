@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories, is_advisory
 from pybroker.broker.core.browser import Snapshot
@@ -33,6 +33,7 @@ from pybroker.broker.domain.errors import (
     DestinationInUse,
     InvalidClientId,
     InvalidDestination,
+    ResourceLimit,
 )
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
@@ -72,6 +73,7 @@ class Broker:
         limits: Limits | None = None,
         policies: PolicyMap | None = None,
         definitions: Iterable[Definition] = DEFAULT_DEFINITIONS,
+        call_soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.name = name
         self.id = f"ID:{name}"
@@ -95,11 +97,12 @@ class Broker:
             on_expired=partial(self.advisories.concerning, "Expired"),
         )
         self.usage = Usage(self.limits.memory_bytes_max)
+        self.usage.paging.call_soon = call_soon
         self.queues: dict[Destination, Queue] = {}
         self.topics: dict[Destination, Topic] = {}
         self._plain: dict[Destination, Queue | Topic] = {}
         """Destinations with nothing else behind them: most of them, found in one step."""
-        self._router: Router[Queue | Topic] = Router(definitions, self.queues, self.target)
+        self._router: Router[Queue | Topic] = Router(definitions, self.queues, self.target, keep=store.keep)
         self.durables = Durables(
             self.topics, store=store, dead_letters=self.dead_letters, clock=clock, policy=self.policy
         )
@@ -144,7 +147,7 @@ class Broker:
         self._jobs = jobs
         self.scheduler = Scheduler(
             jobs=jobs,
-            send=self.send,
+            send=self._send_due,
             when_sent=self.store.when_durable,
             clock=self.clock,
             wake_at=wake_at,
@@ -188,6 +191,22 @@ class Broker:
         scheduled = 0 if self._jobs is None else self._jobs.unwritten_bytes
         return self.store.unwritten_bytes + scheduled > self.limits.unwritten_bytes_max
 
+    @property
+    def is_full(self) -> bool:
+        """True while the store has no room for what clients send."""
+        return self.store.is_full or (self._jobs is not None and self._jobs.is_full)
+
+    def refuse(self, message: Message) -> NoReturn:
+        """Tell a producer that the store has no room, in ActiveMQ's first words.
+
+        Raises:
+            ResourceLimit: always.
+        """
+        raise ResourceLimit(
+            f"Usage Manager Store is Full: {message.destination} takes nothing persistent until consumers, or an "
+            "operator, have made room."
+        )
+
     # ------------------------------------------------------------ clients
 
     def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> Connection:
@@ -224,6 +243,16 @@ class Broker:
                 self.dead_letters.expire(copy)
             else:
                 target.send(copy)
+
+    def _send_due(self, message: Message) -> None:
+        """Send a scheduled message; without room its job stays, and is tried again.
+
+        Raises:
+            ClientError: it cannot be sent; `ResourceLimit` for lack of room.
+        """
+        if message.persistent and self.is_full:
+            self.refuse(message)
+        self.send(message)
 
     def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
         """Send the copies of one message so that a crash keeps all or none: a client would not send it again."""

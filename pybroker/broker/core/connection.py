@@ -11,6 +11,7 @@ from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.waits import Waits
 from pybroker.broker.domain.destination import Destination, DestinationType, parts
 from pybroker.broker.domain.errors import ResourceLimit, TransactionError, TransactionRolledBack, UnknownTransaction
 from pybroker.broker.domain.message import Message
@@ -48,8 +49,9 @@ class Connection:
         self._throttle = throttle
         self._throttled = False
         self._pressed = False
-        self._full: dict[Usage, None] = {}
+        self._full: dict[Usage, Destination] = {}
         """Where there was no room for what was sent and is not answered yet."""
+        self._waits = Waits(connection_id, broker.clock)
         self._awaited: dict[Usage, None] = {}
         """Where this connection has waited for room."""
         self.transactions: dict[TransactionId, Transaction] = {}
@@ -62,6 +64,8 @@ class Connection:
     def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
         """Route a message, now or at its transaction's commit."""
         broker = self._broker
+        if message.persistent and broker.is_full:
+            broker.refuse(message)
         usage = broker.usage_of(message.destination)
         is_answer_held = usage.is_full and self._press(usage, message, answered=answered)
         if broker.scheduler is not None and is_scheduled(message) and broker.scheduler.accepts(message):
@@ -73,7 +77,7 @@ class Connection:
         else:
             broker.send(message)
         if is_answer_held:
-            self._full[usage] = None
+            self._full[usage] = message.destination
         if message.persistent and not self._throttled and broker.is_behind:
             self._throttled = True
             self._throttle.pause_reading()
@@ -99,10 +103,9 @@ class Connection:
             return True
         if not any(not is_advisory(consumer.request.destination) for consumer in self.consumers):
             if not self._pressed:
-                _log.info("%s is not read on: %s has no room", self.connection_id, name)
                 self._pressed = True
                 self._throttle.pause_reading()
-                self._await(usage, self._release)
+                self._await(usage, name, self._release)
         elif usage.is_overrun:
             raise ResourceLimit(
                 f"Usage Manager Memory Limit reached on {name}, and a consumer's connection is read on."
@@ -114,8 +117,10 @@ class Connection:
             self._pressed = False
             self._throttle.resume_reading()
 
-    def _await(self, usage: Usage, callback: Callable[[], None]) -> None:
+    def _await(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
         self._awaited[usage] = None
+        if usage.is_full:
+            callback = self._waits.told(destination, usage, self._broker.usage, callback)
         usage.when_room(callback, self)
 
     def last_sequence(self, producer_id: str) -> int:
@@ -138,8 +143,8 @@ class Connection:
     def when_accepted(self, callback: Callable[[], None]) -> None:
         """Call back once there is room for what was sent so far."""
         full, self._full = self._full, {}
-        for usage in full:  # one after the other, the last one asked first
-            callback = partial(self._await, usage, callback)
+        for usage, destination in full.items():  # one after the other, the last one asked first
+            callback = partial(self._await, usage, destination, callback)
         callback()
 
     # ------------------------------------------------------------ consumers

@@ -36,6 +36,7 @@ class Consumer:
             steps over everything that was taken from its front to find what is there now.
         window: how many may be outstanding now; 0 while nothing may be delivered.
         sources: the backlogs it takes from.
+        is_selective: some messages may not be for this consumer.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Consumer:
         "closed",
         "connection",
         "deliver",
+        "is_selective",
         "outstanding",
         "prefetch",
         "request",
@@ -66,16 +68,12 @@ class Consumer:
         self._granted = 0
         self._pulled = 0
         self._matches = matcher(request.selector)
+        self.is_selective = self._matches is not None or request.no_local
 
     @property
     def has_room(self) -> bool:
         """True when another message may be delivered now."""
         return len(self.outstanding) < self.window
-
-    @property
-    def is_selective(self) -> bool:
-        """True when some messages may not be for this consumer."""
-        return self._matches is not None or self.request.no_local
 
     def accepts(self, message: Message, redelivery_count: int = 0) -> bool:
         """Tell whether the message is for this consumer: selector and `noLocal`."""
@@ -172,9 +170,10 @@ class Consumer:
         outstanding = self.outstanding
         for reference in references:
             del outstanding[reference]
-            reference.source.forget(reference, transaction)
+            source = reference.source
+            source.forget(reference, transaction)
             if transaction is None:
-                reference.source.settle(reference)
+                source.settle(reference)
         self._settled(len(references))
 
     def grant(self, count: int) -> None:

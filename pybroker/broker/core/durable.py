@@ -1,10 +1,12 @@
 """A durable subscription: a backlog that fills while its consumer is away.
 
-Persistent messages wait in the store, others in memory only (ActiveMQ's `keepDurableSubsActive`). A subscription to a
+Persistent messages wait in the store, and in memory as far as there is room; others in memory only (ActiveMQ's
+`keepDurableSubsActive`). A subscription to a
 wildcard covers several topics; the store keeps one record per topic, or one under the wildcard's own name while there
 is no topic it covers.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,8 +16,9 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
-from pybroker.broker.core.usage import SharedUsage
+from pybroker.broker.core.usage import SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -23,6 +26,11 @@ from pybroker.broker.domain.transaction import TransactionId
 
 if TYPE_CHECKING:
     from pybroker.broker.core.topic import Topic
+
+_log = logging.getLogger(__name__)
+
+_NO_USAGE = Usage()
+"""Of a subscription that covers no topic: it holds nothing."""
 
 
 class Durable(StoredSource):
@@ -76,12 +84,15 @@ class Durable(StoredSource):
         self.topics.append(topic)
         topic.durables.append(self)
         self._held[topic.destination] = topic.held
+        self.paging = topic.usage.paging
+        self.paging.backlogs.add(self)
+        self._review_mark()
 
     def close(self) -> None:
         """Leave the topics, and give back the memory that the backlog takes: the subscription is deleted."""
         self._is_closed = True
-        for reference in self.pending.scan():
-            self.pending.take(reference, State.SETTLED)
+        for reference in self.pending.clear():
+            reference.state = State.SETTLED
             self._held[reference.message.destination].drop(reference.message)
         for topic in self.topics:
             topic.durables.remove(self)
@@ -96,12 +107,16 @@ class Durable(StoredSource):
         if consumer is not None and consumer.has_room:
             self.dispatch()
 
-    def append(self, message: Message, redelivery_count: int = 0) -> None:
+    def append(self, message: Message) -> None:
         """Add a message at the end."""
-        self.pending.append(Reference(message, self, self._next_sequence, redelivery_count))
+        self.pending.append(Reference(message, self, self._next_sequence))
         self._next_sequence += 1
-        self._held[message.destination].hold(message)
+        held = self._held[message.destination]
+        held.hold(message)
         self._note_expiry(message)
+        usage = held.usage
+        if usage.used > self._page_out_at or usage.whole.used > usage.whole.mark:
+            self._relieve(usage)
 
     def in_flight(self) -> list[Reference]:
         """Return what its consumer holds unsettled, oldest first."""
@@ -113,11 +128,28 @@ class Durable(StoredSource):
         """Deliver what waits and fits."""
         pending, taker = self.pending, self.consumer
         while pending.count and taker is not None and taker.has_room:
+            try:
+                if pending.is_paged and not pending.fill():
+                    break
+            except StoreUnavailable as error:
+                _log.error("%s is not served further now: %s", self.info.key, error)
+                break
             reference = pending.pop(State.DISPATCHED)
             if reference.message.expiration and self.is_over(reference.message):
                 self.expired(reference)
             else:
                 taker.offer(reference)
+
+    def hold(self, references: Sequence[Reference]) -> None:
+        """Count what has come into memory."""
+        super().hold(references)
+        for reference in references:
+            self._held[reference.message.destination].hold(reference.message)
+
+    def release(self, references: Sequence[Reference]) -> None:
+        """Count what has left memory. Producers that waited for it may go on from inside."""
+        for reference in references:
+            self._held[reference.message.destination].drop(reference.message)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
         """Journal that the subscription is done with a message."""
@@ -135,6 +167,9 @@ class Durable(StoredSource):
                 self.settle(reference)
         else:
             super().restore(seen, unseen)
+
+    def _usage(self) -> Usage:
+        return self.topics[0].usage if self.topics else _NO_USAGE
 
     def _wants(self, message: Message) -> bool:
         consumer = self.consumer

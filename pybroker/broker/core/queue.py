@@ -8,6 +8,9 @@ Between events nothing waits that a consumer with room would take. So a message 
 consumers, and a consumer that gets room one look at what waits. As long as every consumer takes any message
 (`is_plain`) that look is at the oldest only; else a consumer's search goes on where its last one ended, so that each
 message is looked at once per consumer, however many wait.
+
+Where a part of the queue is not in memory (see `paging`), a search looks at one page of it per turn of the event loop.
+Until it has come to the end, what arrives waits too: it must not overtake what the search has yet to find.
 """
 
 import logging
@@ -18,12 +21,15 @@ from pybroker.broker.core.contenders import Contenders
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
+from pybroker.broker.core.paging import PAGE_MAX
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
+from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.ports import Clock, MessageStore
@@ -38,7 +44,17 @@ _SETTLED = State.SETTLED
 class Queue(StoredSource):
     """One queue; the backlog of all its consumers. A temporary queue stores nothing: it dies with its connection."""
 
-    __slots__ = ("_is_asked_again", "_is_searching", "_is_stored", "contenders", "destination", "gate", "usage")
+    __slots__ = (
+        "_is_asked_again",
+        "_is_going_on",
+        "_is_search_open",
+        "_is_searching",
+        "_is_temporary",
+        "contenders",
+        "destination",
+        "gate",
+        "usage",
+    )
 
     def __init__(
         self,
@@ -55,9 +71,21 @@ class Queue(StoredSource):
         self.gate = Gate(self.place)
         self.contenders = Contenders(policy)
         self.usage = usage
-        self._is_stored = not destination.is_temporary
+        self.paging = usage.paging
+        self.paging.backlogs.add(self)
+        self._review_mark()
+        self._is_temporary = destination.is_temporary
         self._is_searching = False
         self._is_asked_again = False
+        self._is_search_open = False
+        """Consumers with room have not looked at everything yet: what arrives must not overtake what they may find."""
+        self._is_going_on = False
+        """They look on in the event loop's next turn."""
+
+    @property
+    def next_sequence(self) -> int:
+        """Sequence of the next message that arrives."""
+        return self._next_sequence
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -71,11 +99,11 @@ class Queue(StoredSource):
 
     def stores(self, message: Message) -> bool:
         """Tell whether a message must outlive the process."""
-        return message.persistent and self._is_stored
+        return message.persistent and not self._is_temporary
 
     def send(self, message: Message) -> None:
         """Store a message if it must last, and hand it out, unless it is here already."""
-        if not (message.persistent and self._is_stored) or self._store.add(message):
+        if not (message.persistent and not self._is_temporary) or self._store.add(message):
             self.gate.admit(message)
         else:
             _log.info("%s is on %s already", message.message_id, self.destination)
@@ -95,12 +123,15 @@ class Queue(StoredSource):
             contenders.expect_groups()
         # Whatever else waits was already refused by every consumer with room, so only this one needs a look.
         if not contenders.is_plain:
-            consumer = contenders.choose(reference)
+            consumer = None if self._is_search_open and self.pending.count else contenders.choose(reference)
         else:
             consumer = None if self.pending.count else contenders.with_room()
         if consumer is None:
             self.pending.append(reference)
             message.decoded = None  # who waits, waits small: the fields are decoded again when they are needed
+            usage = self.usage
+            if usage.used > self._page_out_at or usage.whole.used > usage.whole.mark:
+                self._relieve(usage)
             return
         reference.state = _DISPATCHED
         self._hand_over(reference, consumer)
@@ -115,8 +146,7 @@ class Queue(StoredSource):
     def detach(self, consumer: Consumer) -> None:
         """Let a consumer go; what it holds comes back by `restore`."""
         frees = self.contenders.remove(consumer)
-        for level in self.pending.levels:
-            level.searched.pop(consumer, None)
+        self.pending.forget_consumer(consumer)
         # What it holds is older than what waits: if it holds any, its return makes the others look.
         if frees and not any(reference.source is self for reference in consumer.outstanding):
             self.dispatch()
@@ -128,6 +158,7 @@ class Queue(StoredSource):
 
     def close(self) -> None:
         """Give back the memory it takes: it is deleted, with all it holds."""
+        self.pending.clear()
         self.usage.close()
 
     # ------------------------------------------------------------ source
@@ -139,30 +170,45 @@ class Queue(StoredSource):
         contenders = self.contenders
         if consumer is not None and contenders.exclusive not in (None, consumer):
             return
-        if contenders.is_plain:
-            self._deliver_oldest(consumer)
-        elif self._is_searching:  # called from within, by what a delivery or an expiry set off
-            self._is_asked_again = True
-        else:
-            self._is_searching = True
-            try:
-                self._search([consumer] if consumer is not None and not self._reopen() else contenders.eligible)
-                while self._reopen() or self._is_asked_again:
-                    self._is_asked_again = False
-                    self._search(contenders.eligible)
-            finally:
-                self._is_searching = False
-            self.pending.sweep()
+        try:
+            if contenders.is_plain:
+                self._is_search_open = False
+                self._deliver_oldest(consumer)
+            elif self._is_searching:  # called from within, by what a delivery or an expiry set off
+                self._is_asked_again = True
+            elif self._is_going_on:
+                self._is_search_open = True
+            else:
+                is_for_one = consumer is not None and not self._is_search_open and not self._reopen()
+                self._search([consumer] if consumer is not None and is_for_one else contenders.eligible)
+        except StoreUnavailable as error:
+            _log.error("%s is not served further now: %s", self.destination, error)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
         """Journal that a message is done with."""
-        if reference.message.persistent and self._is_stored:
+        if reference.message.persistent and not self._is_temporary:
             self._store.remove(self.destination, reference.message.message_id, transaction, consumed=consumed)
 
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts, and what it took in memory."""
         reference.state = _SETTLED
         self.usage.give(reference.message.size)
+
+    def read(self, stubs: Sequence[Stub]) -> list[Reference]:
+        """Return references to messages in the store; see `Pager`."""
+        found = super().read(stubs)
+        if any(reference.message.group_id is not None for reference in found):
+            self.contenders.expect_groups()
+        return found
+
+    def hold(self, references: Sequence[Reference]) -> None:
+        """Count what has come into memory."""
+        super().hold(references)
+        self.usage.take(sum([reference.message.size for reference in references]))
+
+    def release(self, references: Sequence[Reference]) -> None:
+        """Count what has left memory. Producers that waited for it may go on from inside."""
+        self.usage.give(sum([reference.message.size for reference in references]))
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Put references back into their places; those that may have been seen count as redelivered."""
@@ -181,6 +227,12 @@ class Queue(StoredSource):
         super().expired(reference)
 
     # ------------------------------------------------------------ private
+
+    def _usage(self) -> Usage:
+        return self.usage
+
+    def _is_stored(self, reference: Reference) -> bool:
+        return self.stores(reference.message)
 
     def _hand_over(self, reference: Reference, consumer: Consumer) -> None:
         contenders = self.contenders
@@ -201,6 +253,9 @@ class Queue(StoredSource):
             taker = contenders.with_room() if consumer is None else consumer
             if taker is None or not taker.has_room:
                 break
+            if pending.is_paged and not (pending.fill() and contenders.is_plain):
+                self.dispatch(consumer)  # nothing is left, or what was read has groups
+                break
             reference = pending.pop(_DISPATCHED)
             if reference.message.expiration and self.is_over(reference.message):
                 self.expired(reference)
@@ -208,32 +263,61 @@ class Queue(StoredSource):
                 self._hand_over(reference, taker)
 
     def _search(self, consumers: Sequence[Consumer]) -> None:
-        """Deliver to consumers that do not take everything, from what they have not looked at yet."""
+        """Deliver to consumers that do not take everything. Where it looked at a whole page, it goes on next turn."""
+        self._is_searching = self._is_search_open = True
+        try:
+            is_done = self._search_levels(consumers)
+            while is_done and (self._reopen() or self._is_asked_again):
+                self._is_asked_again = False
+                is_done = self._search_levels(self.contenders.eligible)
+        finally:
+            self._is_searching = False
+        self.pending.sweep()
+        self._is_search_open = not is_done
+        self._is_going_on = not is_done and self.paging.soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Search on, in a later turn of the loop."""
+        self._is_going_on = False
+        self.dispatch()
+
+    def _search_levels(self, consumers: Sequence[Consumer]) -> bool:
+        """Deliver from what consumers have not looked at yet; tell whether that is all, and not a page of it."""
         for level in self.pending.levels:
             while level.count and (ready := [consumer for consumer in consumers if consumer.has_room]):
                 start = min(level.searched.get(consumer, -1) for consumer in ready)
-                stop = self._deliver_until_full(level, start)
+                stop, is_page = self._deliver_until_full(level, start)
                 for consumer in ready:
                     level.searched[consumer] = max(stop, level.searched.get(consumer, -1))
+                if is_page:
+                    return False
                 if stop >= self._next_sequence - 1:
                     break
+        return True
 
-    def _deliver_until_full(self, level: Pending, after: int) -> int:
-        """Deliver what waits behind a sequence number until a consumer is full; return how far that was."""
+    def _deliver_until_full(self, level: Pending, after: int) -> tuple[int, bool]:
+        """Deliver what waits behind a sequence number until a consumer is full, or a page was looked at.
+
+        Returns:
+            How far that was, and whether it was for the page.
+        """
+        left = PAGE_MAX if level.is_paged and self.paging.call_soon is not None else -1
         for reference in level.scan(after):
             if not self.is_dead(reference) and (taker := self.contenders.choose(reference)) is not None:
                 self.pending.take(reference, _DISPATCHED)
                 self._hand_over(reference, taker)
                 if not taker.has_room:
-                    return reference.sequence
-        return self._next_sequence - 1
+                    return reference.sequence, False
+            left -= 1
+            if not left:
+                return reference.sequence, True
+        return self._next_sequence - 1, False
 
     def _reopen(self) -> bool:
         """Have everybody look again at messages whose group has lost its owner; True when there are any."""
         groups = self.contenders.groups
         if groups is None or groups.reopened is None:
             return False
-        for level in self.pending.levels:
-            level.search_again(groups.reopened)
+        self.pending.search_again(groups.reopened)
         groups.reopened = None
         return True

@@ -3,16 +3,26 @@
 What a consumer leaves unsettled comes back to its old place. Suspicion falls on one reference at a time: the oldest
 that its consumer had really been sent when it left is the one it was at; the rest of its window is innocent. A message
 that was the suspect too often is dead-lettered.
+
+It is also the backlog's `Pager`: it reads back what was left to the store, and leaves it there (see `paging`).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.pending import pending
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging
+from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.tail import Stub
+from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.transaction import TransactionId
@@ -27,17 +37,29 @@ _SETTLED = State.SETTLED
 _NEVER = 2**63
 """Later than any time a message may name."""
 
+_FIRST_PAGE = 16
+"""Nobody knows how large the messages are that a recovery found."""
+
+_place = attrgetter("place")
+
 
 class StoredSource:
     """A backlog (`Source`) with a store behind it; says nothing of who gets what."""
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_dead_letters",
+        "_is_leaving",
         "_next_expiry",
         "_next_sequence",
+        "_next_stored_expiry",
+        "_page_out_at",
+        "_scanned",
         "_store",
         "_subscription_key",
+        "page_size",
+        "paging",
         "pending",
         "policy",
     )
@@ -52,7 +74,9 @@ class StoredSource:
         subscription_key: str | None = None,
     ) -> None:
         self.policy = policy
-        self.pending = pending(prioritized=policy.prioritized_messages)
+        self.paging = Paging()
+        self.page_size = _FIRST_PAGE
+        self.pending = pending(prioritized=policy.prioritized_messages, pager=self)
         self._store = store
         self._dead_letters = dead_letters
         self._clock = clock
@@ -60,6 +84,13 @@ class StoredSource:
         self._subscription_key = subscription_key
         self._next_expiry = _NEVER
         """No message that waits is over before."""
+        self._next_stored_expiry = _NEVER
+        """No message that is not in memory is over before."""
+        self._scanned: dict[Pending, int] | None = None
+        """How far the search for expired messages that are not in memory has come; None: none is under way."""
+        self._page_out_at = _NEVER
+        """So much in use is too much; more than the mark only where the last page-out could not free more."""
+        self._is_leaving = False
 
     def dispatch(self, consumer: "Consumer | None" = None) -> None:
         """Deliver what there is room for, to one consumer that got room, or to all."""
@@ -86,18 +117,144 @@ class StoredSource:
         return message.expiration > 0 and message.is_expired(self._clock())
 
     def expire(self) -> None:
-        """Let go of every waiting message that is past its time. Looks at them only if one may be."""
-        if self._clock() <= self._next_expiry:
-            return
-        self._next_expiry = _NEVER
-        for reference in self.pending.scan():
-            if not self.is_dead(reference):
-                self._note_expiry(reference.message)
-        self.pending.sweep()
+        """Let go of waiting messages past their time; looks at them only if one may be.
+
+        All in memory at once; those that are not by and by, in one call after the other, see `paging`.
+        """
+        now = self._clock()
+        self._review_mark()
+        if now > self._next_expiry:
+            self._next_expiry = _NEVER
+            for reference in self.pending.in_memory():
+                if not self.is_dead(reference):
+                    self._note_expiry(reference.message)
+            self.pending.sweep()
+        if self._scanned is None and now > self._next_stored_expiry and self.pending.is_paged:
+            self._next_stored_expiry = _NEVER
+            self._scanned = {}
+        if self._scanned is not None:
+            self._go_on_scanning()
+        if self.pending.is_paged:
+            self.dispatch()  # the store may have been unavailable when it was asked last
+
+    def _go_on_scanning(self) -> None:
+        """Look for expired messages that are not in memory, from where the last page ended."""
+        try:
+            while self._scan_page():
+                if self.paging.soon(self._go_on_scanning):
+                    return
+        except StoreUnavailable as error:
+            _log.error("what is past its time is not looked for further now: %s", error)
+
+    def _scan_page(self) -> bool:
+        """Look at one page; tell whether to go on at once."""
+        scanned = self._scanned
+        if scanned is None:
+            return False
+        for level in self.pending.levels:
+            if level.is_paged and (after := scanned.get(level, -1)) < self._next_sequence:
+                if not (quota := self.paging.scan_quota(self._clock(), self.page_size)):
+                    return False
+                references, scanned[level] = level.peek(after, quota)
+                for reference in references:
+                    if not self.is_dead(reference) and 0 < reference.message.expiration < self._next_stored_expiry:
+                        self._next_stored_expiry = reference.message.expiration
+                return True
+        self._scanned = None
+        return False
 
     def _note_expiry(self, message: Message) -> None:
         if 0 < message.expiration < self._next_expiry:
             self._next_expiry = message.expiration
+
+    # ------------------------------------------------------------ memory
+
+    def recover(self, place: Destination, ids: Sequence[str], delivered: Collection[str] | None) -> None:
+        """Begin with what the store held when it was opened, without reading it.
+
+        Args:
+            place: where it lies.
+            ids: message ids in dispatch order; a list is the backlog's own from now on.
+            delivered: those that a consumer may have seen; None: all.
+        """
+        self.pending.recover(place, ids, start=self._next_sequence, delivered=delivered)
+        self._next_sequence += len(ids)
+        self._next_stored_expiry = -1  # nobody has looked
+
+    def read(self, stubs: Sequence[Stub]) -> list[Reference]:
+        """Return references to messages in the store; see `Pager`."""
+        found: list[Reference] = []
+        for place, group in groupby(stubs, key=_place):
+            together = list(group)
+            messages = self._store.read(place, [stub.message_id for stub in together])
+            if len(messages) < len(together):  # the store has said what is lost, and why
+                there = {message.message_id for message in messages}
+                together = [stub for stub in together if stub.message_id in there]
+            for message, (sequence, _, _, redelivery_count, suspected) in zip(messages, together, strict=True):
+                reference = Reference(message, self, sequence, redelivery_count)
+                if suspected:
+                    reference.suspected = suspected
+                found.append(reference)
+        total = sum([reference.message.size for reference in found])
+        self.page_size = max(1, min(PAGE_MAX, 2 * self.page_size, PAGE_BYTES_MAX * len(stubs) // (total or 1)))
+        return found
+
+    def hold(self, references: Sequence[Reference]) -> None:
+        """Count what has come into memory."""
+        for reference in references:
+            if reference.message.expiration:
+                self._note_expiry(reference.message)
+
+    def release(self, references: Sequence[Reference]) -> None:
+        """Count what has left memory. Producers that waited for it may go on from inside."""
+        raise NotImplementedError
+
+    def leave_to_store(self) -> None:
+        """Page out what can be, as soon as it is on disk."""
+        if not self._is_leaving and self._store.is_on_disk:
+            self._is_leaving = True
+            self._store.when_durable(partial(self._page_out, self._next_sequence))
+
+    def _relieve(self, usage: Usage) -> None:
+        """Make room if too much is in memory, here or in the whole broker."""
+        if not self._store.is_on_disk:
+            return
+        if usage.used > self._page_out_at:
+            self.leave_to_store()
+        paging, whole = self.paging, usage.whole
+        if whole.used > whole.mark and not paging.is_relieving:
+            paging.is_relieving = True
+            for backlog in list(paging.backlogs):
+                backlog.leave_to_store()
+            self._store.when_durable(partial(self._relieved, whole))
+
+    def _review_mark(self) -> None:
+        if self._store.is_on_disk:
+            self._page_out_at = self._usage().mark
+
+    def _relieved(self, whole: Usage) -> None:
+        self.paging.is_relieving = False
+        whole.review_mark()
+
+    def _page_out(self, before: int) -> None:
+        """Leave to the store what lies behind the front and is on disk: what came before that sequence number."""
+        self._is_leaving = False
+        usage = self._usage()
+        left, _ = self.pending.page_out(usage.front, before, self._is_stored)
+        if left:
+            self._next_stored_expiry = min(self._next_stored_expiry, self._next_expiry)
+        self.release(left)
+        self._page_out_at = max(usage.mark, usage.used + usage.mark // 4)
+        if left and usage.used > usage.mark and self._next_sequence > before:
+            self.leave_to_store()  # what came since the disk was asked
+
+    def _usage(self) -> Usage:
+        """Return what counts its memory."""
+        raise NotImplementedError
+
+    def _is_stored(self, reference: Reference) -> bool:
+        """Tell whether the store has a message."""
+        return reference.message.persistent
 
     # ------------------------------------------------------------ source
 

@@ -159,8 +159,10 @@ class TopicSubscription:
         reference = Reference(message, self, self._next_sequence)
         self._next_sequence += 1
         waiting = self._waiting
-        if len(consumer.outstanding) < consumer.window and not len(waiting):
-            self._offer(reference)
+        if not waiting and len(consumer.outstanding) < consumer.window:
+            if not message.expiration or not message.is_expired(self._clock()):
+                reference.state = _DISPATCHED
+                consumer.offer(reference)
             return
         waiting.append(reference)
         self._hold(message)
@@ -171,10 +173,14 @@ class TopicSubscription:
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
         """Deliver what waits and fits."""
-        while len(self._waiting) and self._consumer.has_room:
-            reference = self._waiting.popleft()
-            self._offer(reference)
-            self._drop(reference.message)
+        waiting = self._waiting
+        while waiting and self._consumer.has_room:
+            reference = waiting.popleft()
+            message = reference.message
+            if not message.expiration or not message.is_expired(self._clock()):
+                reference.state = _DISPATCHED
+                self._consumer.offer(reference)
+            self._drop(message)
 
     def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Nothing is stored for a non-durable subscription."""
@@ -194,13 +200,6 @@ class TopicSubscription:
     def expired(self, reference: Reference) -> None:
         """Drop it: a topic's messages are not dead-lettered for one subscription."""
         reference.state = _SETTLED
-
-    def _offer(self, reference: Reference) -> None:
-        message = reference.message
-        if message.expiration and message.is_expired(self._clock()):
-            return
-        reference.state = _DISPATCHED
-        self._consumer.offer(reference)
 
     def _discard(self) -> None:
         message = self._waiting.evict().message

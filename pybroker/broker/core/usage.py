@@ -28,17 +28,18 @@ The rules that keep it from ever standing still:
 6. A client may wait for an answer in the very thread that would acknowledge, in whatever connection, and nobody can
    tell. So where nothing at all became free for a while all who wait go on, up to twice the limit: see `relieve`.
 
-Every message that is counted can thus be consumed by somebody whose acknowledgement will be read. A queue without
-consumers still fills the broker in the end: nothing is paged out to the store, so persistent messages count like
-others.
+Every message that is counted can thus be consumed by somebody whose acknowledgement will be read. Persistent messages
+that wait leave memory, and are not counted, long before a limit is reached: at its `mark`, see `paging`. So it is the
+others that make producers wait, what consumers hold unsettled, and what the disk is not quick enough for.
 
-Source: ActiveMQ's `MemoryUsage` and producer flow control; there persistent messages leave memory at a limit instead.
+Source: ActiveMQ's `MemoryUsage` and producer flow control.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.message import Message
 
 
@@ -48,13 +49,19 @@ class Usage:
     Attributes:
         limit: bytes; 0: no limit of its own.
         used: bytes taken now.
+        mark: bytes from which on messages are left to the store.
+        whole: the broker's usage.
+        paging: how messages are left to the store in this broker.
     """
 
-    __slots__ = ("_is_serving", "_is_stalled", "_parent", "_waiting", "limit", "used")
+    __slots__ = ("_is_serving", "_is_stalled", "_parent", "_waiting", "limit", "mark", "paging", "used", "whole")
 
     def __init__(self, limit: int = 0, parent: "Usage | None" = None) -> None:
         self.limit = limit
         self.used = 0
+        self.whole: Usage = self if parent is None else parent.whole
+        self.paging: Paging = Paging() if parent is None else parent.paging
+        self.mark = self.paging.mark(limit, is_whole=parent is None)
         self._parent = parent
         self._waiting: deque[_Waiting] = deque()
         self._is_serving = False
@@ -75,6 +82,19 @@ class Usage:
             parent.used -= size
             if parent._waiting:
                 parent._serve()
+
+    @property
+    def front(self) -> int:
+        """Bytes that each backlog keeps in memory of what could leave it."""
+        own = self.mark // 4
+        if not self.paging.is_relieving:
+            return own
+        return min(own, self.paging.mark(self.whole.limit, is_whole=True) // 4 // max(1, len(self.paging.backlogs)))
+
+    def review_mark(self) -> None:
+        """Set a whole broker's mark anew: what no page-out could free should not set off the next at once."""
+        base = self.paging.mark(self.limit, is_whole=True)
+        self.mark = max(base, self.used + base // 16)
 
     @property
     def is_full(self) -> bool:
@@ -110,6 +130,8 @@ class Usage:
 
     def relieve(self) -> None:
         """Let all go on who wait, if nothing became free since the last call: call this every now and then."""
+        if self._parent is None:
+            self.review_mark()
         if self._waiting and self._is_stalled and not self.is_overrun:
             last = self._waiting[-1]  # a callback may send again, and have to wait again
             while self._waiting and (waiting := self._waiting.popleft()):

@@ -11,7 +11,7 @@ ORDERS                 mirrored queue       a copy to the topic VirtualTopic.Mir
 A copy has the same id; its destination is the target, its original destination what it was sent to. The mirror of a
 queue says nothing of an original. Targets may stand for others in turn.
 
-A broker asks `Router.is_plain` once per destination, and `Router.route` for each message to one that is not plain.
+A broker asks `Router.route` where a message goes, and need not ask again for a destination behind which nothing stands.
 
 Source: ActiveMQ 5.17, `VirtualTopicInterceptor`, `CompositeDestinationFilter`, `CompositeDestinationBroker`,
 `MirroredQueue`. Where it would send a target two copies of one message, since two ways lead there, a target gets one
@@ -178,6 +178,8 @@ class Router(Generic[TargetT]):
         definitions: Iterable[Definition],
         queues: Mapping[Destination, Audience],
         target: Callable[[Destination], TargetT],
+        *,
+        keep: Callable[[Destination], None] | None = None,
     ) -> None:
         """Prepare the definitions.
 
@@ -185,12 +187,15 @@ class Router(Generic[TargetT]):
             definitions: what the operator set, in the order in which they apply; `DEFAULT_DEFINITIONS` if nothing.
             queues: the queues there are, seen as they change; those there now are added.
             target: returns a destination to send to, and creates it if need be.
+            keep: told of each queue of a virtual topic: it gets copies while it is empty and its consumers are away,
+                so it has to be there after a crash too.
 
         Raises:
             InvalidSelector: a selector of a composite destination cannot be parsed.
         """
         self._queues = queues
         self._target = target
+        self._keep = keep
         self._topics: list[_VirtualIndex] = []
         self._composites: list[tuple[Destination, _Composite]] = []
         self._mirrored: MirroredQueues | None = None
@@ -200,18 +205,10 @@ class Router(Generic[TargetT]):
         for existing in queues:
             self.queue_added(existing)
 
-    def is_plain(self, destination: Destination) -> bool:
-        """Tell whether nothing else stands behind a destination, now and always.
-
-        Raises:
-            InvalidDestination: it is a composite that lists no destinations, or too many.
-        """
-        return self._plan(destination) is None
-
     def route(self, message: Message) -> Sequence[tuple[TargetT, Message]] | None:
-        """Return where a message goes, and as what, in the order in which to send; None: just where it was sent.
+        """Return where a message goes, and as what, in the order in which to send.
 
-        It may go nowhere: an empty sequence.
+        It may go nowhere: an empty sequence. None: just where it was sent, as all messages do that are sent there.
 
         Raises:
             ClientError: a destination cannot be.
@@ -228,6 +225,8 @@ class Router(Generic[TargetT]):
         if destination.type is DestinationType.QUEUE:
             for index in self._topics:
                 index.add(destination)
+            if self._keep is not None and any(index.serves(destination.name) for index in self._topics):
+                self._keep(destination)
 
     def queue_removed(self, destination: Destination) -> None:
         """Forget a queue."""

@@ -105,6 +105,11 @@ class JobStore(Protocol):
         """How much was appended and is not on disk yet."""
         ...
 
+    @property
+    def is_full(self) -> bool:
+        """True while there is no room for more: what is sent must be refused, what makes room goes on."""
+        ...
+
     def cleanup(self) -> None:
         """Let go of storage that nothing needs any more; called every now and then, never blocks."""
         ...

@@ -22,10 +22,10 @@ Clock = Callable[[], int]
 
 @dataclass(slots=True, kw_only=True)
 class Backlog:
-    """A durable subscription and what it still has to get, in dispatch order."""
+    """A durable subscription and the ids of what it still has to get, in dispatch order."""
 
     subscription: DurableSubscription
-    messages: Sequence[Message] = ()
+    message_ids: Sequence[str] = ()
 
 
 class Settled(NamedTuple):
@@ -49,7 +49,7 @@ class PreparedTransaction:
     Attributes:
         transaction_id: its branch.
         sent: messages that appear with its commit, in the order of the sends.
-        acknowledged: what goes for good with its commit; the messages are among the recovery's.
+        acknowledged: what goes for good with its commit; the ids are among the recovery's.
     """
 
     transaction_id: XATransactionId
@@ -59,17 +59,20 @@ class PreparedTransaction:
 
 @dataclass(slots=True, kw_only=True)
 class Recovery:
-    """What a store holds when it is opened.
+    """What a store holds when it is opened: message ids, whose bodies `MessageStore.read` returns.
+
+    Dispatch order is by age; with priorities by three classes (above, at, below 4), and by age in each.
 
     Attributes:
-        queues: messages per queue in dispatch order, those included that a prepared transaction acknowledged.
-        backlogs: durable subscriptions, one per concrete topic; their messages likewise.
+        queues: message ids per queue in dispatch order, those included that a prepared transaction acknowledged. Lists
+            are the receiver's own from now on.
+        backlogs: durable subscriptions, one per concrete topic; their message ids likewise.
         prepared: XA transactions in doubt, in the order in which they were prepared.
         delivered: message ids that a consumer may have seen before; None when the last master did not say
             (it crashed), so that any of them may have been.
     """
 
-    queues: Mapping[Destination, Sequence[Message]] = field(default_factory=dict[Destination, Sequence[Message]])
+    queues: Mapping[Destination, Sequence[str]] = field(default_factory=dict[Destination, Sequence[str]])
     backlogs: Sequence[Backlog] = ()
     prepared: Sequence[PreparedTransaction] = ()
     delivered: frozenset[str] | None = None
@@ -83,6 +86,21 @@ class MessageStore(Protocol):
 
     def recover(self) -> Recovery:
         """Open the store and return its contents. Blocks; called once, before anything else."""
+        ...
+
+    def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
+        """Return messages that are stored and durable, in this order. Blocks for a read of the disk or some.
+
+        One that cannot be read back is left out. The store has then said so in the log, and counts it as damage.
+
+        Raises:
+            StoreUnavailable: nothing can be read now; to ask again later may help.
+        """
+        ...
+
+    @property
+    def is_on_disk(self) -> bool:
+        """True when to leave a durable message to the store, instead of keeping it, frees memory."""
         ...
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
@@ -147,6 +165,10 @@ class MessageStore(Protocol):
         """Append the roll-back."""
         ...
 
+    def keep(self, destination: Destination) -> None:
+        """Append that a queue exists also while it is empty: from here on a recovery names it, until it is removed."""
+        ...
+
     def remove_destination(self, destination: Destination) -> None:
         """Append that a destination and all it holds is gone."""
         ...
@@ -168,6 +190,16 @@ class MessageStore(Protocol):
     @property
     def unwritten_bytes(self) -> int:
         """How much was appended and is not on disk yet: what producers must be slowed down by."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Which take-over this is: higher than that of any master before; 0 until `recover`."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """True while there is no room for more: what is sent must be refused, what makes room goes on."""
         ...
 
     def cleanup(self) -> None:

@@ -28,6 +28,7 @@ from pathlib import Path
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header
+from pybroker.store.journal.reserve import is_no_room
 
 
 class SyncStrategy(enum.Enum):
@@ -63,6 +64,8 @@ class JournalSettings:
         checksum: give each batch its Adler-32.
         compact_after_cleanups: cleanups in a row that free nothing, before files are compacted; 0 never compacts.
         archive_directory: where data files go that are needed no more; None deletes them.
+        store_bytes_max: what the journal may take before nothing more is accepted (`limit`); 0: no limit.
+        reserve_bytes: room kept back for acknowledgements on a full disk (`reserve`); 0 keeps none.
         inline_seconds_max: disks whose writes take longer on average are never waited for on the event loop; 0: none.
             For that long nobody else is served.
     """
@@ -75,7 +78,16 @@ class JournalSettings:
     checksum: bool = True
     compact_after_cleanups: int = 10
     archive_directory: Path | None = None
+    reserve_bytes: int = 0
+    store_bytes_max: int = 0
     inline_seconds_max: float = 0.002
+
+
+class DiskFull(OSError):
+    """A write found no room. Nothing behind it was written, so the same bytes may be written to the same place again.
+
+    A *sync* that finds no room is a failed sync like any other: nobody knows what the kernel has dropped.
+    """
 
 
 class Appender:
@@ -102,13 +114,18 @@ class Appender:
             records: what the batch holds.
 
         Raises:
+            DiskFull: the same call may be made again; until it succeeds the file ends before the batch, as far as
+                anybody was told, and the reader takes the rest for a torn tail.
             OSError: nothing may be written any more, since nobody knows what the file holds now.
         """
         if file_id != self.file_id:
             self._open(file_id)
         body = records[0] if len(records) == 1 else b"".join(records)
         header = batch_header(len(body), zlib.adler32(body) if self._settings.checksum else 0)
-        self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
+        try:
+            self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
+        except OSError as error:
+            raise _told(error) from error
         self._end = offset + len(header) + len(body)
         self.unsynced = True
         if self._syncs_each_batch:
@@ -139,8 +156,17 @@ class Appender:
     def _open(self, file_id: int) -> None:
         """Go on in a new data file."""
         self.close()
-        self._descriptor = self._files.create(file_id, self._preallocate_bytes)
+        try:
+            self._descriptor = self._files.create(file_id, self._preallocate_bytes)
+        except OSError as error:
+            raise _told(error) from error
         self.file_id = file_id
+
+
+def _told(error: OSError) -> OSError:
+    """Return the error to raise for a write's or a creation's."""
+    kind = DiskFull if is_no_room(error) else OSError
+    return kind(error.errno, error.strerror, error.filename)
 
 
 def explained(error: OSError, directory: Path) -> StoreUnavailable:

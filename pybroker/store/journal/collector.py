@@ -11,16 +11,16 @@ them, and that is all it takes. Whatever is appended meanwhile changes nothing: 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.cleanup import compactable, remarks, removable, renewable
+from pybroker.store.journal.cleanup import REMARKED_MAX, compactable, remarks, removable, renewable
 from pybroker.store.journal.commands import Command
 from pybroker.store.journal.compaction import compacted, encode_data_file
 from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.protobuf import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
@@ -29,6 +29,9 @@ from pybroker.store.producers import UNSAID
 
 COMPACTIONS_MAX = 2
 """Data files one collection rewrites: each keeps the writer's thread from its batches for some 50 ms."""
+
+DAMAGED_DIRECTORY = "damaged"
+"""Below the journal's."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,8 @@ class GarbageCollector:
         check: the lock's fence, asked before each file.
         post: runs a callback on the loop.
         append: journals a command and applies it.
+        damaged: data files that the recovery could not use all of. Somebody may yet rescue what is in them, so they
+            are never deleted, but moved to `DAMAGED_DIRECTORY`, where no recovery looks.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class GarbageCollector:
         check: Callable[[], None],
         post: Schedule,
         append: Callable[[Command], None],
+        damaged: Collection[int] = (),
     ) -> None:
         self._state = state
         self._writer = writer
@@ -66,12 +72,15 @@ class GarbageCollector:
         self._check = check
         self._post = post
         self._append = append
+        self._damaged = frozenset(damaged)
         self._file_ids = set(file_ids)
         self._newest_id = writer.file_id
         self._compacted: set[int] = set()
         self._fruitless_count = 0
         self.is_busy = False
         """True from a decision until its job is done."""
+        self.change_count = 0
+        """How often data files were removed or compacted."""
 
     def collect(self) -> None:
         """Remove what can be; where that was nothing several times in a row, compact."""
@@ -90,25 +99,28 @@ class GarbageCollector:
             return False
         for renewal in renewable(self._state, self._existing(), self._writer.file_id):
             self._append(renewal)
-        self.keep_sequences()
+        self.keep_remarks()
         doomed = removable(self._state, self._existing(), self._writer.file_id)
         if doomed:
-            self.keep_sequences(doomed)
+            self.keep_remarks(doomed)
             self.is_busy = True
             self._writer.submit(partial(self._remove, doomed))
         return bool(doomed)
 
-    def keep_sequences(self, file_ids: Sequence[int] = ()) -> None:
-        """Append remarks on the producers' sequences that only these data files tell, or none at all."""
+    def keep_remarks(self, file_ids: Sequence[int] = ()) -> None:
+        """Write anew what these files are the last to say, and what no file says yet."""
         for remark in remarks(self._state, (*file_ids, UNSAID)):
             self._append(remark)
+        kept = self._state.kept.last_said_by(file_ids)
+        for start in range(0, len(kept), REMARKED_MAX):
+            self._append(encode_kept(kept[start : start + REMARKED_MAX]))
 
     def _compact_some(self) -> None:
         """Have compacted a few files that were not in this life."""
         found = compactable(self._state, self._existing(), self._writer.file_id)
         chosen = [file_id for file_id in found if file_id not in self._compacted][:COMPACTIONS_MAX]
         if chosen:
-            self.keep_sequences(chosen)
+            self.keep_remarks(chosen)
             self.is_busy = True
             self._compacted.update(chosen)
             self._writer.submit(partial(self._compact, chosen))
@@ -120,6 +132,7 @@ class GarbageCollector:
 
     def _removed(self, file_ids: Sequence[int]) -> None:
         self.is_busy = False
+        self.change_count += 1
         self._file_ids.difference_update(file_ids)
         self._compacted.difference_update(file_ids)
         self._state.forget_files(file_ids)
@@ -127,8 +140,11 @@ class GarbageCollector:
 
     def _were_compacted(self, closed: Sequence[int]) -> None:
         self.is_busy = False
+        self.change_count += 1
+        # A removed queue's remark still needs the record of the removal.
+        needless = set(closed) - self._state.kept.files
         for answered in self._state.usage.references.values():
-            answered.difference_update(closed)
+            answered.difference_update(needless)
 
     # ------------------------------------------------------------ in the writer's thread
 
@@ -138,14 +154,19 @@ class GarbageCollector:
         try:
             for file_id in file_ids:
                 self._check()
-                self._remove_one(self._files.path(file_id))
+                self._remove_one(file_id)
                 removed.append(file_id)
         except OSError as error:
             logger.warning("%s: cleanup goes no further for now: %s", self._files.directory, error)
         self._post(partial(self._removed, removed))
 
-    def _remove_one(self, path: Path) -> None:
-        if self._settings.archive_directory is None:
+    def _remove_one(self, file_id: int) -> None:
+        path = self._files.path(file_id)
+        if file_id in self._damaged:
+            target = self._files.directory / DAMAGED_DIRECTORY
+            self._files.archive(path, target)
+            logger.warning("%s is needed no more; as it is damaged, it was moved to %s", path, target)
+        elif self._settings.archive_directory is None:
             self._files.remove(path)
         else:
             self._files.archive(path, self._settings.archive_directory)

@@ -22,6 +22,7 @@ Source: ActiveMQ 5.17, `journal-data.proto`.
 import enum
 from collections.abc import Callable
 from functools import lru_cache
+from mmap import mmap
 from struct import Struct
 from typing import NamedTuple, assert_never
 
@@ -350,6 +351,7 @@ def encode(command: Command) -> bytes:
     return b"%c%b%b" % (kind, varint(len(body)), body)
 
 
+_size_at = SIZE_PREFIX.unpack_from
 _RECORD_HEAD = Struct(">iBB")
 """A user record's header (see `format`), and the command type."""
 
@@ -424,7 +426,7 @@ def _add_parts(
     size = len(data)
     before = b'%b%b\x1a%b%b"%b%b' % (
         _transaction_field(transaction) if transaction is not None else b"",
-        _destination_field(destination),
+        destination_field(destination),
         varint(len(text)),
         text,
         varint(SIZE_PREFIX.size + size),
@@ -443,7 +445,7 @@ def _remove_body(
     text = message_id.encode("utf-8", "replace")
     return b"%b%b\x1a%b%b%b%b" % (
         _transaction_field(transaction) if transaction is not None else b"",
-        _destination_field(destination),
+        destination_field(destination),
         varint(len(text)),
         text,
         b"" if ack is None else bytes_field(0x22, sized(ack) if ack else b""),
@@ -472,7 +474,8 @@ def _scheduled_job_body(job: AddScheduledJob) -> bytes:
 
 
 @lru_cache(CACHED_DESTINATIONS)
-def _destination_field(destination: Destination) -> bytes:
+def destination_field(destination: Destination) -> bytes:
+    """Return the field of an add or a remove that says where the message lies."""
     return bytes_field(0x12, _destination(destination))
 
 
@@ -533,35 +536,62 @@ def decode(payload: bytes) -> Command:
         raise MalformedRecord(f"a text is not UTF-8: {error.reason}") from error
 
 
-def _decode_usual_add(data: bytes, position: int) -> AddMessage | None:
-    """Return an add in the shape in which every broker writes most of them, or None: twice as fast as field by field.
+UsualAdd = tuple[Destination, str, int, int, int, int]
+"""Destination, message id, offset and size of the message, priority, and whether (0: no) the store minds it."""
 
-    The shape: no transaction, the other fields once each and in order, texts shorter than 128 bytes.
+
+def usual_add(data: bytes | mmap, position: int, end: int) -> UsualAdd | None:
+    """Return what an add without a transaction says, looking at its bytes in place; no message is made of them.
+
+    For the shape in which every broker writes most adds: the fields once each and in order, texts shorter than 128
+    bytes, so that the lengths lead from field to field. Anything else, None for it, is for `decode`.
+
+    Args:
+        data: the payload, or bytes around it.
+        position: where its fields begin, behind command type and length.
+        end: where it ends.
+
+    Raises:
+        IndexError: `data` ends inside a field.
+        UnicodeDecodeError: a text is not UTF-8.
+        MalformedRecord: the destination does not decode.
     """
     destination = position + 2
     destination_end = destination + data[position + 1]
     # In the usual shape these tags are where the lengths lead; an unusual one may end before.
-    if destination_end + 1 >= len(data) or data[position] != 0x12 or data[position + 1] >= 0x80:
+    if destination_end + 1 >= end or data[position] != 0x12 or data[position + 1] >= 0x80:
         return None
     message_id = destination_end + 2
     message_id_end = message_id + data[destination_end + 1]
-    if message_id_end >= len(data) or data[destination_end] != 0x1A or data[destination_end + 1] >= 0x80:
+    if message_id_end >= end or data[destination_end] != 0x1A or data[destination_end + 1] >= 0x80:
         return None
     if data[message_id_end] != 0x22:
         return None
     length, marshalled = read_varint(data, message_id_end + 1)
-    end = marshalled + length
-    if end + 4 != len(data) or data[end] != 0x28 or data[end + 2] != 0x30 or data[end + 1] | data[end + 3] >= 0x80:
+    after = marshalled + length
+    if after + 4 != end or data[after] != 0x28 or data[after + 2] != 0x30:
         return None
-    if length < SIZE_PREFIX.size or SIZE_PREFIX.unpack_from(data, marshalled)[0] != length - SIZE_PREFIX.size:
+    priority, supported = data[after + 1], data[after + 3]
+    size = length - SIZE_PREFIX.size
+    if priority | supported >= 0x80 or size < 0 or _size_at(data, marshalled)[0] != size:
         return None
-    return AddMessage(
+    return (
         _decode_destination(data[destination:destination_end]),
         data[message_id:message_id_end].decode(),
-        data[marshalled + SIZE_PREFIX.size : end],
-        data[end + 1],
-        data[end + 3] != 0,
+        marshalled + SIZE_PREFIX.size,
+        size,
+        priority,
+        supported,
     )
+
+
+def _decode_usual_add(data: bytes, position: int) -> AddMessage | None:
+    """Return an add in the usual shape, or None: twice as fast as field by field."""
+    found = usual_add(data, position, len(data))
+    if found is None:
+        return None
+    destination, message_id, offset, size, priority, supported = found
+    return AddMessage(destination, message_id, data[offset : offset + size], priority, supported != 0)
 
 
 def _decode_add(fields: Fields) -> AddMessage:

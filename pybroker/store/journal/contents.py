@@ -15,8 +15,8 @@ from pybroker.store.journal.format import Location
 # therefore keeps each as one int: file id (31 bits), offset (31), size (31), priority class (2).
 FILE_SHIFT = 64
 """A packed entry shifted right by this is its file id."""
-_OFFSET_SHIFT = 33
-_SIZE_SHIFT = 2
+OFFSET_SHIFT = 33
+SIZE_SHIFT = 2
 _MASK_31 = 2**31 - 1
 
 
@@ -46,19 +46,28 @@ class Entry(NamedTuple):
 
 def pack(location: Location, size: int, priority: int, priority_supported: bool) -> int:
     """Return a message's entry in one int; its id is kept apart."""
-    priority_class = 1
-    if priority_supported and priority != PRIORITY_DEFAULT:
-        priority_class = 0 if priority > PRIORITY_DEFAULT else 2
     file_id, offset = location
-    return file_id << FILE_SHIFT | offset << _OFFSET_SHIFT | size << _SIZE_SHIFT | priority_class
+    return (
+        file_id << FILE_SHIFT
+        | offset << OFFSET_SHIFT
+        | size << SIZE_SHIFT
+        | pack_priority(priority, priority_supported)
+    )
+
+
+def pack_priority(priority: int, priority_supported: bool) -> int:
+    """Return the priority class's part of a packed entry."""
+    if priority_supported and priority != PRIORITY_DEFAULT:
+        return 0 if priority > PRIORITY_DEFAULT else 2
+    return 1
 
 
 def unpack(message_id: str, packed: int) -> Entry:
     """Return the entry in a packed int."""
     return Entry(
         message_id,
-        Location(packed >> FILE_SHIFT, packed >> _OFFSET_SHIFT & _MASK_31),
-        packed >> _SIZE_SHIFT & _MASK_31,
+        Location(packed >> FILE_SHIFT, packed >> OFFSET_SHIFT & _MASK_31),
+        packed >> SIZE_SHIFT & _MASK_31,
         PriorityClass(packed & 3),
     )
 
@@ -86,9 +95,9 @@ class FileUsage:
         known.update(to)
         known.discard(file_id)
 
-    def acquire(self, file_id: int) -> None:
-        """Count a live message."""
-        self.live[file_id] = self.live.get(file_id, 0) + 1
+    def acquire(self, file_id: int, count: int = 1) -> None:
+        """Count live messages."""
+        self.live[file_id] = self.live.get(file_id, 0) + count
 
     def release(self, file_id: int) -> None:
         """Count a live message no more."""

@@ -11,11 +11,15 @@ What is durable when:
   that grew. What it leaves out is times. A length fixed by preallocation merely makes it cheaper. One `pwritev` with
   `RWF_DSYNC` would do both; measured on ext4 it is no faster, and not every file system and kernel has it.
 * `remove`, `archive` and `replace` return after the directory entry is on disk.
+
+What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room.
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pybroker.store.journal.format import EOF_MARKER, data_file_name
@@ -50,11 +54,12 @@ class JournalFiles:
             os.fsync(descriptor)
             self.sync_directory()
         except BaseException:
+            self._take_away(self.path(file_id), descriptor)
             os.close(descriptor)
             raise
         return descriptor
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers, one after the other, at that offset."""
         total = sum(map(len, buffers))
         written = os.pwritev(descriptor, buffers, offset)
@@ -92,6 +97,16 @@ class JournalFiles:
         _sync_directory(target)
         self.sync_directory()
 
+    def keep(self, path: Path, target: Path) -> None:
+        """Give a file a second name in another directory of the same file system, creating it if need be.
+
+        A file of that name which is there already stays.
+        """
+        target.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (target / path.name).hardlink_to(path)
+        _sync_directory(target)
+
     def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
         """Put a new file with that content in the place of a data file, in one step: a crash leaves either.
 
@@ -99,17 +114,45 @@ class JournalFiles:
         """
         path = self.path(file_id)
         copy = path.with_name(path.name + SEALED_SUFFIX)
-        with copy.open("wb") as stream:
+        descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            offset = 0
             for piece in content:
-                stream.write(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-        copy.replace(path)
+                self.write(descriptor, (piece,), offset)
+                offset += len(piece)
+            os.fsync(descriptor)
+            copy.replace(path)
+        except BaseException:
+            self._take_away(copy, descriptor)
+            raise
+        finally:
+            os.close(descriptor)
         self.sync_directory()
+
+    def unfinished(self) -> list[Path]:
+        """Return the copies that a crash left behind half made; nobody will finish them."""
+        return sorted(self.directory.glob("*" + SEALED_SUFFIX))
+
+    def allocate(self, path: Path, byte_count: int) -> None:
+        """Make a file that takes so much room, and holds nothing. Not synced: it is made again when it is missing."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            os.posix_fallocate(descriptor, 0, byte_count)
+        except BaseException:
+            self._take_away(path, descriptor)
+            raise
+        finally:
+            os.close(descriptor)
 
     def sync_directory(self) -> None:
         """Make names created, changed and removed so far last."""
         _sync_directory(self.directory)
+
+    def _take_away(self, path: Path, descriptor: int) -> None:
+        """Remove an open file that was not finished, unless another master has put its own in the place."""
+        with contextlib.suppress(OSError):  # what went wrong before is what the caller has to hear of
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                path.unlink()
 
 
 def _sync_directory(path: Path) -> None:

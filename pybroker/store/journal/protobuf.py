@@ -16,6 +16,7 @@ Source: Protocol Buffers, Encoding; ActiveMQ 5.17, `journal-data.proto`.
 """
 
 import struct
+from mmap import mmap
 
 from pybroker.broker.domain.errors import BrokerError
 
@@ -81,7 +82,7 @@ def varint(value: int) -> bytes:
 # ---------------------------------------------------------------- decoding
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | mmap, position: int) -> tuple[int, int]:
     """Return the unsigned number at a position and the position behind it.
 
     Raises:

@@ -42,6 +42,15 @@ WHOLE_FILE_BYTES_MAX = 64 * 1024 * 1024
 """Larger files are mapped instead of read. Reading is preferred because an error then is an exception, where a
 mapping kills the process; files this large exist only where ActiveMQ was told to make them."""
 
+FIRST_WINDOW_BYTES = 16 * 1024
+"""What `sound_batches` reads at first: a follower asks every few milliseconds, and mostly nothing is there."""
+WINDOW_GROWTH = 8
+WINDOW_BYTES_MAX = 1024 * 1024
+"""What it reads at a time where there is much: larger windows fall out of the processor's cache."""
+
+CHECKSUM_BYTES = 8
+"""At the end of a batch control record."""
+
 Buffer = bytes | mmap.mmap
 
 
@@ -96,20 +105,28 @@ class DataFileWalk:
         """
         data = self._data
         file_id = self.file_id
-        while self.end + len(EOF_MARKER) <= len(data):
-            if _is_marker(data, self.end):
-                return
-            batch = _verify(data, self.end)
-            if isinstance(batch, str):
-                if not self._skip(batch):
-                    return
-                continue
-            offset, end = batch
+        for offset, end in self.batches():
             while offset < end:
                 size, _ = RECORD_HEADER.unpack_from(data, offset)
                 yield Location(file_id, offset), data[offset + RECORD_HEADER_BYTES : offset + size]
                 offset += size
-            self.end = end
+
+    def batches(self) -> Iterator[tuple[int, int]]:
+        """Yield, per sound batch from `end` on, where its first record begins and where its last one ends.
+
+        `end` moves behind a batch when the next one is asked for.
+        """
+        data = self._data
+        while self.end + len(EOF_MARKER) <= len(data):
+            if _is_marker(data, self.end):
+                return
+            batch = verify(data, self.end)
+            if isinstance(batch, str):
+                if not self._skip(batch):
+                    return
+                continue
+            yield batch
+            self.end = batch[1]
         self._stray_bytes()
 
     def _skip(self, reason: str) -> bool:
@@ -131,6 +148,54 @@ class DataFileWalk:
         if stray.strip(b"\0") and not EOF_MARKER.startswith(stray):
             reason = "the file ends inside a batch control record"
             self.damages.append(Damage(self.file_id, self.end, len(stray), reason, at_end=True))
+
+
+def sound_batches(descriptor: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield the sound batches from an offset of an open data file on, as far as they follow one another.
+
+    What ends them is the caller's to find out: an EOF marker, a batch that is still being written, or damage. The file
+    is read window by window, and no further than that, so what lies behind may be anything. A batch without checksum
+    counts only when something follows it: each write ends with a marker, so then all of it is there.
+
+    Yields:
+        Bytes of the file; where in them the first record of a batch begins, right behind its control record; where its
+        last record ends; where in the file the bytes begin.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    wanted = FIRST_WINDOW_BYTES
+    while True:
+        data = os.pread(descriptor, wanted, start)
+        position = 0
+        while not isinstance(batch := verify(data, position), str):
+            offset, end = batch
+            if not (has_checksum(data, offset) or _is_boundary(data, end)):
+                break
+            yield data, offset, end, start
+            position = end
+        start += position
+        if position:
+            wanted = min(wanted * WINDOW_GROWTH, WINDOW_BYTES_MAX)
+            continue
+        there = os.fstat(descriptor).st_size - start
+        batch_bytes = _batch_bytes(data)
+        wanted = min(batch_bytes + len(EOF_MARKER), there)
+        if not len(data) < batch_bytes <= there and not len(data) == batch_bytes < wanted:
+            return
+
+
+def has_checksum(data: Buffer, offset: int) -> bool:
+    """Tell whether a batch has a checksum; `offset` is where its first record begins."""
+    return any(data[offset - CHECKSUM_BYTES : offset])
+
+
+def _batch_bytes(data: bytes) -> int:
+    """Return how long the batch is that `data` begins with, its control record included; 0 when there is none."""
+    if len(data) < BATCH_HEADER_BYTES:
+        return 0
+    magic, length, _ = BATCH_HEADER.unpack_from(data)
+    return BATCH_HEADER_BYTES + length if magic == BATCH_MAGIC else 0
 
 
 def data_files(directory: Path) -> dict[int, Path]:
@@ -160,6 +225,19 @@ def load(path: Path) -> Buffer:
             return _read_sparse(file.fileno(), size) if size else b""
     except OSError as error:
         raise unavailable(path, error) from error
+
+
+def read_start(path: Path, length: int) -> bytes:
+    """Return a data file's first bytes: at a take-over, where `load` takes longer: 38 ms against 4 ms for 30 MB.
+
+    Raises:
+        OSError: the file cannot be read, or is shorter.
+    """
+    with path.open("rb", buffering=0) as file:
+        data = os.pread(file.fileno(), length, 0)
+    if len(data) != length:
+        raise OSError(errno.EIO, f"{length} bytes were there, and now there are {len(data)}", str(path))
+    return data
 
 
 def _read_sparse(fd: int, size: int) -> mmap.mmap:
@@ -201,8 +279,8 @@ def unavailable(path: Path, error: OSError) -> StoreUnavailable:
     )
 
 
-def _verify(data: Buffer, start: int) -> tuple[int, int] | str:
-    """Return where a batch's first record begins and its last one ends, or what is wrong with it."""
+def verify(data: Buffer, start: int) -> tuple[int, int] | str:
+    """Return where the first record of the batch at `start` begins and its last one ends, or what is wrong with it."""
     if len(data) - start < BATCH_HEADER_BYTES:
         return "the file ends inside a batch control record"
     magic, length, checksum = BATCH_HEADER.unpack_from(data, start)

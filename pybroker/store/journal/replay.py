@@ -1,4 +1,4 @@
-"""Recovery: a journal's files in, the state they amount to out; and the bodies of what is alive, when asked for.
+"""Recovery: a journal's files in, the state they amount to out. Message bodies are not looked at: see `bodies`.
 
 Files are replayed in ascending order of their ids, and nothing is skipped: ActiveMQ passes over a compacted file
 whose source still exists, but applying its acks and commits a second time changes nothing.
@@ -10,51 +10,51 @@ Source: ActiveMQ 5.17, `MessageDatabase.recover` without an index.
 """
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from zlib import crc32
 
-from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import JournalCorrupt
-from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import routing
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store.journal.adds import apply_adds
 from pybroker.store.journal.commands import (
-    AddMessage,
     CommandType,
     MalformedRecord,
+    RewrittenDataFile,
     Subscribe,
     Trace,
     UnknownCommand,
-    UpdateMessage,
     decode,
 )
-from pybroker.store.journal.contents import Entry
+from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT
 from pybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
     BATCH_MAGIC,
     EOF_MARKER,
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
-    USER_RECORD,
     Location,
     data_file_name,
 )
-from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
-from pybroker.store.journal.state import SEQUENCES, StoreState
+from pybroker.store.journal.reader import (
+    Buffer,
+    Damage,
+    DataFileWalk,
+    data_files,
+    has_checksum,
+    load,
+    sound_batches,
+    unavailable,
+)
+from pybroker.store.journal.state import REMARKS, StoreState
+
+_ADD_MESSAGE = bytes([CommandType.ADD_MESSAGE])
 
 CLOSING_TRACES_MAX = 4096
 """Remarks at the journal's end that are kept; more than a clean stop ever writes."""
-OPEN_FILES_MAX = 16
-"""Data files a `BodyReader` keeps open: dispatch order goes through them one after another, per priority class."""
-READ_AHEAD_BYTES = 256 * 1024
-"""What one read of a `BodyReader` fetches: some hundred messages of a kilobyte, at the price of one seek."""
 
 Progress = Callable[[int, int, int], None]
 """Called after each file with files done, files in all, records so far."""
@@ -113,192 +113,171 @@ def replay(directory: Path, state: StoreState, *, progress: Progress | None = No
         JournalCorrupt: the data files are no KahaDB journal, see `inspect`, or hold commands of a newer version.
     """
     files = inspect(directory)
-    if any(_is_compacted(path) for path in files.values()):
+    if any(is_compacted(path) for path in files.values()):
         state.expect_compacted_files()
-    run = _Replay(state)
+    run = Replay(directory, state)
+    end = 0
     for done, (file_id, path) in enumerate(files.items(), 1):
-        run.read(file_id, path)
+        end = run.read_file(file_id, path)
         if progress is not None:
-            progress(done, len(files), sum(run.counts))
-    return run.result(list(files))
+            progress(done, len(files), run.record_count)
+    return run.result(list(files), end)
 
 
-class _Replay:
-    def __init__(self, state: StoreState) -> None:
-        self.counts = [0] * len(CommandType)
-        self._state = state
-        self._damages: list[Damage] = []
+class Replay:
+    """A replay under way: applies batches to a state, and notes what its result has to tell.
+
+    Attributes:
+        state: what the journal amounts to so far.
+        damages: what was met and cannot be used.
+        chains: per data file the `chained` checksum of its batches.
+        kept: per data file a checksum over all its records but the adds: what a compaction must not change.
+        sources: compacted files of an ActiveMQ, and the files whose records were copied into them.
+    """
+
+    def __init__(self, directory: Path, state: StoreState) -> None:
+        self.state = state
+        self.damages: list[Damage] = []
+        self.chains: dict[int, int] = {}
+        self.kept: dict[int, int] = {}
+        self.sources: dict[int, int] = {}
+        self._directory = directory
+        self._counts = [0] * len(CommandType)
         self._closing: list[str] = []
-        self._end = 0
 
-    def read(self, file_id: int, path: Path) -> None:
-        apply = self._state.apply
-        counts = self.counts
-        walk = DataFileWalk(load(path), file_id)
-        for location, payload in walk:
+    @property
+    def record_count(self) -> int:
+        """Records applied so far."""
+        return sum(self._counts)
+
+    def read_file(self, file_id: int, path: Path, start: int = 0) -> int:
+        """Apply what a data file holds from an offset on, and return its logical end. Damage is skipped and noted.
+
+        Raises:
+            StoreUnavailable: the file cannot be read.
+            JournalCorrupt: a newer version wrote this.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                command = decode(payload)
-                if type(command) is Subscribe:
-                    decode_subscription_info(command.info)
-            except UnknownCommand as error:
-                raise JournalCorrupt(
-                    f"{error} in a sound record",
-                    path=str(path),
-                    offset=location.offset,
-                    hint="a newer version wrote this store: start that one; this one changed nothing in the journal",
-                ) from error
-            except (MalformedRecord, MalformedOpenWire) as error:
-                length = RECORD_HEADER_BYTES + len(payload)
-                self._damages.append(Damage(file_id, location.offset, length, f"a record does not decode: {error}"))
-                continue
-            counts[payload[0]] += 1
-            apply(command, location)
-            if type(command) is Trace:
-                self._remember(command)
-            elif self._closing:
+                start = self.read_sound(file_id, descriptor, start)
+                if os.pread(descriptor, len(EOF_MARKER), start) == EOF_MARKER:
+                    return start
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise unavailable(path, error) from error
+        return self._read_on(file_id, load(path), start)
+
+    def read_sound(self, file_id: int, descriptor: int, start: int) -> int:
+        """Apply the sound batches from an offset on, as far as they follow one another, and return where they end.
+
+        Raises:
+            OSError: the file cannot be read.
+            JournalCorrupt: a newer version wrote this.
+        """
+        for data, offset, end, base in sound_batches(descriptor, start):
+            self.apply(data, offset, end, file_id, base)
+            start = base + end
+        return start
+
+    def _read_on(self, file_id: int, data: Buffer, start: int) -> int:
+        """Find out what is where neither a sound batch nor an EOF marker is, and apply what lies behind it."""
+        walk = DataFileWalk(data, file_id, start=start)
+        for offset, end in walk.batches():
+            begin = offset - BATCH_HEADER_BYTES
+            self.apply(data[begin:end], BATCH_HEADER_BYTES, end - begin, file_id, begin)
+        self.damages += walk.damages
+        return walk.end
+
+    def apply(self, data: bytes, offset: int, end: int, file_id: int, base: int = 0) -> None:
+        """Apply the records of one sound batch.
+
+        Args:
+            data: bytes of the data file.
+            offset: where in them the first record begins, right behind the batch control record.
+            end: where in them the last one ends.
+            file_id: the data file.
+            base: where in the file the bytes begin.
+
+        Raises:
+            JournalCorrupt: a newer version wrote this.
+        """
+        self.chains[file_id] = chained(data, offset, end, self.chains.get(file_id, 0))
+        place = file_id << FILE_SHIFT | base << OFFSET_SHIFT
+        while offset < end:
+            offset, added = apply_adds(self.state, data, offset, end, place)
+            if added:
+                self._counts[CommandType.ADD_MESSAGE] += added
                 self._closing.clear()
-        self._damages += walk.damages
-        self._end = walk.end
+            if offset < end:
+                size, _ = RECORD_HEADER.unpack_from(data, offset)
+                payload = data[offset + RECORD_HEADER_BYTES : offset + size]
+                self._apply_other(payload, Location(file_id, base + offset))
+                offset += size
+
+    def _apply_other(self, payload: bytes, location: Location) -> None:
+        """Apply any record, or note that it does not decode."""
+        if payload[:1] != _ADD_MESSAGE:
+            self.kept[location.file_id] = crc32(payload, self.kept.get(location.file_id, 0))
+        try:
+            command = decode(payload)
+            if type(command) is Subscribe:
+                decode_subscription_info(command.info)
+        except UnknownCommand as error:
+            raise JournalCorrupt(
+                f"{error} in a sound record",
+                path=str(self._directory / data_file_name(location.file_id)),
+                offset=location.offset,
+                hint="a newer version wrote this store: start that one; this one changed nothing in the journal",
+            ) from error
+        except (MalformedRecord, MalformedOpenWire) as error:
+            length = RECORD_HEADER_BYTES + len(payload)
+            self.damages.append(Damage(location.file_id, location.offset, length, f"a record does not decode: {error}"))
+            return
+        self._counts[payload[0]] += 1
+        self.state.apply(command, location)
+        if type(command) is Trace:
+            self._remember(command)
+            return
+        self._closing.clear()
+        if type(command) is RewrittenDataFile:
+            self.sources[location.file_id] = command.source_file_id
 
     def _remember(self, trace: Trace) -> None:
         text = trace.message
-        if text is not None and not text.startswith(SEQUENCES) and len(self._closing) < CLOSING_TRACES_MAX:
+        if text is not None and not text.startswith(REMARKS) and len(self._closing) < CLOSING_TRACES_MAX:
             self._closing.append(text)
 
-    def result(self, file_ids: Sequence[int]) -> ReplayResult:
-        writable = self._writable(file_ids)
+    def result(self, file_ids: Sequence[int], end: int) -> ReplayResult:
+        """End the replay of these data files, in ascending order, the last one read as far as `end`."""
+        writable = self.writable(file_ids)
         return ReplayResult(
-            records={kind: self.counts[kind] for kind in CommandType if self.counts[kind]},
-            damages=[each for each in self._damages if not (each.at_end and each.file_id in writable)],
-            torn_tails=[each for each in self._damages if each.at_end and each.file_id in writable],
+            records={kind: self._counts[kind] for kind in CommandType if self._counts[kind]},
+            damages=[each for each in self.damages if not (each.at_end and each.file_id in writable)],
+            torn_tails=[each for each in self.damages if each.at_end and each.file_id in writable],
             last_file_id=file_ids[-1] if file_ids else 0,
-            end=self._end,
-            unfinished=self._state.finish(),
+            end=end,
+            unfinished=self.state.finish(),
             closing=self._closing,
         )
 
-    def _writable(self, file_ids: Sequence[int]) -> set[int]:
+    def writable(self, file_ids: Sequence[int]) -> set[int]:
         """Return the files that may have been written last: the highest, and the next one below compacted ones."""
         writable: set[int] = set()
         for file_id in reversed(file_ids):
             writable.add(file_id)
-            if file_id not in self._state.compacted:
+            if file_id not in self.state.compacted:
                 break
         return writable
 
 
-class BodyReader(AbstractContextManager["BodyReader"]):
-    """Reads stored messages back from where the state says they are.
+def chained(data: Buffer, offset: int, end: int, chain: int) -> int:
+    """Return the checksum of a file's batches so far, with one more that was found sound.
 
-    It reads ahead, so going through a destination in dispatch order costs few reads.
-
-    Attributes:
-        damages: what `messages` had to leave out.
+    A control record has the checksum of its batch, so the control records are enough; without it, the bytes are taken.
     """
-
-    def __init__(self, directory: Path) -> None:
-        """Prepare to read data files of that directory; none is opened before it is needed."""
-        self.damages: list[Damage] = []
-        self._directory = directory
-        self._descriptors: OrderedDict[int, int] = OrderedDict()
-        self._window = b""
-        self._window_start = Location(0, 0)
-
-    def messages(
-        self, state: StoreState, destination: Destination, subscription_key: str | None = None
-    ) -> Iterator[Message]:
-        """Yield a destination's messages in dispatch order, those included whose acknowledgement is prepared.
-
-        Raises:
-            StoreUnavailable: a data file cannot be read.
-        """
-        return self.bodies(state.entries(destination, subscription_key, include_hidden=True))
-
-    def bodies(self, entries: Iterable[Entry]) -> Iterator[Message]:
-        """Yield messages; one that cannot be read back is left out and reported in `damages`.
-
-        Raises:
-            StoreUnavailable: a data file cannot be read.
-        """
-        for entry in entries:
-            try:
-                yield self.message(entry)
-            except JournalCorrupt as error:
-                file_id, offset = entry.location
-                self.damages.append(Damage(file_id, offset, entry.size, str(error)))
-
-    def message(self, entry: Entry) -> Message:
-        """Return one message.
-
-        Raises:
-            JournalCorrupt: its record is not there any more, or is not a message.
-            StoreUnavailable: its data file cannot be read.
-        """
-        try:
-            command = decode(self._payload(entry.location))
-            if isinstance(command, UpdateMessage):
-                command = command.message
-            if isinstance(command, AddMessage) and command.message_id == entry.message_id:
-                return routing(command.data)
-        except (MalformedRecord, MalformedOpenWire) as error:
-            raise self._corrupt(f"a message does not decode: {error}", entry.location) from error
-        raise self._corrupt("another record where a message should be", entry.location)
-
-    def close(self) -> None:
-        """Close the data files."""
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def _payload(self, location: Location) -> bytes:
-        header = self._bytes(location, RECORD_HEADER_BYTES)
-        if len(header) == RECORD_HEADER_BYTES:
-            size, kind = RECORD_HEADER.unpack(header)
-            if kind == USER_RECORD and size >= RECORD_HEADER_BYTES:
-                record = self._bytes(location, size)
-                if len(record) == size:
-                    return record[RECORD_HEADER_BYTES:]
-        raise self._corrupt("no record where a message should be", location)
-
-    def _bytes(self, location: Location, length: int) -> bytes:
-        """Return that many bytes from a location on, or fewer where the file ends."""
-        file_id, offset = location
-        start = offset - self._window_start.offset
-        if file_id != self._window_start.file_id or start < 0 or start + length > len(self._window):
-            self._window = self._read(file_id, offset, max(length, READ_AHEAD_BYTES))
-            self._window_start = location
-            start = 0
-        return self._window[start : start + length]
-
-    def _read(self, file_id: int, offset: int, length: int) -> bytes:
-        path = self._directory / data_file_name(file_id)
-        try:
-            return os.pread(self._descriptor(file_id, path), length, offset)
-        except OSError as error:
-            raise unavailable(path, error) from error
-
-    def _descriptor(self, file_id: int, path: Path) -> int:
-        descriptor = self._descriptors.get(file_id)
-        if descriptor is None:
-            if len(self._descriptors) >= OPEN_FILES_MAX:
-                os.close(self._descriptors.popitem(last=False)[1])
-            descriptor = self._descriptors[file_id] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return descriptor
-
-    def _corrupt(self, message: str, location: Location) -> JournalCorrupt:
-        return JournalCorrupt(
-            message,
-            path=str(self._directory / data_file_name(location.file_id)),
-            offset=location.offset,
-            hint="the file was changed by someone else, or the disk is failing: check it, and restore a copy",
-        )
+    return crc32(data[offset - BATCH_HEADER_BYTES : offset if has_checksum(data, offset) else end], chain)
 
 
 def _is_journal(path: Path) -> bool:
@@ -308,7 +287,8 @@ def _is_journal(path: Path) -> bool:
     return not beginning.strip(b"\0") or load(path).find(BATCH_MAGIC) >= 0
 
 
-def _is_compacted(path: Path) -> bool:
+def is_compacted(path: Path) -> bool:
+    """Tell whether a data file begins with a `RewrittenDataFile`; not yet, as long as nothing is in it."""
     beginning = _beginning(path)
     first_payload = BATCH_HEADER_BYTES + RECORD_HEADER_BYTES
     return beginning.startswith(BATCH_MAGIC) and beginning[first_payload:] == bytes([CommandType.REWRITTEN_DATA_FILE])

@@ -59,10 +59,13 @@ from pybroker.store.journal.contents import (
     unpack,
 )
 from pybroker.store.journal.format import Location
+from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
 from pybroker.store.producers import ProducerSequences
 
 SEQUENCES = "pybroker producers "
 """Begins the remark that keeps producers' sequence numbers."""
+REMARKS = (SEQUENCES, KEPT)
+"""Beginnings of the remarks that belong to the state; others are about the journal's owners."""
 
 
 class _Seen:
@@ -90,6 +93,7 @@ class StoreState:
         usage: what keeps data files from being collected.
         compacted: data files that begin with a `RewrittenDataFile`.
         sequences: what each producer last had stored.
+        kept: queues that exist while they are empty.
     """
 
     def __init__(self) -> None:
@@ -99,6 +103,7 @@ class StoreState:
         self.usage = FileUsage()
         self.compacted: set[int] = set()
         self.sequences = ProducerSequences()
+        self.kept = KeptQueues()
         self._seen: _Seen | None = None
 
     # ------------------------------------------------------------ commands
@@ -135,8 +140,8 @@ class StoreState:
             case RewrittenDataFile():
                 self.compacted.add(location.file_id)
             case Trace(text):
-                if text is not None and text.startswith(SEQUENCES):
-                    self.sequences.restore(_decode_sequences(text), location.file_id)
+                if text is not None and text.startswith(REMARKS):
+                    self._remark(text, location.file_id)
             case ProducerAudit() | AckMessageFileMap():
                 pass
             case (
@@ -163,6 +168,10 @@ class StoreState:
         else:
             transaction = self._inflight(transaction_id, packed >> FILE_SHIFT)
             transaction.operations.append(Added(destination, message_id, packed))
+
+    def queue_messages(self, queue: Destination) -> dict[str, int]:
+        """Return a queue's packed entries by message id, for a replay that adds new ones itself: see `adds`."""
+        return self._contents(queue).messages
 
     def remove(
         self,
@@ -212,6 +221,7 @@ class StoreState:
         gone = set(file_ids)
         self.usage.forget(gone)
         self.compacted -= gone
+        self.kept.forget_files(gone)
         for contents in self.destinations.values():
             for subscription in contents.subscriptions.values():
                 subscription.files -= gone
@@ -224,8 +234,13 @@ class StoreState:
         return contents is not None and message_id in contents.messages
 
     def queues(self) -> list[Destination]:
-        """Return the queues that hold messages, in the order in which they first did."""
-        return [each for each, contents in self.destinations.items() if each.is_queue and contents.messages]
+        """Return the queues that hold messages or are kept, in the order in which they first were."""
+        kept = self.kept
+        return [
+            each
+            for each, contents in self.destinations.items()
+            if each.is_queue and (contents.messages or each in kept)
+        ]
 
     def subscriptions(self) -> Iterator[tuple[Destination, str, Subscription]]:
         """Yield topic, key and subscription of every durable subscription."""
@@ -461,6 +476,8 @@ class StoreState:
         contents = self.destinations.pop(destination, None)
         if contents is None:
             return
+        if said_by := self.kept.forget(destination):
+            self.usage.refer(location.file_id, said_by)
         for subscription in contents.subscriptions.values():
             self.usage.refer(location.file_id, subscription.files)
         for message_id, packed in contents.messages.items():
@@ -469,6 +486,15 @@ class StoreState:
         for files in contents.superseded.values():
             for file_id in files:
                 self.usage.release(file_id)
+
+    def _remark(self, text: str, file_id: int) -> None:
+        """Take in a remark that belongs to the state."""
+        if text.startswith(SEQUENCES):
+            self.sequences.restore(_decode_sequences(text), file_id)
+            return
+        for kept in decode_kept(text):
+            self._contents(kept)
+            self.kept.note(kept, file_id)
 
 
 def encode_sequences(sequences: Mapping[str, int]) -> Trace:

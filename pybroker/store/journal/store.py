@@ -28,20 +28,26 @@ Source: ActiveMQ 5.17, `KahaDBStore`, `MessageDatabase`.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as with_changes
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from pybroker import __version__
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
 from pybroker.broker.domain.ports import Backlog, Clock, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy, explained
-from pybroker.store.journal.collector import GarbageCollector
+from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
+from pybroker.store.journal.checkpoint import follower as resume
+from pybroker.store.journal.checkpoint import snapshot
+from pybroker.store.journal.collector import DAMAGED_DIRECTORY, GarbageCollector
 from pybroker.store.journal.commands import (
     Command,
     Commit,
@@ -55,12 +61,17 @@ from pybroker.store.journal.commands import (
     encode_add_record,
     encode_remove_record,
 )
-from pybroker.store.journal.contents import Added, Removed, Transaction, pack
+from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, Added, Removed, Transaction, pack
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import EOF_MARKER, encode_record
+from pybroker.store.journal.follower import Follower
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, Location, encode_record
 from pybroker.store.journal.holding import HoldingRoom
-from pybroker.store.journal.reader import Damage, data_files, load
-from pybroker.store.journal.replay import BodyReader, Progress, ReplayResult, replay
+from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
+from pybroker.store.journal.kept import encode_kept
+from pybroker.store.journal.limit import StoreLimit
+from pybroker.store.journal.reader import Damage, data_files, read_start
+from pybroker.store.journal.replay import Progress, ReplayResult
+from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Later, Schedule
 from pybroker.store.producers import UNSAID
@@ -69,6 +80,11 @@ INDEX_FILES = ("db.data", "db.redo", "db.free")
 INDEX_HEADER_BYTES = 4096
 """Of ActiveMQ's page file: two copies of a properties text."""
 
+_MASK_31 = 2**31 - 1
+_RECORD_REST_BYTES = 256
+"""What a record has beside its message: destination and id, mostly. More costs a second read, and nothing else."""
+
+CHECKPOINT = "pybroker index"
 CLEAN_STOP = "pybroker clean stop "
 DELIVERED_MAX = 20_000
 """Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
@@ -91,6 +107,9 @@ class JournalStore:
         prioritized: record that queues dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         files: the directory's file operations, another object in tests of failures.
         progress: told how far a recovery has come.
+        follower: has read the journal as far as it went while another master wrote it; None: begin with the index.
+        wants_index: asked at a clean stop, see `Indexer`.
+        index_bytes_min: how much more journal makes another index worth writing.
     """
 
     def __init__(
@@ -107,10 +126,15 @@ class JournalStore:
         prioritized: bool = False,
         files: JournalFiles | None = None,
         progress: Progress | None = None,
+        follower: Follower | None = None,
+        wants_index: Callable[[], bool] = lambda: True,
+        index_bytes_min: int = GROWN_BYTES_MIN,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
         """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
+        self._epoch = 0
+        """Of this promotion: the number of the data file it began. It only grows, whoever was master."""
         self._check = check
         self._call_soon = call_soon
         self._call_later = call_later
@@ -120,9 +144,18 @@ class JournalStore:
         self._settings = settings or JournalSettings()
         self._prioritized = prioritized
         self._files = files or JournalFiles(directory)
+        self._limit = StoreLimit(self._files, self._settings.store_bytes_max)
         self._progress = progress
+        self._follower = follower
         self._state = StoreState()
         self._is_open = False
+        self._indexer = Indexer(
+            directory,
+            file_bytes_max=self._settings.file_bytes_max,
+            check=check,
+            is_wanted=wants_index,
+            grown_bytes_min=index_bytes_min,
+        )
         self._collector: GarbageCollector | None = None
         self._writer = self._new_writer(1)
         self._room: HoldingRoom | None = None
@@ -141,7 +174,7 @@ class JournalStore:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            result = replay(self.directory, self._state, progress=self._progress)
+            result = self._catch_up()
             recovery = self._read_contents(result)
             self._report(result)
             self._check()
@@ -152,13 +185,27 @@ class JournalStore:
             raise explained(error, self.directory) from error
         return recovery
 
+    def _catch_up(self) -> ReplayResult:
+        """Read what is left of the journal behind what a follower has read, or an index covers."""
+        follower = self._follower or resume(self.directory)
+        self._follower = None
+        begun, before = time.perf_counter(), follower.record_count
+        result = follower.finish(self._progress)
+        if follower.location.file_id:
+            milliseconds = (time.perf_counter() - begun) * 1000
+            read = follower.record_count - before
+            logger.info("%s: caught up %s records in %.1f ms", self.directory, f"{read:,}", milliseconds)
+        self._state = follower.state
+        self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
+        return result
+
     def _read_contents(self, result: ReplayResult) -> Recovery:
-        """Return what the state amounts to, with every message read back."""
+        """Return what the state amounts to. No body is read, but of what transactions in doubt have sent."""
         state = self._state
         with BodyReader(self.directory) as reader:
             recovery = Recovery(
-                queues={queue: list(reader.messages(state, queue)) for queue in state.queues()},
-                backlogs=self._read_backlogs(reader),
+                queues={queue: self._in_order(state.destinations[queue].messages) for queue in state.queues()},
+                backlogs=self._read_backlogs(),
                 prepared=[
                     self._read_prepared(transaction_id, transaction, reader)
                     for transaction_id, transaction in state.prepared.items()
@@ -169,23 +216,26 @@ class JournalStore:
             self.damages = [*result.damages, *reader.damages]
         return recovery
 
-    def _read_backlogs(self, reader: BodyReader) -> list[Backlog]:
-        """Return the durable subscriptions' backlogs; those of one topic share their messages."""
+    def _read_backlogs(self) -> list[Backlog]:
+        """Return the durable subscriptions' backlogs."""
         backlogs: list[Backlog] = []
-        stored: dict[str, Message] = {}
-        last_topic: Destination | None = None
-        for topic, key, subscription in self._state.subscriptions():  # topic by topic
-            if topic != last_topic:
-                stored = {message.message_id: message for message in reader.messages(self._state, topic)}
-                last_topic = topic
-            entries = self._state.entries(topic, key, include_hidden=True)
-            backlogs.append(
-                Backlog(
-                    subscription=with_changes(decode_subscription_info(subscription.info), destination=topic),
-                    messages=[stored[entry.message_id] for entry in entries if entry.message_id in stored],
-                )
-            )
+        for topic, _, subscription in self._state.subscriptions():
+            messages, pending = self._state.destinations[topic].messages, subscription.pending
+            message_ids = self._in_order(messages)
+            if len(pending) < len(message_ids):
+                message_ids = list(filter(pending.__contains__, message_ids))
+            info = with_changes(decode_subscription_info(subscription.info), destination=topic)
+            backlogs.append(Backlog(subscription=info, message_ids=message_ids))
         return backlogs
+
+    def _in_order(self, messages: Mapping[str, int]) -> list[str]:
+        """Return message ids in dispatch order. By age it takes some milliseconds for a million."""
+        if not self._prioritized:
+            return list(messages)
+        classes: tuple[list[str], ...] = ([], [], [])
+        for message_id, packed in messages.items():
+            classes[packed & 3].append(message_id)
+        return [*chain(*classes)]
 
     def _read_prepared(
         self, transaction_id: XATransactionId, transaction: Transaction, reader: BodyReader
@@ -223,20 +273,35 @@ class JournalStore:
             return False
 
     def _drop_index(self) -> None:
-        self._files.remove(*(self.directory / name for name in INDEX_FILES))
+        self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
 
     def _seal(self, result: ReplayResult) -> None:
         """Cut the predecessor's last file at its logical end, and the predecessor off from it."""
         if not result.last_file_id or (_stopped_cleanly(result) and not result.torn_tails):
             return
-        data = load(self._files.path(result.last_file_id))
-        self._files.replace(result.last_file_id, (data[: result.end], EOF_MARKER))
+        path = self._files.path(result.last_file_id)
+        if result.torn_tails:
+            self._keep_torn(path)
+        sealed = (read_start(path, result.end), EOF_MARKER)
+        reserve = Reserve(self._files, self._settings.reserve_bytes)
+        reserve.spend_on(lambda: self._files.replace(result.last_file_id, sealed))
+
+    def _keep_torn(self, path: Path) -> None:
+        """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
+        target = self.directory / DAMAGED_DIRECTORY
+        try:
+            self._files.keep(path, target)
+        except OSError as error:  # no room, or a file system without hard links
+            logger.warning("%s: its torn end is cut off, and the file as it was could not be kept: %s", path, error)
+        else:
+            logger.info("%s: its torn end is cut off; the file as it was is in %s", path, target)
 
     def _begin(self, result: ReplayResult) -> None:
         """Begin a new data file with what ends the predecessor's affairs, and a remark about who goes on."""
         commands: list[Command] = [Rollback(transaction) for transaction in result.unfinished]
-        commands.append(Trace(f"pybroker {__version__} started {self._now()}"))
-        self._writer = self._new_writer(result.last_file_id + 1)
+        self._epoch = result.last_file_id + 1
+        commands.append(Trace(f"pybroker {__version__} started {self._now()}, epoch {self._epoch}"))
+        self._writer = self._new_writer(self._epoch)
         locations = self._writer.start([encode_record(encode(command)) for command in commands])
         for command, location in zip(commands, locations, strict=True):
             self._state.apply(command, location)
@@ -249,6 +314,7 @@ class JournalStore:
             check=self._check,
             post=self._post,
             append=self._append,
+            damaged={damage.file_id for damage in self.damages},
         )
         if self._call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
             self._room = HoldingRoom(
@@ -271,9 +337,43 @@ class JournalStore:
             call_later=self._call_later,
             post=self._post,
             on_failure=self._on_failure,
+            on_shortage=self._make_room,
         )
 
     # ------------------------------------------------------------ messages
+
+    def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
+        """Return durable messages, in this order. Blocks for a read of the disk, as a rule.
+
+        What cannot be read back is left out, noted in `damages` and logged. It stays in the journal, where a repaired
+        file or a restored copy makes it readable for the next master.
+
+        Raises:
+            StoreUnavailable: a data file cannot be opened.
+        """
+        contents = self._state.destinations.get(destination)
+        held = {} if contents is None else contents.messages
+        places = [
+            (message_id, packed >> FILE_SHIFT, packed >> OFFSET_SHIFT & _MASK_31, packed >> SIZE_SHIFT & _MASK_31)
+            for message_id, packed in zip(message_ids, map(held.get, message_ids), strict=True)
+            if packed is not None
+        ]
+        if len(places) < len(message_ids):
+            missing = [message_id for message_id in message_ids if message_id not in held]
+            logger.error("%s: %s is to have %s, which the journal has not", self.directory, destination, missing)
+        # One read for all, where they follow one another: their records are a little longer than the messages.
+        span = sum([place[3] for place in places]) + _RECORD_REST_BYTES * len(places)
+        with BodyReader(self.directory, read_ahead=min(span, READ_AHEAD_BYTES)) as reader:
+            messages = list(reader.page(places))
+        for damage in reader.damages:
+            self.damages = [*self.damages, damage]
+            logger.error("%s: damaged: %s. A message on %s is not delivered.", self.directory, damage, destination)
+        return messages
+
+    @property
+    def is_on_disk(self) -> bool:
+        """True: what is durable can be read back."""
+        return True
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
         """Append a persistent message, unless it is there already, or no durable subscription is there to want it.
@@ -425,6 +525,15 @@ class JournalStore:
         if destination in self._state.destinations:
             self._append(RemoveDestination(destination))
 
+    def keep(self, destination: Destination) -> None:
+        """Append that a queue exists also while it is empty; nothing happens when that is known.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if destination.type is DestinationType.QUEUE and destination not in self._state.kept:
+            self._append(encode_kept((destination,)))
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is written and, if the strategy says so, synced."""
         if self._room is None or not self._room.when_safe(callback, durable=True):
@@ -439,6 +548,21 @@ class JournalStore:
     def unwritten_bytes(self) -> int:
         """Bytes appended and not known to be written."""
         return self._writer.unwritten_bytes + (0 if self._room is None else self._room.byte_count)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the data file that this take-over began; 0 before."""
+        return self._epoch
+
+    @property
+    def is_full(self) -> bool:
+        """True while the disk has no room for more than what makes room, or the journal takes as much as it may."""
+        return self._writer.is_full or (self._settings.store_bytes_max > 0 and self._is_limit_reached())
+
+    def _is_limit_reached(self) -> bool:
+        writer, collector = self._writer, self._collector
+        changes = 0 if collector is None else collector.change_count
+        return self._limit.is_reached(writer.file_id, writer.end, changes)
 
     def _append(self, command: Command) -> None:
         """Encode, append, apply: what every change is."""
@@ -459,6 +583,26 @@ class JournalStore:
         """
         if self._collector is not None:
             self._collector.collect()
+        if self._is_open and self._indexer.is_due(Location(self._writer.file_id, 0), self._clock()):
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Have an index written in the background, once all that was appended so far is durable."""
+        taken = snapshot(self._state, self._append_apart(Trace(CHECKPOINT)))
+        self.when_durable(partial(self._indexer.begin, taken))
+
+    def _append_apart(self, remark: Trace) -> Location:
+        """Append a remark as a batch of its own, and return where that begins."""
+        if self._room is not None:
+            self._room.flush()
+        self._writer.end_batch()
+        file_id, offset = self._writer.append(encode_record(encode(remark)))
+        return Location(file_id, offset - BATCH_HEADER_BYTES)
+
+    def _make_room(self) -> None:
+        """Remove what can be, now: the longer the acknowledgements that allow it wait, the less fit on the reserve."""
+        if self._is_open and self._collector is not None:
+            self._collector.remove()
 
     @property
     def is_cleaning(self) -> bool:
@@ -479,10 +623,10 @@ class JournalStore:
             if self._room is not None:
                 self._room.flush()
             if self._collector is not None:
-                self._collector.keep_sequences()
-            self._writer.end_batch()
-            self._append(Trace(_clean_stop(delivered)))
+                self._collector.keep_remarks()
+            end = self._append_apart(Trace(_clean_stop(delivered)))  # behind the index, so that a start reads it
             self._writer.close()
+            self._indexer.end(end, lambda: snapshot(self._state, end))
 
     def abandon(self) -> None:
         """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
@@ -495,8 +639,12 @@ class JournalStore:
 
 def _clean_stop(delivered: Iterable[str]) -> str:
     """Return the remark of a clean stop; it calls everything delivered when there is too much to name."""
-    named = sorted(set(delivered))
-    return CLEAN_STOP + json.dumps({"delivered": named if len(named) <= DELIVERED_MAX else None})
+    named: set[str] = set()
+    for message_id in delivered:
+        named.add(message_id)
+        if len(named) > DELIVERED_MAX:
+            break
+    return CLEAN_STOP + json.dumps({"delivered": sorted(named) if len(named) <= DELIVERED_MAX else None})
 
 
 def _stopped_cleanly(result: ReplayResult) -> bool:

@@ -17,6 +17,7 @@ writer thread        `-> write, sync, fence ---------------'-> batch 2 -> ...
   into its own file, but acknowledges nothing.
 * A failed write, sync or fence is never retried: after a failed `fsync` the kernel may have dropped the pages, and a
   later one that succeeds proves nothing. The writer stops, nobody is called back any more, one failure is reported.
+  Only a write that found no room is another matter, see below.
 
 A batch through the thread costs one hop each way, and several hand-overs of the interpreter lock to a thread that the
 loop competes with: where the disk is quick, that is more than the write. So a short batch that few wait for is written
@@ -24,6 +25,12 @@ inline, on the loop: the strategy is `always`, the thread has nothing to do, at 
 small, needs no new file, and such writes took less than `JournalSettings.inline_seconds_max` on average of late. A disk
 that is slow gets its batches through the thread, and a trial now and then. Order, fence and failures are the same on
 both ways. What is given up: should a disk that was quick until now hang in such a write, the loop hangs with it.
+
+A disk that is full is no failure. A write that found no room left nothing behind it, nobody was told of its batch, and
+the reader takes what it left for a torn tail; so the thread writes the same bytes to the same place, again and again,
+until they fit. What is appended meanwhile waits behind them. Nobody is called back, which is right: a producer's
+answer has to wait, and the acknowledgements take effect at once in memory. That they reach the disk, and let data
+files go, is what the `reserve` is for. While it is spent `is_full` is True, and the core refuses what is sent.
 
 Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 """
@@ -36,9 +43,10 @@ from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
-from pybroker.store.journal.appender import Appender, JournalSettings, SyncStrategy, explained
+from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, explained
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
+from pybroker.store.journal.reserve import Reserve
 
 Callback = Callable[[], None]
 Schedule = Callable[[Callback], object]
@@ -70,6 +78,9 @@ TRIAL_EVERY = 64
 
 NEWEST_SHARE = 1 / 8
 """Of the newest write in the moving average. One of ten milliseconds counts against a quick disk for ten more."""
+
+ROOM_SECONDS = 0.2
+"""How long a write that found no room waits for the next try, and a spent reserve to be held again."""
 
 SWITCH_INTERVAL_SECONDS = 50e-6
 """What an application passes to `sys.setswitchinterval`, so that a busy event loop cannot starve the writer's thread.
@@ -108,6 +119,7 @@ class JournalWriter:
         post: the same from another thread.
         on_failure: told once, on the loop, why nothing is written or acknowledged any more.
         call_later: runs a callback after so many seconds; None: what nobody waits for is written at once.
+        on_shortage: called on the loop, again and again while the disk is full: whoever can should make room.
     """
 
     def __init__(
@@ -121,6 +133,7 @@ class JournalWriter:
         post: Schedule,
         on_failure: Callable[[Exception], None],
         call_later: Later | None = None,
+        on_shortage: Callback | None = None,
     ) -> None:
         self._files = files
         self._settings = settings
@@ -129,7 +142,13 @@ class JournalWriter:
         self._post = post
         self._on_failure = on_failure
         self._call_later = call_later
+        self._on_shortage = on_shortage
         self._appender = Appender(files, settings)
+        self._reserve = Reserve(files, settings.reserve_bytes)
+        self._room_at = 0.0
+        self._ending = threading.Event()
+        self.is_full = False
+        """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._mean_seconds = 0.0
@@ -170,7 +189,7 @@ class JournalWriter:
         self._close_open()
         try:
             for batch in batches:
-                self._appender.write(batch.file_id, batch.offset, batch.records)
+                self._write_at_start(batch)
             self._check()
         except OSError as error:
             self._appender.abandon()
@@ -182,6 +201,15 @@ class JournalWriter:
         self._turn_end_scheduled = False
         self._thread.start()
         return locations
+
+    def _write_at_start(self, batch: _Batch) -> None:
+        """Write a batch, if need be on the reserve: a full disk must not keep a broker from serving consumers."""
+        try:
+            self._appender.write(batch.file_id, batch.offset, batch.records)
+        except DiskFull:
+            if not self._reserve.release():
+                raise
+            self._appender.write(batch.file_id, batch.offset, batch.records)
 
     def append(self, record: bytes) -> Location:
         """Append an encoded record and return where it will be. Buffered: `when_durable` says when it is safe.
@@ -262,6 +290,7 @@ class JournalWriter:
             self._close_open()
             self._stop(StoreUnavailable("the journal is closed"))
             self._inbox.put(None)
+            self._ending.set()
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -275,6 +304,7 @@ class JournalWriter:
         self._abandoned = True
         self._stop(StoreUnavailable("the journal was given up"))
         self._inbox.put(None)
+        self._ending.set()
         if self._thread.ident is not None:
             self._thread.join(ABANDON_SECONDS)
 
@@ -282,6 +312,11 @@ class JournalWriter:
     def file_id(self) -> int:
         """The data file that the newest record is in."""
         return self._file_id
+
+    @property
+    def end(self) -> int:
+        """Where the newest record ends in its data file."""
+        return self._end
 
     def _begin_batch(self, record: bytes) -> int:
         """Close the open batch, open one that begins with this record, and return the record's offset."""
@@ -376,6 +411,7 @@ class JournalWriter:
             and self._submitted_count == self._done_count
             and batch.file_id == self._appender.file_id  # creating one takes several syncs
             and self._settings.sync is SyncStrategy.ALWAYS
+            and not self.is_full
             and self._is_disk_quick()
         )
 
@@ -393,6 +429,8 @@ class JournalWriter:
         begun = perf_counter()
         try:
             self._write(batch)
+        except DiskFull:
+            self._enqueue(batch)  # the thread has the time to wait for room
         except Exception as error:  # as in `_run`
             failure = self._note_failure(error)
             self._inbox.put(None)
@@ -443,6 +481,7 @@ class JournalWriter:
     def _run(self) -> None:
         """Do what arrives, in order, until the end or the first failure."""
         try:
+            self._look_for_room()
             self._work()
             if self._abandoned:
                 self._appender.abandon()
@@ -454,7 +493,7 @@ class JournalWriter:
     def _work(self) -> None:
         """Take and do, until told to end."""
         appender = self._appender
-        deadline = 0.0
+        deadline = monotonic() + self._settings.sync_interval_seconds
         while True:
             item = self._take(deadline)
             if item is None or self._abandoned:
@@ -462,7 +501,7 @@ class JournalWriter:
             if isinstance(item, _Batch):
                 if not appender.unsynced:
                     deadline = monotonic() + self._settings.sync_interval_seconds
-                self._write(item)
+                self._write_patiently(item)
                 self._post(partial(self._written, item))
             else:
                 self._sync_unless_never()
@@ -471,20 +510,72 @@ class JournalWriter:
                 self._done_count += 1
 
     def _take(self, deadline: float) -> "_Batch | Callback | None":
-        """Wait for the next thing to do; meanwhile sync what the periodic strategy left unsynced, in time."""
-        if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
+        """Wait for the next thing to do; meanwhile do in time what is due: the periodic sync, a look for room."""
+        while True:
+            now = monotonic()
+            due: list[float] = []
+            if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
+                if now >= deadline:
+                    self._appender.sync()
+                else:
+                    due.append(deadline - now)
+            if self.is_full and now >= self._room_at:
+                self._look_for_room()
+            if self.is_full:
+                due.append(ROOM_SECONDS)
             try:
-                remaining = deadline - monotonic()
-                if remaining > 0:
-                    return self._inbox.get(timeout=remaining)
+                return self._inbox.get(timeout=min(due, default=None))
             except Empty:
-                pass  # nothing came before the deadline, which is what the next line is for
-            self._appender.sync()
-        return self._inbox.get()
+                continue  # something is due
 
     def _sync_unless_never(self) -> None:
         if self._settings.sync is not SyncStrategy.NEVER:
             self._appender.sync()
+
+    def _write_patiently(self, batch: _Batch) -> None:
+        """Write a batch, as often as it takes.
+
+        Raises:
+            DiskFull: there is no room, and no time left to wait for any.
+        """
+        while True:
+            try:
+                return self._write(batch)
+            except DiskFull as error:
+                self._run_short(error)
+                self._check()  # a master that lost its lock has nothing more to write, and the reserve is its heir's
+                if not self._reserve.release() and self._ending.wait(ROOM_SECONDS):
+                    raise
+
+    def _run_short(self, error: DiskFull) -> None:
+        """Note that there is no room."""
+        if not self.is_full:
+            self.is_full = True
+            self._room_at = 0.0
+            logger.error(
+                "%s: %s: persistent messages are refused until there is room; consumers are served",
+                self._files.directory,
+                error.strerror,
+            )
+
+    def _look_for_room(self) -> None:
+        """Hold the reserve, which says that there is room for everything."""
+        self._check()
+        self._room_at = monotonic() + ROOM_SECONDS
+        is_full = not self._reserve.hold()
+        if is_full is not self.is_full:
+            self.is_full = is_full
+            if is_full:
+                reserve = self._settings.reserve_bytes
+                logger.error(
+                    "%s: less than %d bytes are free: nothing persistent is accepted until there are",
+                    self._files.directory,
+                    reserve,
+                )
+            else:
+                logger.info("%s: there is room again: messages are accepted", self._files.directory)
+        if is_full and self._on_shortage is not None:
+            self._post(self._on_shortage)
 
     # ------------------------------------------------------------ whoever has the disk
 

@@ -48,6 +48,11 @@ class MemoryJobStore:
         """Nothing ever waits."""
         return 0
 
+    @property
+    def is_full(self) -> bool:
+        """There are other limits on memory."""
+        return False
+
     def cleanup(self) -> None:
         """Nothing is kept that is not needed."""
 

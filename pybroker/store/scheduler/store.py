@@ -45,6 +45,7 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, RECORD_HEADER_BYTES, Location, encode_record
 from pybroker.store.journal.reader import Damage, data_files, load, unavailable
+from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.writer import JournalWriter, Schedule
 from pybroker.store.scheduler.replay import ReplayResult, replay
 from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
@@ -138,7 +139,7 @@ class JournalJobStore:
             result = replay(self.directory, self._state, held_bytes_max=self._held_bytes_max)
             self._report(result)
             self._check()
-            self._files.remove(*(self.directory / name for name in INDEX_FILES))
+            self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
             self._seal(result)
             self._begin(result)
         except OSError as error:
@@ -158,7 +159,9 @@ class JournalJobStore:
         if not result.last_file_id or (result.last_remark == CLEAN_STOP and not result.torn_tails):
             return
         data = load(self._files.path(result.last_file_id))
-        self._files.replace(result.last_file_id, (data[: result.end], EOF_MARKER))
+        sealed = (data[: result.end], EOF_MARKER)
+        reserve = Reserve(self._files, self._settings.reserve_bytes)
+        reserve.spend_on(lambda: self._files.replace(result.last_file_id, sealed))
 
     def _begin(self, result: ReplayResult) -> None:
         """Begin a new data file with a remark about who goes on, and with what the journal does not say well enough."""
@@ -186,6 +189,7 @@ class JournalJobStore:
             call_soon=self._call_soon,
             post=self._post,
             on_failure=self._on_failure,
+            on_shortage=self._make_room,
         )
 
     # ------------------------------------------------------------ jobs
@@ -282,6 +286,11 @@ class JournalJobStore:
         """Bytes appended and not known to be written."""
         return self._writer.unwritten_bytes
 
+    @property
+    def is_full(self) -> bool:
+        """True while the disk has no room for more than what makes room."""
+        return self._writer.is_full
+
     def _renewal(self, job: Job) -> _Renewal | None:
         """Return the records that end a job where it is and make it as it is now; None if it cannot be read.
 
@@ -371,6 +380,11 @@ class JournalJobStore:
         """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
         self._is_open = False
         self._writer.abandon()
+
+    def _make_room(self) -> None:
+        """Remove what can be, now."""
+        if self._is_open and not self.is_cleaning:
+            self._remove_files()
 
     def _remove_files(self) -> bool:
         """Have removed what can be; tell whether there is anything."""

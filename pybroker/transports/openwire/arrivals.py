@@ -45,6 +45,13 @@ _TAIL = Struct(">BBBiBqBBBBqqB")
 _COUNT = Struct(">iB")
 """How many messages an acknowledgement is for, and whether it tells a cause."""
 
+_FLAG_AT: Final = 5
+_NO_RESPONSE, _STANDARD = b"\0", b"\x02"
+_ONE = _COUNT.pack(1, 0)
+_NUMBERS_BYTES: Final = 16
+"""What a message id ends in: its sequence number, and the broker's."""
+
+_sequence_at = LONG.unpack_from
 _TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
 _ALL_NULL = (0, 0, 0, 0, 0)
 _COPY_BYTES_MIN: Final = 16 << 10
@@ -221,17 +228,50 @@ class Arrivals:
 
 
 class Acknowledgements:
-    """Reads the acknowledgements of one connection."""
+    """Reads the acknowledgements of one connection.
 
-    __slots__ = ("_consumer_id", "_id_head", "_id_prefix", "_raw")
+    Nearly all are alike: a consumer is done with one message, as before, and wants no answer.
+
+    ```text
+    |<------------------ as before ------------------>|
+    00 | destination | no transaction 00 | consumer id | 02 | message id | the same message id | 00 00 00 01 | 00
+    no response                                    STANDARD                                     count      no cause
+    ```
+
+    Attributes:
+        consumer_id: who acknowledged last, outside of a transaction.
+    """
+
+    __slots__ = ("_first_at", "_id_head", "_id_prefix", "_prefixes", "_raw", "_usual", "consumer_id")
 
     def __init__(self) -> None:
+        self.consumer_id: ids.ConsumerId | None = None
         self._raw = b""
-        """Destination, transaction and consumer id of the last ack that was in no transaction."""
-        self._consumer_id: ids.ConsumerId | None = None
+        """Destination, transaction and consumer id of that acknowledgement."""
+        self._usual = b""
+        self._first_at = 0
         self._id_head = b""
         """The last message id up to its sequence number."""
         self._id_prefix = ""
+        self._prefixes: dict[bytes, str] = {}
+        """The same of all producers, by its bytes."""
+
+    def usual(self, chunk: bytes, start: int, stop: int) -> str | None:
+        """Return the message that the consumer `consumer_id` is done with, if that is all there is in a frame.
+
+        None for any other acknowledgement, of which `read` tells more.
+        """
+        if not chunk.startswith(self._usual, start + _FLAG_AT):
+            return None
+        first = start + self._first_at
+        middle = (first + stop - _COUNT.size) // 2
+        message_id = chunk[first:middle]
+        if chunk[middle:stop] != message_id + _ONE:
+            return None
+        prefix = self._prefixes.get(message_id[:-_NUMBERS_BYTES])
+        if prefix is None:
+            return None
+        return prefix + str(_sequence_at(message_id, len(message_id) - _NUMBERS_BYTES)[0])
 
     def read(self, chunk: bytes, start: int, stop: int) -> Acknowledgement | None:
         """Return the acknowledgement in a frame, from its data type at `start` to its end at `stop`.
@@ -243,8 +283,8 @@ class Acknowledgements:
         """
         data = chunk[start:stop]
         transaction: TransactionId | None = None
-        if self._consumer_id is not None and data.startswith(self._raw, _HEAD_AT):
-            consumer_id = self._consumer_id
+        if self.consumer_id is not None and data.startswith(self._raw, _HEAD_AT):
+            consumer_id = self.consumer_id
             offset = _HEAD_AT + len(self._raw)
         else:
             reader = Reader(data, _HEAD_AT)
@@ -255,7 +295,9 @@ class Acknowledgements:
                 raise MalformedOpenWire("an acknowledgement without consumer id")
             consumer_id, offset = named, reader.offset
             if transaction is None:
-                self._raw, self._consumer_id = data[_HEAD_AT:offset], named
+                self._raw, self.consumer_id = data[_HEAD_AT:offset], named
+                self._usual = b"".join((_NO_RESPONSE, self._raw, _STANDARD))
+                self._first_at = _FLAG_AT + len(self._usual)
         try:
             return self._rest(data, offset, consumer_id, transaction)
         except IndexError:
@@ -289,13 +331,16 @@ class Acknowledgements:
             end = reader.offset
             assert message_id is not None, "its flag says that it is there"
             if end - offset <= _HEAD_BYTES_MAX:
-                self._id_head = data[offset : end - 16]
+                self._id_head = data[offset : end - _NUMBERS_BYTES]
                 self._id_prefix = _without_sequence(message_id)
+                if len(self._prefixes) >= _HEADS_MAX:
+                    self._prefixes.clear()
+                self._prefixes[self._id_head] = self._id_prefix
             return str(message_id), end
         at = offset + len(self._id_head)
-        if at + 16 > len(data):
+        if at + _NUMBERS_BYTES > len(data):
             raise MalformedOpenWire("a message id that ends too early")
-        return self._id_prefix + str(LONG.unpack_from(data, at)[0]), at + 16
+        return self._id_prefix + str(_sequence_at(data, at)[0]), at + _NUMBERS_BYTES
 
 
 def _checked(destination: Destination | None, transaction: TransactionId | None) -> Destination:

@@ -114,6 +114,7 @@ class Client:
 
     Attributes:
         consumers: its consumers by id.
+        pulling: those whose pull may have to be answered that nothing came.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Client:
             reconnected: it was connected before, and sends again what it got no answer for.
         """
         self.consumers: dict[ConsumerId, OpenWireConsumer] = {}
+        self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
         self._connection = connection
         self._peer = peer
         self._reconnected = reconnected
@@ -136,8 +138,6 @@ class Client:
         self._next_sequence = next_sequence
         self._arrivals = Arrivals(next_sequence)
         self._acknowledgements = Acknowledgements()
-        self._pulling: dict[ConsumerId, OpenWireConsumer] = {}
-        """Consumers whose pull may have to be answered that nothing came."""
         self._unencodable: list[tuple[OpenWireConsumer, Delivery, str]] = []
         """Deliveries the peer's format has no form for; they are given up when nothing else is under way."""
         self._paused = False
@@ -157,7 +157,7 @@ class Client:
     def close(self) -> None:
         """Undo everything."""
         self.consumers.clear()
-        self._pulling.clear()
+        self.pulling.clear()
         self._connection.close()
 
     def written(self) -> None:
@@ -195,7 +195,17 @@ class Client:
 
     def acknowledgement(self, chunk: bytes, start: int, stop: int) -> bool:
         """Take an acknowledgement in; False for one that the codec must read."""
-        ack = self._acknowledgements.read(chunk, start, stop)
+        acknowledgements = self._acknowledgements
+        message_id = acknowledgements.usual(chunk, start, stop)
+        if message_id is not None and acknowledgements.consumer_id is not None:
+            consumer = self.consumers.get(acknowledgements.consumer_id)
+            if consumer is not None:
+                try:
+                    consumer.acknowledge_one(message_id)
+                except ClientError as error:
+                    self._refuse(error, None, None)
+            return True
+        ack = acknowledgements.read(chunk, start, stop)
         if ack is None:
             return False
         command_id, response_required = _COMMAND.unpack_from(chunk, start)
@@ -368,7 +378,7 @@ class Client:
 
     def _remove_consumer(self, consumer_id: ConsumerId, last_delivered: int) -> None:
         consumer = self.consumers.pop(consumer_id, None)
-        self._pulling.pop(consumer_id, None)
+        self.pulling.pop(consumer_id, None)
         if consumer is not None:
             consumer.close(last_delivered)
 
@@ -402,22 +412,22 @@ class Client:
         if consumer is not None and pull.consumer_id is not None:
             consumer.pull(pull.timeout, now)
             if consumer.pull_deadline is not None:
-                self._pulling[pull.consumer_id] = consumer
+                self.pulling[pull.consumer_id] = consumer
 
     @property
     def next_deadline(self) -> float:
         """When a pull has to be answered that nothing came; infinite when none is under way."""
-        if not self._pulling:
+        if not self.pulling:
             return _NEVER
-        return min((each.pull_deadline for each in self._pulling.values() if each.pull_deadline), default=_NEVER)
+        return min((each.pull_deadline for each in self.pulling.values() if each.pull_deadline), default=_NEVER)
 
     def end_pulls(self, now: float) -> None:
         """Answer the pulls whose time is over."""
-        for consumer_id, consumer in list(self._pulling.items()):
+        for consumer_id, consumer in list(self.pulling.items()):
             if consumer.pull_deadline is not None and consumer.pull_deadline <= now:
                 consumer.end_pull()
             if consumer.pull_deadline is None:
-                del self._pulling[consumer_id]
+                del self.pulling[consumer_id]
 
     # ------------------------------------------------------------ destinations, subscriptions, transactions
 

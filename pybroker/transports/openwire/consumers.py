@@ -13,14 +13,13 @@ A dispatch without a message ends a browse, or a pull that found nothing. Source
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from struct import Struct
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import ClientError, TransactionError
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispatch
-from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire, Reader, UnencodableOpenWire
+from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire, Reader, UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.openwire.objects import AckType
 from pybroker.broker.domain.ports import Connection, Consumer, Delivery
@@ -30,8 +29,11 @@ from pybroker.transports.openwire.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-_SIZE = Struct(">i")
-_COUNTER = Struct(">i")
+_pack = INT.pack
+
+_COPY_BYTES_MAX: Final = 16 << 10
+"""A longer message goes to the link as it is, uncopied, and as often as there are consumers."""
+
 _PRODUCER_ID_AT: Final = 6
 """Behind a message's data type, command id and response flag."""
 
@@ -64,6 +66,7 @@ class OpenWireConsumer:
         "_on_unencodable",
         "_peer",
         "_pulling",
+        "_write",
         "info",
         "pull_deadline",
     )
@@ -93,6 +96,7 @@ class OpenWireConsumer:
         self._is_durable = request.subscription_name is not None
         self._on_unencodable = on_unencodable
         self._peer = peer
+        self._write = peer.write
         self._pulling = False
         self._heads: dict[Destination, bytes] = {}
         self._destination: Destination | None = None
@@ -182,6 +186,14 @@ class OpenWireConsumer:
         elif ack.type != AckType.REDELIVERED:
             raise ClientError(f"Unknown acknowledgement type {ack.type}")
 
+    def acknowledge_one(self, message_id: str) -> None:
+        """Settle one message, outside of a transaction."""
+        core = self._core
+        if deliveries := core.outstanding_through(message_id, message_id):
+            core.acknowledge_all(deliveries)
+        else:  # a late one: the message has gone back, as after a failover
+            _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, message_id)
+
     def _settle(self, ack: Acknowledgement) -> None:
         deliveries = self._range(ack)
         # After a failover a client may acknowledge what went to another consumer, and must not be told that it counts.
@@ -191,7 +203,7 @@ class OpenWireConsumer:
             raise TransactionError(
                 f"Unmatched acknowledge: {ack.last_id} is not outstanding for consumer {self.info.consumer_id}"
             )
-        else:  # a late one: the message has gone back, as after a failover
+        else:
             _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, ack.last_id)
 
     def _range(self, ack: Acknowledgement) -> Sequence[Delivery]:
@@ -206,16 +218,14 @@ class OpenWireConsumer:
         message = delivery.message
         head = self._head if message.destination is self._destination else self._head_for(message.destination)
         data = message.data
-        self._peer.write(
-            b"".join(
-                (
-                    _SIZE.pack(len(head) + len(data) + 4),
-                    head,
-                    data,
-                    _COUNTER.pack(delivery.redelivery_count),
-                )
-            )
-        )
+        size = _pack(len(head) + len(data) + 4)
+        counter = _pack(delivery.redelivery_count)
+        if len(data) < _COPY_BYTES_MAX:
+            self._write(b"".join((size, head, data, counter)))
+        else:
+            self._write(size + head)
+            self._write(data)
+            self._write(counter)
 
     def _head_for(self, destination: Destination) -> bytes:
         head = self._heads.get(destination)

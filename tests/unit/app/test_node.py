@@ -55,11 +55,11 @@ class Member:
         config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
         self.node = Node(config, "m", self._publish)
 
-    def make_store(self, config, lock, on_failure, turn):
+    def make_store(self, config, lock, on_failure, turn, follower=None):
         self.fail = on_failure
         return self.store
 
-    def _publish(self, role: Role, listeners: list[str]) -> None:
+    def _publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         self.roles.append(role)
         self.listeners = listeners
 

@@ -42,6 +42,7 @@ from pybroker.broker.core.policy import (
 )
 from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, Router, VirtualTopic
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
+from tests.unit.core.conftest import make_message
 
 A = queue("A")
 PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
@@ -351,8 +352,8 @@ def test_the_examples_are_read_and_say_what_the_text_says() -> None:
     assert ticks.pending_limit(10) == 25
     assert virtual.definitions() == (VirtualTopic(name="EVENTS.>", prefix="Group.*.", selector_aware=True),)
     router: Router[str] = Router(composites.definitions(), {}, str)
-    assert not router.is_plain(queue("ORDERS"))
-    assert not router.is_plain(topic("PRICES.EU"))
+    assert router.route(make_message("m", "queue://ORDERS")) is not None
+    assert router.route(make_message("m", "topic://PRICES.EU")) is not None
     assert mirrored.definitions() == (VirtualTopic(), MirroredQueues())
 
 

@@ -94,10 +94,10 @@ class Client:
 class World:
     """One queue, one topic, their dead letter queue, and a clock that only moves when told."""
 
-    def __init__(self, **policy: object) -> None:
+    def __init__(self, store: MemoryStore | None = None, **policy: object) -> None:
         self.now_ms = 1_000_000
         self.policy = DestinationPolicy(**policy)  # type: ignore[arg-type]
-        self.store = MemoryStore()
+        self.store = store or MemoryStore()
         self.usage = Usage()
         self.letters: list[Message] = []
         self.dead_letters = DeadLetters(target=lambda destination: self, clock=self.clock)

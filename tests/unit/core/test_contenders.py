@@ -201,7 +201,7 @@ class TestGroups:
     def test_a_message_that_comes_back_is_as_it_was_sent(self, world):
         owner = world.consume()
         world.put("a0", group_id="a")
-        sent = world.store.recover().queues[world.queue.destination][0]
+        (sent,) = world.store.read(world.queue.destination, world.store.recover().queues[world.queue.destination])
         owner.close()
         (waiting,) = world.queue.pending
         assert waiting.message is sent
@@ -444,5 +444,5 @@ def _check(world: World, clients: list[Client]) -> None:
         if not reference.message.is_expired(world.now_ms):
             assert queue.contenders.choose(reference) is None
     kept = world.store.recover().queues.get(queue.destination, ())
-    assert {kept_one.message_id for kept_one in kept} == {ref.message.message_id for ref in (*waiting, *held)}
+    assert set(kept) == {ref.message.message_id for ref in (*waiting, *held)}
     assert queue.usage.used == world.usage.used == sum(ref.message.size for ref in (*waiting, *held))

@@ -96,7 +96,7 @@ class TestDurable:
         durable = world.durable()
         world.activate(durable, retroactive=True).close()
         (backlog,) = world.store.recover().backlogs
-        assert list(backlog.messages) == []
+        assert list(backlog.message_ids) == []
         assert durable.pending.count == 1
 
 

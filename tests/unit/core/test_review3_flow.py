@@ -76,6 +76,7 @@ def test_producers_wait_for_a_job_store_that_is_behind(world):
         """A job store that is far behind its disk."""
 
         unwritten_bytes = 1 << 30
+        is_full = False
 
         def __init__(self):
             self.callbacks = []

@@ -58,6 +58,11 @@ def targets(routed: Router[str], destination: str, **fields: object) -> list[str
     return [destination] if way is None else [target for target, _ in way]
 
 
+def is_plain(routed: Router[str], destination: Destination) -> bool:
+    """Tell whether a message goes just where it was sent."""
+    return routed.route(make_message("m", str(destination))) is None
+
+
 def originals(routed: Router[str], destination: str) -> dict[str, str | None]:
     """What the copies call their original destination, by the destination they name."""
     way = routed.route(make_message("m", destination))
@@ -79,21 +84,20 @@ def originals(routed: Router[str], destination: str) -> dict[str, str | None]:
 )
 def test_what_no_definition_names_is_plain_and_goes_where_it_was_sent(destination: str) -> None:
     routed = router(VirtualTopic(), composite("queue://A", "queue://B"), queues=("Consumer.a.VirtualTopic.X",))
-    assert routed.is_plain(parse(destination))
-    assert routed.route(make_message("m", destination)) is None
+    assert is_plain(routed, parse(destination))
 
 
 @pytest.mark.parametrize("destination", ["topic://VirtualTopic.X", "topic://VirtualTopic", "queue://A", "queue://X,Y"])
 def test_what_a_definition_names_is_not_plain(destination: str) -> None:
     routed = router(VirtualTopic(), composite("queue://A", "queue://B"))
-    assert not routed.is_plain(parse(destination))
+    assert not is_plain(routed, parse(destination))
 
 
 def test_advisory_and_temporary_topics_are_never_virtual() -> None:
     routed = router(VirtualTopic(name=">"), MirroredQueues(), composite("topic://>", "queue://B"))
-    assert routed.is_plain(topic("ActiveMQ.Advisory.Connection"))
-    assert routed.is_plain(Destination(DestinationType.TEMP_TOPIC, "ID:1"))
-    assert routed.is_plain(Destination(DestinationType.TEMP_QUEUE, "ID:1"))
+    assert is_plain(routed, topic("ActiveMQ.Advisory.Connection"))
+    assert is_plain(routed, Destination(DestinationType.TEMP_TOPIC, "ID:1"))
+    assert is_plain(routed, Destination(DestinationType.TEMP_QUEUE, "ID:1"))
 
 
 # ---------------------------------------------------------------- composite names
@@ -124,8 +128,6 @@ def test_a_composite_name_that_lists_nothing_or_too_much_is_refused(name: str) -
     routed = router()
     with pytest.raises(InvalidDestination):
         routed.route(make_message("m", f"queue://{name}"))
-    with pytest.raises(InvalidDestination):
-        routed.is_plain(queue(name))
 
 
 def test_parts_may_stand_for_others() -> None:
@@ -296,7 +298,7 @@ def test_it_keeps_its_own_after_the_targets_if_it_is_not_to_forward_only() -> No
 def test_a_pattern_names_many_composite_destinations_of_its_type() -> None:
     routed = router(composite("topic://A.>", "queue://ALL"))
     assert targets(routed, "topic://A.B.C") == targets(routed, "topic://A") == ["queue://ALL"]
-    assert routed.is_plain(queue("A.B"))
+    assert is_plain(routed, queue("A.B"))
 
 
 def test_filtered_targets_get_what_their_selector_wants() -> None:
@@ -367,6 +369,37 @@ def test_a_chain_ends_after_so_many_hops() -> None:
     assert targets(routed, "queue://Q0") == [f"queue://Q{HOPS_MAX}"]
 
 
+# ---------------------------------------------------------------- queues that have to be kept
+
+
+@pytest.mark.parametrize(
+    ("name", "is_kept"),
+    [
+        ("Consumer.a.VirtualTopic.X", True),
+        ("Consumer.a.VirtualTopic.>", True),
+        ("Consumer.a.>", True),
+        ("Consumer.a.ORDERS", False),
+        ("VirtualTopic.X", False),
+        ("ORDERS", False),
+    ],
+)
+def test_queues_of_virtual_topics_are_kept_and_no_others(name: str, is_kept: bool) -> None:
+    kept: list[Destination] = []
+    routed: Router[str] = Router([VirtualTopic()], {}, str, keep=kept.append)
+    routed.queue_added(queue(name))
+    routed.queue_added(topic(name))
+    routed.queue_added(Destination(DestinationType.TEMP_QUEUE, name))
+    assert kept == [queue(name)] * is_kept
+
+
+def test_nothing_is_kept_without_virtual_topics() -> None:
+    kept: list[Destination] = []
+    routed: Router[str] = Router([MirroredQueues(), composite("queue://A", "queue://B")], {}, str, keep=kept.append)
+    routed.queue_added(queue("Consumer.a.VirtualTopic.X"))
+    routed.queue_added(queue("B"))
+    assert kept == []
+
+
 # ---------------------------------------------------------------- mirrored queues
 
 
@@ -374,7 +407,7 @@ def test_a_mirrored_queues_messages_appear_on_a_topic_first() -> None:
     routed = router(MirroredQueues())
     assert originals(routed, "queue://ORDERS") == {"topic://VirtualTopic.Mirror.ORDERS": None, "queue://ORDERS": None}
     assert targets(routed, "queue://ORDERS") == ["topic://VirtualTopic.Mirror.ORDERS", "queue://ORDERS"]
-    assert routed.is_plain(topic("ORDERS"))
+    assert is_plain(routed, topic("ORDERS"))
 
 
 def test_mirrors_have_the_operators_names_and_may_be_virtual_topics() -> None:

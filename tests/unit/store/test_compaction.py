@@ -239,6 +239,6 @@ def _contents(directory: Path) -> list[Message]:
         on_failure=lambda error: None,
         clock=lambda: 0,
     )
-    queues = store.recover().queues
+    found = store.read(QUEUE, store.recover().queues[QUEUE])
     store.abandon()
-    return list(queues[QUEUE])
+    return found

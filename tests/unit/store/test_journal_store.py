@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal import store as store_module
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
+from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
@@ -122,7 +124,7 @@ class TestTransactionsInDoubt:
         heir = Bench(store.kahadb)
         recovery = heir.store.recover()
         heir.store.abandon()
-        found = {str(each): [m.message_id for m in messages] for each, messages in recovery.queues.items()}
+        found = {str(each): list(message_ids) for each, message_ids in recovery.queues.items()}
         assert found == store.facts[facts]["queues"]
         assert not recovery.prepared
 
@@ -156,7 +158,7 @@ class TestTakeOver:
             bench = Bench(directory)
             bench.store.recover()
             bench.store.abandon()
-            expected = [Trace(f"pybroker {__version__} started 2023-11-14T22:13:20.123+00:00")]
+            expected = [Trace(f"pybroker {__version__} started 2023-11-14T22:13:20.123+00:00, epoch {life}")]
             assert commands(directory / f"db-{life}.log") == expected
 
     def test_activemqs_index_goes_before_any_data_file_is_touched(self, directory: Path) -> None:
@@ -174,8 +176,8 @@ class TestTakeOver:
         bench = Bench(directory, files=Files(directory))
         bench.store.recover()
         bench.store.abandon()
-        assert states == [{"db-7.log", "lock"}]
-        assert names(directory) == {"db-7.log", "db-8.log", "lock"}
+        assert states == [{"damaged", "db-7.log", "lock"}]
+        assert names(directory) == {"damaged", "db-7.log", "db-8.log", "lock"}
 
     @pytest.mark.parametrize(
         ("header", "delivered"), [("cleanShutdown=true", frozenset()), ("cleanShutdown=false", None)]
@@ -238,7 +240,38 @@ class TestTakeOver:
         last = Bench(directory)
         recovered = last.store.recover().queues[QUEUE]
         last.store.abandon()
-        assert [each.message_id for each in recovered] == [message(1).message_id]
+        assert recovered == [message(1).message_id]
+
+    def test_a_file_whose_end_is_cut_off_is_kept_as_it_was(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.add(message(1))
+        bench.sync()
+        bench.store.abandon()
+        path = directory / "db-1.log"
+        data = bytearray(path.read_bytes())
+        data[data.index(message(1).data) + 3] ^= 0xFF  # a torn write, or damage: nobody can tell
+        path.write_bytes(data)
+        with caplog.at_level(logging.INFO):
+            bench = Bench(directory)
+            assert bench.store.recover().queues == {}
+        bench.store.abandon()
+        assert (directory / "damaged" / "db-1.log").read_bytes() == data
+        assert f"the file as it was is in {directory / 'damaged'}" in caplog.text
+
+        path = directory / "db-2.log"
+        path.write_bytes(path.read_bytes().replace(b"started", b"STARTED"))
+
+        def refuse(path: Path, target: Path) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted", str(path))
+
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.abandon()
+        assert "could not be kept" in caplog.text
 
     def test_a_predecessor_that_goes_on_to_a_new_file_stops_there(self, directory: Path) -> None:
         stale = Bench(directory)
@@ -272,7 +305,7 @@ class TestTakeOver:
             bench = Bench(directory)
             recovered = bench.store.recover().queues[QUEUE]
         bench.store.abandon()
-        assert [each.message_id for each in recovered] == [message(1).message_id, message(3).message_id]
+        assert recovered == [message(1).message_id, message(3).message_id]
         assert len(bench.store.damages) == 1
         assert "db-1.log: offset" in caplog.text
 
@@ -447,4 +480,110 @@ class TestCleanup:
         bench.store.cleanup()
         bench.store._writer._thread.join(20)
         assert names(directory) == before
+        bench.store.abandon()
+
+
+class TestReading:
+    """Bodies are read when the core asks for them, a page at a time."""
+
+    def filled(self, directory: Path, count: int = 40, **options: Any) -> Bench:
+        bench = Bench(directory, **options)
+        bench.store.recover()
+        for number in range(1, count + 1):
+            bench.store.add(message(number, 300))
+        bench.sync()
+        return bench
+
+    def ids(self, *numbers: int) -> list[str]:
+        return [message(number).message_id for number in numbers]
+
+    def test_messages_come_in_the_order_that_was_asked_for(self, directory: Path) -> None:
+        bench = self.filled(directory)
+        assert len(list(directory.glob("db-*.log"))) > 3, "from several files"
+        wanted = self.ids(31, 2, 3, 40, 1)
+        found = bench.store.read(QUEUE, wanted)
+        assert [each.message_id for each in found] == wanted
+        assert [each.data for each in found] == [message(number, 300).data for number in (31, 2, 3, 40, 1)]
+        bench.store.abandon()
+
+    def test_no_file_stays_open(self, directory: Path) -> None:
+        bench = self.filled(directory)
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (a plain count)
+        bench.store.read(QUEUE, self.ids(*range(1, 41)))
+        after = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        assert after == before, "a removed file would keep its room on the disk"
+        bench.store.abandon()
+
+    def test_a_recovery_reads_no_body(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.filled(directory).store.abandon()
+        monkeypatch.setattr(BodyReader, "page", pytest.fail)
+        bench = Bench(directory)
+        assert bench.store.recover().queues[QUEUE] == self.ids(*range(1, 41))
+        bench.store.abandon()
+
+    def test_what_is_damaged_is_left_out_logged_and_counted(
+        self, directory: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bench = self.filled(directory)
+        path = next(path for path in directory.glob("db-*.log") if message(20, 300).data in path.read_bytes())
+        data = bytearray(path.read_bytes())
+        data[data.index(message(20, 300).data)] = 0xEE
+        path.write_bytes(data)
+        with caplog.at_level(logging.ERROR):
+            found = bench.store.read(QUEUE, self.ids(19, 20, 21))
+        assert [each.message_id for each in found] == self.ids(19, 21)
+        (damage,) = bench.store.damages
+        assert damage.file_id == int(path.stem[3:])
+        (said,) = caplog.messages
+        assert f"{path.name}: offset {damage.offset}" in said
+        assert message(20).message_id in said
+        assert str(QUEUE) in said
+        assert "is not delivered" in said
+        assert "restore a copy" in said
+        bench.store.abandon()
+
+    def test_a_sector_that_is_lost_costs_only_what_lies_there(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = self.filled(directory)
+        path = next(path for path in directory.glob("db-*.log") if message(20, 300).data in path.read_bytes())
+        bad = path.read_bytes().index(message(20, 300).data) + 50
+        inode = path.stat().st_ino
+        read = os.pread
+
+        def pread(descriptor: int, length: int, offset: int) -> bytes:
+            if os.fstat(descriptor).st_ino == inode and offset <= bad < offset + length:
+                raise OSError(errno.EIO, "Input/output error")
+            return read(descriptor, length, offset)
+
+        monkeypatch.setattr(os, "pread", pread)
+        found = bench.store.read(QUEUE, self.ids(*range(15, 26)))
+        assert [each.message_id for each in found] == self.ids(*range(15, 20), *range(21, 26))
+        (damage,) = bench.store.damages
+        assert "the disk does not give it back" in damage.reason
+        bench.store.abandon()
+
+    def test_a_store_that_is_away_is_no_damage(self, directory: Path) -> None:
+        bench = self.filled(directory)
+        away = directory.with_name("away")
+        directory.rename(away)
+        with pytest.raises(StoreUnavailable, match=r"db-1\.log cannot be read"):
+            bench.store.read(QUEUE, self.ids(1, 2))
+        away.rename(directory)
+        assert len(bench.store.read(QUEUE, self.ids(1, 2))) == 2
+        assert not bench.store.damages
+        bench.store.abandon()
+
+    def test_what_the_journal_has_not_is_told(self, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+        bench = self.filled(directory)
+        assert len(bench.store.read(QUEUE, ["ID:nobody:1:1:1", *self.ids(1)])) == 1
+        assert "ID:nobody:1:1:1" in caplog.text
+        bench.store.abandon()
+
+    def test_what_was_written_since_the_last_read_is_seen(self, directory: Path) -> None:
+        bench = self.filled(directory, 3, settings=JournalSettings())
+        assert len(bench.store.read(QUEUE, self.ids(1, 2, 3))) == 3
+        bench.store.add(message(4, 300))
+        bench.sync()
+        assert [each.message_id for each in bench.store.read(QUEUE, self.ids(3, 4))] == self.ids(3, 4)
         bench.store.abandon()

@@ -20,6 +20,7 @@ from pybroker.store import members
 from pybroker.store.members import (
     FILE_BYTES_MAX,
     NAME_LENGTH_MAX,
+    Followed,
     Member,
     MemberFile,
     MemberRole,
@@ -44,6 +45,7 @@ MASTER = Member(
     promotions=2,
     listeners=("openwire://0.0.0.0:61616", "stomp://0.0.0.0:61613"),
     lock="/mnt/shared/kahadb/lock",
+    followed=Followed(file_id=12, offset=3_141_592, at_ms=1_700_000_000_500, messages=1_000_000),
 )
 
 
@@ -264,7 +266,7 @@ def test_a_copy_under_another_name_is_no_member(directory: Path) -> None:
     assert read_members(directory)[1].problem == "damaged: it is about another member"
 
 
-@pytest.mark.parametrize("change", [{"role": "KING"}, {"listeners": None}])
+@pytest.mark.parametrize("change", [{"role": "KING"}, {"listeners": None}, {"followed": 7}, {"followed": {}}])
 def test_values_that_make_no_sense_are_damage(directory: Path, change: dict[str, object]) -> None:
     path = written(directory)
     record = json.loads(path.read_bytes()) | change
@@ -283,6 +285,14 @@ def test_fields_of_a_newer_version_are_ignored_and_missing_ones_reported(directo
     del record["epoch"]
     path.write_text(json.dumps(record | {"crc32": members._crc32(record)}))
     assert read_members(directory)[0].problem == "damaged: KeyError 'epoch'"
+
+
+def test_a_version_that_does_not_follow_is_understood(directory: Path) -> None:
+    path = written(directory)
+    record = json.loads(path.read_bytes())
+    del record["crc32"], record["followed"]
+    path.write_text(json.dumps(record | {"crc32": members._crc32(record)}))
+    assert read_members(directory)[0].member == replace(MASTER, followed=None)
 
 
 def test_files_that_are_no_member_files_are_left_alone(directory: Path) -> None:

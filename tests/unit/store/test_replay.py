@@ -22,6 +22,7 @@ from pybroker.broker.domain.openwire.message import (
 )
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -43,7 +44,7 @@ from pybroker.store.journal.format import (
     encode_batch,
     encode_record,
 )
-from pybroker.store.journal.replay import BodyReader, ReplayResult, inspect, replay
+from pybroker.store.journal.replay import ReplayResult, inspect, replay
 from pybroker.store.journal.state import StoreState
 
 Described = dict[str, Any]

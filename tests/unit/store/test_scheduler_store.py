@@ -437,18 +437,18 @@ def test_a_predecessor_that_is_still_alive_writes_into_nothing(tmp_path: Path, c
 
 
 def test_a_failed_write_is_told_once_and_ends_the_store(tmp_path: Path) -> None:
-    class Full(JournalFiles):
-        full = False
+    class Broken(JournalFiles):
+        fails = False
 
         def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
+            if self.fails:
+                raise OSError(5, "Input/output error")
             super().write(descriptor, buffers, offset)
 
-    disk = Full(tmp_path)
+    disk = Broken(tmp_path)
     life = Life(tmp_path, files=disk)
     told: list[str] = []
-    disk.full = True
+    disk.fails = True
     life.store.add(job("a"))
     life.store.when_durable(lambda: told.append("safe"))
     life.turns.turn()

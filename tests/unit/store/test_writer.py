@@ -685,8 +685,10 @@ class TestInline:
 
 
 class TestFailure:
-    @pytest.mark.parametrize("operation", ["write", "sync"])
-    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+    @pytest.mark.parametrize(
+        ("operation", "number"),
+        [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC), ("sync", errno.EDQUOT)],
+    )
     def test_a_failed_operation_stops_everything_and_is_reported_once(
         self, rig: Rig, operation: str, number: int
     ) -> None:

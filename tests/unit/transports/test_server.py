@@ -168,6 +168,86 @@ def test_a_turns_output_leaves_in_one_write(run: Run, monkeypatch: pytest.Monkey
     run(scenario)
 
 
+class Spy:
+    """A transport that remembers what it was given to send."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.calls: list[list[bytes]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self.calls.append([data])
+        self._transport.write(data)
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.calls.append(list(pieces))
+        self._transport.writelines(pieces)
+
+
+def test_long_pieces_are_not_copied_where_the_loop_can_gather(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        spy = session.link._transport = Spy(session.link._transport)
+        pieces = [b"head", b"x" * 100_000, b"tail", b"head", b"y" * 50_000, b"tail"]
+        for piece in pieces:
+            session.link.write(piece)
+        session.link.close()
+        assert await world.read_to_end(client) == b"".join(pieces)
+        (left,) = spy.calls
+        if isinstance(spy._transport, asyncio.Transport):
+            assert left == [b"".join(pieces)]
+        else:
+            assert [id(piece) for piece in left] == [id(piece) for piece in pieces]
+
+    run(scenario)
+
+
+def test_short_pieces_are_joined_also_beside_a_long_one(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        spy = session.link._transport = Spy(session.link._transport)
+        pieces = [b"x" * 100_000, *(b"%d" % number for number in range(100))]
+        for piece in pieces:
+            session.link.write(piece)
+        session.link.close()
+        assert await world.read_to_end(client) == b"".join(pieces)
+        assert spy.calls == [[b"".join(pieces)]]
+
+    run(scenario)
+
+
+def test_long_pieces_wait_for_a_slow_peer_like_any(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        pieces = [b"head", bytes(1 << 20), b"tail"] * 16
+        for piece in pieces:
+            session.link.write(piece)
+        assert session.is_slow, "at once, though the loop has not turned"
+        assert session.link._transport.get_write_buffer_size() > 0
+        reading = asyncio.ensure_future(world.read_to_end(client))
+        await world.until(lambda: not session.is_slow)
+        assert session.link._transport.get_write_buffer_size() == 0
+        session.link.close()
+        assert await reading == b"".join(pieces)
+
+    run(scenario)
+
+
+def test_long_pieces_to_a_peer_that_was_reset_raise_nothing(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        reset(client)
+        for piece in [b"head", bytes(300_000), b"tail"] * 4:
+            session.link.write(piece)
+        await world.until(lambda: not world.server.connections)
+        assert session.is_lost
+
+    run(scenario)
+
+
 # ---------------------------------------------------------------- accepting
 
 

@@ -102,6 +102,20 @@ def test_much_goes_both_ways(place: Place) -> None:
     place.run(scenario)
 
 
+def test_long_pieces_are_encrypted_too(place: Place) -> None:
+    async def scenario(world: World) -> None:
+        (reader, writer), session = await place.meet(world)
+        pieces = [b"head", bytes(range(256)) * 400, b"tail"] * 4
+        for piece in pieces:
+            session.link.write(piece)
+        session.link.close()
+        assert await reader.read() == b"".join(pieces)
+        writer.close()
+        await world.until(lambda: not world.server.connections)
+
+    place.run(scenario)
+
+
 def test_written_means_that_everything_has_left_the_process(place: Place) -> None:
     async def scenario(world: World) -> None:
         (reader, writer), session = await place.meet(world)

@@ -167,6 +167,52 @@ def test_topic_acks_free_the_window(world: World) -> None:
     assert texts(client.ack(taken, first_message_id=None)) == ["d", "e", "f"]
 
 
+@pytest.mark.parametrize("destination", [ORDERS, NEWS])
+def test_one_after_the_other_they_free_the_window(world: World, destination: Destination) -> None:
+    """As a consumer does that acknowledges by itself: after the first, all acknowledgements look alike."""
+    client = world.client()
+    client.consume(destination, prefetch_size=2)
+    taken = of_kind(client.send(destination, *LETTERS), MessageDispatch)
+    for number in range(len(LETTERS)):
+        taken += of_kind(client.ack(taken[number : number + 1]), MessageDispatch)
+        assert len(taken) == min(number + 3, len(LETTERS))
+    assert texts(taken) == list(LETTERS)
+    client.session.lost()
+    assert world.waiting(ORDERS) == []
+
+
+def test_several_in_one_chunk_and_out_of_order(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.ack(taken[:1])
+    assert client.ask(*(client.acknowledgement([taken[number]]) for number in (3, 1, 5, 1))) == []
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["c", "e"]
+
+
+def test_late_ones_that_look_alike_are_ignored_too(world: World) -> None:
+    client = filled(world)
+    taken = client.consume(ORDERS)
+    client.ack(taken[:1])
+    assert client.ask(*(client.acknowledgement(taken[:1]) for _ in range(2))) == []
+    client.remove(client.consumer())
+    assert client.ask(*(client.acknowledgement([each]) for each in taken)) == []
+    assert not client.link.closed
+    assert world.waiting(ORDERS) == list("bcdef")
+
+
+def test_consumers_of_one_connection_take_turns(world: World) -> None:
+    client = world.client()
+    for value in (1, 2):
+        client.consume(NEWS, value, prefetch_size=1)
+    taken = of_kind(client.send(NEWS, *LETTERS), MessageDispatch)
+    for number in range(2 * len(LETTERS)):
+        taken += of_kind(client.ack(taken[number : number + 1]), MessageDispatch)
+    for value in (1, 2):
+        got = [each for each in taken if each.consumer_id == client.consumer(value)]
+        assert texts(got) == list(LETTERS)
+
+
 # ---------------------------------------------------------------- giving up
 
 

@@ -190,3 +190,107 @@ def test_broker_numbers_of_acknowledged_ids_do_not_matter() -> None:
     frame = WIRE.encode(ACK)
     renumbered = frame.replace(LONG.pack(700), LONG.pack(9)).replace(LONG.pack(701), LONG.pack(5))
     assert reader.read(frame, 0, len(frame)) == reader.read(renumbered, 0, len(renumbered))
+
+
+def single(number: int = 1, **details: object) -> MessageAck:
+    """Return what a consumer that acknowledges by itself says of each message."""
+    message_id = OpenWireMessageId(None, details.pop("producer_id", PRODUCER), number, number ^ 700)  # type: ignore[arg-type]
+    fields: dict[str, object] = {
+        "command_id": 9,
+        "destination": ORDERS,
+        "consumer_id": ConsumerId("ID:c1", 1, 1),
+        "ack_type": AckType.STANDARD,
+        "first_message_id": message_id,
+        "last_message_id": message_id,
+        "message_count": 1,
+    }
+    return MessageAck(**(fields | details))  # type: ignore[arg-type]
+
+
+def usual(reader: Acknowledgements, ack: MessageAck) -> str | None:
+    """Read a frame that stands amid others the shortest way."""
+    frame = WIRE.encode(ack)
+    return reader.usual(b"before" + frame + b"behind", 6, 6 + len(frame))
+
+
+def acquainted(*acks: MessageAck) -> Acknowledgements:
+    """Return a reader that has read these."""
+    reader = Acknowledgements()
+    for ack in acks or (single(),):
+        frame = WIRE.encode(ack)
+        reader.read(frame, 0, len(frame))
+    return reader
+
+
+def test_nothing_is_usual_before_the_first() -> None:
+    assert usual(Acknowledgements(), single()) is None
+
+
+def test_what_is_alike_is_read_the_shortest_way() -> None:
+    reader = acquainted()
+    for number in (1, 2, 300, -1, 2**63 - 1):
+        assert usual(reader, single(number)) == f"ID:c1:1:1:{number}"
+    assert reader.consumer_id == ConsumerId("ID:c1", 1, 1)
+
+
+def test_messages_of_several_producers_are_told_apart() -> None:
+    other = ProducerId("ID:c22", 1, 7)
+    reader = acquainted(single(1), single(1, producer_id=other))
+    for number in range(3):
+        assert usual(reader, single(number)) == f"ID:c1:1:1:{number}"
+        assert usual(reader, single(number, producer_id=other)) == f"ID:c22:1:7:{number}"
+    assert usual(reader, single(1, producer_id=ProducerId("ID:c3", 1, 7))) is None
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"response_required": True},
+        {"destination": queue("OTHERS")},
+        {"destination": None},
+        {"transaction_id": LocalTransactionId("ID:c1", 1)},
+        {"consumer_id": ConsumerId("ID:c1", 1, 2)},
+        {"ack_type": AckType.INDIVIDUAL},
+        {"ack_type": AckType.DELIVERED},
+        {"first_message_id": None},
+        {"first_message_id": OpenWireMessageId(None, PRODUCER, 4, 704)},
+        {"first_message_id": None, "last_message_id": None},
+        {"message_count": 2},
+        {"message_count": 0},
+    ],
+)
+def test_what_says_anything_else_is_left_to_the_long_way(details: dict[str, object]) -> None:
+    assert usual(acquainted(), single(5, **details)) is None
+
+
+def test_an_acknowledgement_in_a_transaction_is_not_the_next_ones_pattern() -> None:
+    transacted = single(1, transaction_id=LocalTransactionId("ID:c1", 1), consumer_id=ConsumerId("ID:c1", 1, 2))
+    reader = acquainted(single(), transacted)
+    assert usual(reader, transacted) is None
+    assert usual(reader, single(2)) == "ID:c1:1:1:2"
+
+
+def test_the_shortest_way_reads_what_the_long_one_does_whatever_the_bytes() -> None:
+    """Each byte of an acknowledgement in turn is another one, or the last."""
+    whole = WIRE.encode(single(7))
+    for at in range(len(whole)):
+        changed = [whole[:at] + bytes((value,)) + whole[at + 1 :] for value in (0, 1, 2, whole[at] ^ 0x80, 0xFF)]
+        for frame in (*changed, whole[:at], whole[:at] + b"\x00" * 9, whole + whole[at:]):
+            message_id = acquainted().usual(frame, 0, len(frame))
+            if message_id is not None:
+                ack = acquainted().read(frame, 0, len(frame))
+                wanted = (ConsumerId("ID:c1", 1, 1), None, AckType.STANDARD, message_id, message_id, 1, None)
+                assert ack == wanted
+                assert frame[5] == 0, "nobody waits for an answer"
+
+
+def test_producers_remembered_for_acknowledgements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "_HEADS_MAX", 3)
+    reader = Acknowledgements()
+    for number in range(20):
+        frame = WIRE.encode(single(1, producer_id=ProducerId(f"ID:p{number}", 1, 1)))
+        assert reader.read(frame, 0, len(frame)) is not None
+        assert len(reader._prefixes) <= 3
+    frame = WIRE.encode(single(1, producer_id=ProducerId("ID:" + "p" * 5000, 1, 1)))
+    reader.read(frame, 0, len(frame))
+    assert all(len(head) <= 1024 for head in reader._prefixes)

@@ -306,12 +306,3 @@ def test_a_connection_refused_leaves_no_dispatches_behind(world: World) -> None:
     heard = late.connect("c2", client_id="shop")
     assert [type(each) for each in heard] == [ExceptionResponse]
     assert not [each for each in heard if isinstance(each, MessageDispatch)]
-
-
-def test_a_connection_id_that_would_split_a_log_line_is_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    client = world.stranger()
-    heard = client.connect("ID:a\nINFO forged")
-    assert [type(each) for each in heard][-1] is ExceptionResponse
-    assert client.link.closed
-    assert not any("\n" in record.getMessage() for record in caplog.records)

@@ -32,7 +32,7 @@ from pybroker.broker.domain.openwire.commands import (
     SessionInfo,
 )
 from pybroker.store.memory import MemoryStore
-from tests.unit.transports.openwire.conversation import OpenWireClient, World, of_kind, texts
+from tests.unit.transports.openwire.conversation import FakeLink, OpenWireClient, World, of_kind, texts
 
 ORDERS = queue("ORDERS")
 NEWS = topic("NEWS")
@@ -118,6 +118,29 @@ def test_a_message_carries_the_brokers_number(world: World) -> None:
     assert first.message.message_id is not None
     assert second.message.message_id is not None
     assert 0 < first.message.message_id.broker_sequence_id < second.message.message_id.broker_sequence_id
+
+
+@pytest.mark.parametrize("length", [0, 1, 15_000, 16_000, 17_000, 300_000])
+def test_a_message_of_any_length_arrives_as_it_was_sent(world: World, length: int) -> None:
+    client, other = world.client("c1"), world.client("c2")
+    for consumer in (client, other):
+        consumer.consume(NEWS)
+    text = "x" * length
+    assert texts(of_kind(client.send(NEWS, "a", text, "b"), MessageDispatch)) == ["a", text, "b"]
+    assert texts(other.hear()) == ["a", text, "b"]
+
+
+def test_a_large_message_is_not_copied_for_each_consumer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    write = FakeLink.write
+    monkeypatch.setattr(FakeLink, "write", lambda self, data: (written.append(data), write(self, data)))
+    clients = [world.client(f"c{number}") for number in range(3)]
+    for client in clients:
+        client.consume(NEWS)
+    clients[0].send(NEWS, "x" * 100_000)
+    large = [data for data in written if len(data) >= 100_000]
+    assert len(large) == 3
+    assert all(data is large[0] for data in large)
 
 
 # ---------------------------------------------------------------- windows

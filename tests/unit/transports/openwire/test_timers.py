@@ -160,6 +160,15 @@ def test_pull_that_is_early_is_asked_for_again(world: World) -> None:
     assert client.link.wakes_at is None
 
 
+def test_the_end_of_a_pull_is_not_waited_for_any_more_once_its_consumer_is_gone(world: World) -> None:
+    client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
+    client.consume(ORDERS, prefetch_size=0)
+    client.say(MessagePull(consumer_id=client.consumer(), timeout=300))
+    assert client.link.wakes_at == 0.3
+    client.remove(client.consumer())
+    assert client.link.wakes_at is None
+
+
 def test_slow_reader_gets_nothing_until_it_reads_again(world: World) -> None:
     client, other = world.client("c1"), world.client("c2")
     client.consume(ORDERS)

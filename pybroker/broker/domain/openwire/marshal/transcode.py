@@ -30,17 +30,6 @@ def is_verbatim(wire: WireFormat) -> bool:
     return not wire.tight and not wire.cache_size and layout_class(wire.version) == layout_class(STORE.version)
 
 
-def to_store(frame: bytes | memoryview, wire: WireFormat) -> bytes:
-    """Return the store's bytes of a message frame (without size prefix).
-
-    Raises:
-        MalformedOpenWire: it does not decode, or is no message. Where it is kept as it is nothing is looked at.
-    """
-    if is_verbatim(wire):
-        return bytes(frame)
-    return stored(_checked(wire.decode(frame)))
-
-
 def stored(message: ActiveMQMessage) -> bytes:
     """Return the store's bytes of a message.
 

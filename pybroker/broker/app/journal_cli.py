@@ -1,0 +1,571 @@
+"""The command line of the journal's tools: `pybroker journal check | dump | why | salvage | compact | export`.
+
+What they find out is the business of `store.journal.tools`; here is how it looks, and which exit code says it.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import click
+
+from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.errors import BrokerError, ConfigError, JournalCorrupt, StoreUnavailable
+
+if TYPE_CHECKING:
+    from pybroker.store.journal.commands import CommandType
+    from pybroker.store.journal.format import Location
+    from pybroker.store.journal.tools.check import Checked
+    from pybroker.store.journal.tools.dump import Dumped, DumpedGap
+    from pybroker.store.journal.tools.export import Live
+    from pybroker.store.journal.tools.findings import Finding
+    from pybroker.store.journal.tools.salvage import Lost, Rescued, Salvaged
+    from pybroker.store.journal.tools.snapshot import Snapshot
+    from pybroker.store.journal.tools.why import Explained
+
+EXIT_SOUND: Final = 0
+EXIT_DAMAGED: Final = 1
+EXIT_REFUSED: Final = 2
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_STORE: Final = "pybroker.store"
+_TEXT_SHOWN_MAX: Final = 72
+"""Characters of a body on a line for people."""
+
+Progress = Callable[[int, int], None]
+
+
+class _Tools(click.Group):
+    """A group in which whatever cannot be done is one line and exit code 2: 1 is kept for damage."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except ConfigError:
+            raise
+        except BrokerError as error:
+            _fail(str(error), EXIT_REFUSED)
+        except BrokenPipeError:  # the reader of our output, such as `head`, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_SOUND)
+
+
+@click.group(cls=_Tools)
+def journal() -> None:
+    """Look into a journal, explain it, repair it: pybroker's or ActiveMQ's, stopped or running.
+
+    STORE is a data directory (with kahadb and perhaps scheduler in it), or a directory of db-*.log files itself.
+    All but salvage and compact only read, and may run while a master writes.
+
+    Exit codes: 0 sound; 1 damage was found; 2 the arguments or the store cannot be used.
+    """
+
+
+class _Place(NamedTuple):
+    """A journal of a store."""
+
+    directory: Path
+    holds_jobs: bool
+
+
+def _remember_store(context: click.Context, _: click.Parameter, store: Path | None) -> None:
+    context.meta[_STORE] = store
+
+
+def _choose_store(context: click.Context, parameter: click.Parameter, store: Path | None) -> Path:
+    chosen: Path | None = store or context.meta[_STORE]
+    if chosen is None:
+        raise click.MissingParameter(ctx=context, param=parameter)
+    return chosen
+
+
+def _store(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take its store as an argument, or by the option that other commands have for it."""
+    path = click.Path(path_type=Path)
+    argument = click.argument("store", type=path, required=False, callback=_choose_store)
+    option = click.option(
+        "--store",
+        "named",
+        type=path,
+        envvar="PYBROKER_STORE",
+        is_eager=True,
+        expose_value=False,
+        callback=_remember_store,
+        help="The store, in place of the argument.",
+    )
+    return argument(option(command))
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+
+
+# ---------------------------------------------------------------- check
+
+
+_CHECK_EXAMPLES = """
+\b
+Example:
+  pybroker journal check /mnt/shared
+"""
+
+
+@journal.command(epilog=_CHECK_EXAMPLES)
+@_store
+@_json
+def check(store: Path, as_json: bool) -> None:
+    """Find out whether every file, batch and record is what it should be, and what brokers make of what is not."""
+    from pybroker.store.journal.tools.check import check as check_journal
+
+    is_sound = True
+    for place, snapshot in _opened(store):
+        with _progress(f"checking {place.directory}") as progress:
+            checked = check_journal(snapshot, in_use=_is_in_use(store, place.directory), progress=progress)
+        is_sound = is_sound and checked.is_sound
+        for finding in checked.findings:
+            _put(_line(finding.as_json()) if as_json else _described_finding(finding))
+        _put(_line(checked.as_json()) if as_json else _described_check(checked))
+    sys.exit(EXIT_SOUND if is_sound else EXIT_DAMAGED)
+
+
+def _described_finding(finding: "Finding") -> str:
+    where = finding.path
+    if finding.offset is not None:
+        where += f", offset {finding.offset}"
+    if finding.length is not None:
+        where += f", {finding.length} bytes"
+    return "\n".join(
+        (
+            f"{finding.level.value.upper()}: {where}: {finding.kind}",
+            f"  what:     {finding.what}",
+            f"  ActiveMQ: {finding.activemq}",
+            f"  pybroker: {finding.pybroker}",
+            f"  remedy:   {finding.remedy}",
+        )
+    )
+
+
+def _described_check(checked: "Checked") -> str:
+    found = checked.as_json()
+    counts = ", ".join(f"{name} {count}" for name, count in checked.records.items())
+    return (
+        f"{checked.directory}: {'sound' if checked.is_sound else 'DAMAGED'}: {checked.files} files, {checked.bytes:,} "
+        f"bytes, {checked.batches:,} batches; {found['damages']} damages, {found['hazards']} hazards, "
+        f"{found['notices']} notices\n  {counts or 'no records'}"
+    )
+
+
+# ---------------------------------------------------------------- dump
+
+
+_DUMP_EXAMPLES = """
+\b
+Examples:
+  pybroker journal dump /mnt/shared/kahadb --destination 'queue://ORDERS.>'
+  pybroker journal dump data --type commit --type rollback --json
+  pybroker journal dump data --file 3 --from 1048576 --bodies
+"""
+
+
+@journal.command(epilog=_DUMP_EXAMPLES)
+@_store
+@click.option("--destination", "destinations", multiple=True, help="Only about this one, or this pattern; repeatable.")
+@click.option("--type", "types", multiple=True, help="Only records of this type, such as add_message; repeatable.")
+@click.option("--file", "file_ids", multiple=True, type=click.IntRange(min=1), help="Only of db-N.log; repeatable.")
+@click.option("--from", "start", metavar="[FILE:]OFFSET", help="Only from this place on.")
+@click.option("--to", "stop", metavar="[FILE:]OFFSET", help="Only before this place.")
+@click.option("--bodies", is_flag=True, help="Decode the messages: headers, properties, bodies.")
+@_json
+def dump(
+    store: Path,
+    destinations: tuple[str, ...],
+    types: tuple[str, ...],
+    file_ids: tuple[int, ...],
+    start: str | None,
+    stop: str | None,
+    bodies: bool,
+    as_json: bool,
+) -> None:
+    """Print the records of a journal as they lie there, one a line."""
+    from pybroker.store.journal.tools.dump import DumpedGap, Wanted
+    from pybroker.store.journal.tools.dump import dump as dump_journal
+
+    wanted = Wanted(
+        destinations=[_destination(text) for text in destinations],
+        types=[_type(text) for text in types],
+        file_ids=file_ids,
+        start=_place(start, "--from", file_ids),
+        stop=_place(stop, "--to", file_ids),
+    )
+    is_damaged = False
+    for place, snapshot in _opened(store):
+        with _progress(f"reading {place.directory}", is_printing=True) as progress:
+            for item in dump_journal(snapshot, wanted, bodies=bodies, progress=progress):
+                is_damaged = is_damaged or (isinstance(item, DumpedGap) and item.is_damage)
+                _put(_line(item.as_json()) if as_json else _described_record(item))
+    sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
+
+
+def _described_record(item: "Dumped | DumpedGap") -> str:
+    told = item.as_json()
+    place = f"{told.pop('file')}:{told.pop('offset')}"
+    size = told.pop("size")
+    name = told.pop("record", None) or told["kind"].upper()
+    told.pop("kind")
+    details = " ".join(f"{key}={_short(value)}" for key, value in told.items() if value not in (None, "", {}))
+    return f"{place:<16} {size:>8}  {name:<22} {details}"
+
+
+def _destination(text: str) -> Destination | str:
+    return parse(text) if "://" in text else text
+
+
+def _type(text: str) -> "CommandType":
+    from pybroker.store.journal.commands import CommandType
+
+    name = text.upper().replace("-", "_")
+    found = [kind for kind in CommandType if kind.name in (name, f"{name}_MESSAGE")]
+    if not found:
+        known = ", ".join(kind.name.lower() for kind in CommandType)
+        raise ConfigError(f"there is no record type {text!r}", setting="--type", hint=f"known are {known}")
+    return found[0]
+
+
+def _place(text: str | None, setting: str, file_ids: tuple[int, ...]) -> "Location | None":
+    from pybroker.store.journal.format import Location
+
+    if text is None:
+        return None
+    file_text, separator, offset = text.rpartition(":")
+    if not separator and len(file_ids) == 1:
+        file_text = str(file_ids[0])
+    if not (file_text.isascii() and file_text.isdigit() and offset.isascii() and offset.isdigit()):
+        raise ConfigError(f"{text!r} is no place", setting=setting, hint="write FILE:OFFSET, or OFFSET with one --file")
+    return Location(int(file_text), int(offset))
+
+
+# ---------------------------------------------------------------- why
+
+
+_WHY_EXAMPLES = """
+\b
+Example:
+  pybroker journal why /mnt/shared
+"""
+
+
+@journal.command(epilog=_WHY_EXAMPLES)
+@_store
+@_json
+def why(store: Path, as_json: bool) -> None:
+    """Explain for each data file what keeps it from being deleted, and what to do about that."""
+    from pybroker.store.journal.tools.why import why as why_files
+    from pybroker.store.journal.tools.why import why_jobs
+
+    is_damaged = False
+    for place, snapshot in _opened(store):
+        with _progress(f"reading {place.directory}") as progress:
+            found = why_jobs(snapshot) if place.holds_jobs else why_files(snapshot, progress=progress)
+        is_damaged = is_damaged or found.is_damaged
+        for file in found.files:
+            _put(_line(file.as_json()) if as_json else _described_file(file))
+    sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
+
+
+def _described_file(file: "Explained") -> str:
+    verdict = "is held" if file.is_held else "can go"
+    lines = [f"{file.path}: {verdict}, {file.size:,} bytes{': ' if file.note else ''}{file.note}"]
+    for reason in file.reasons:
+        count = f"{reason.count} " if reason.count else ""
+        lines.append(f"  {count}{reason.what}")
+        if reason.because:
+            chain = " <- ".join(f"db-{file_id}.log" for file_id in (file.file_id, *reason.because))
+            lines.append(f"    because: {chain}")
+        if reason.examples:
+            lines.append(f"    such as: {', '.join(reason.examples)}")
+        lines.append(f"    remedy:  {reason.remedy}")
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- salvage
+
+
+_SALVAGE_EXAMPLES = """
+\b
+Example:
+  pybroker journal salvage /mnt/shared /mnt/rescued
+"""
+
+
+@journal.command(epilog=_SALVAGE_EXAMPLES)
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="Leave out records that decode, but that no checksum proves.")
+@_json
+def salvage(source: Path, target: Path, strict: bool, as_json: bool) -> None:
+    """Rescue every intact record of a damaged store into a new one, and list what was lost. SOURCE is not changed."""
+    from pybroker.store.journal.tools.salvage import Lost, prepare_target
+    from pybroker.store.journal.tools.salvage import salvage as salvage_journal
+
+    places = _places(source)
+    prepare_target(target, source, *places)
+    is_bare = places == [source]
+    is_damaged = False
+    for place, snapshot in _opened(source):
+        into = target if is_bare else target / place.directory.name
+        into.mkdir(exist_ok=True)
+        with _progress(f"salvaging {place.directory}", is_printing=True) as progress:
+            for item in salvage_journal(snapshot, into, strict=strict, progress=progress):
+                is_damaged = is_damaged or (isinstance(item, Lost) and item.is_damage)
+                is_damaged = is_damaged or item.as_json()["kind"] == "rescued"
+                _put(_line(item.as_json()) if as_json else _described_salvage(item, place.directory, into))
+    sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
+
+
+def _described_salvage(item: "Lost | Rescued | Salvaged", source: Path, target: Path) -> str:
+    told = item.as_json()
+    about = told.get("about", {})
+    known = " ".join(str(about[key]) for key in ("record", "destination", "message_id") if key in about)
+    match told["kind"]:
+        case "file" if told["size"]:
+            counts = ", ".join(f"{name} {count}" for name, count in told["records"].items())
+            return f"wrote {target}/db-{told['file']}.log: {told['size']:,} bytes, {counts}"
+        case "file":
+            return f"nothing in {source}/db-{told['file']}.log"
+        case "rescued":
+            return f"rescued {about['file']}:{about['offset']}, {about['standing']}: {known}"
+        case kind:
+            what = "LOST" if kind == "lost" else kind
+            place = f"{source}/db-{told['file']}.log, offset {told['offset']}, {told['size']} bytes"
+            return f"{what}: {place}: {told['reason']}{': ' if known else ''}{known}"
+
+
+# ---------------------------------------------------------------- compact
+
+
+_COMPACT_EXAMPLES = """
+\b
+Example:
+  pybroker journal compact /mnt/shared
+"""
+
+
+@journal.command(epilog=_COMPACT_EXAMPLES)
+@_store
+@click.option(
+    "--archive", type=click.Path(path_type=Path), help="Where the original files go; on the same file system."
+)
+@click.option("--delete-originals", is_flag=True, help="Delete the original files instead.")
+@_json
+def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: bool) -> None:
+    """Rewrite a stopped store so that only what is alive remains; the original files move to an archive.
+
+    It holds the store's lock meanwhile, as a master does. By default the originals go to data-archive in the journal's
+    directory, into a new directory named after the time.
+    """
+    from pybroker.broker.app.journal_lock import locked
+    from pybroker.store.journal.files import JournalFiles
+    from pybroker.store.journal.tools.compact import Terms, compact_jobs
+    from pybroker.store.journal.tools.compact import compact as compact_journal
+
+    if archive is not None and delete_originals:
+        raise ConfigError(
+            "there is no archive with --delete-originals", setting="--archive", hint="leave one of them out"
+        )
+    with locked(*_places(store)) as check_lock:
+        for place, snapshot in _opened(store):
+            snapshot.close()
+            into = None if delete_originals else _archive(archive, place.directory)
+            with _progress(f"compacting {place.directory}") as progress:
+                terms = Terms(check=check_lock, archive=into, progress=progress)
+                try:
+                    done = (compact_jobs if place.holds_jobs else compact_journal)(JournalFiles(place.directory), terms)
+                except JournalCorrupt as error:
+                    _fail(str(error), EXIT_DAMAGED)
+            alive = ", ".join(f"{count} {name}" for name, count in done.alive.items())
+            _put(
+                _line(done.as_json())
+                if as_json
+                else f"{done.directory}: {done.files_before} files, {done.bytes_before:,} bytes -> {done.files_after} "
+                f"files, {done.bytes_after:,} bytes; {alive}; originals "
+                + (f"in {done.archive}" if done.archive else "deleted")
+            )
+
+
+def _archive(wanted: Path | None, directory: Path) -> Path:
+    """Return a directory for a journal's original files that is not there yet, or is empty."""
+    from datetime import UTC, datetime
+
+    stamp = f"compacted-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+    if wanted is None:
+        return directory / "data-archive" / stamp
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        same = wanted.stat().st_dev == directory.stat().st_dev
+    except OSError as error:
+        raise ConfigError(f"{wanted}: {error.strerror}", setting="--archive", hint="name another directory") from error
+    if not same:
+        raise ConfigError(f"{wanted} is on another file system", setting="--archive", hint="copy it there afterwards")
+    return wanted / f"{directory.name}-{stamp}"
+
+
+# ---------------------------------------------------------------- export
+
+
+_EXPORT_EXAMPLES = """
+\b
+Examples:
+  pybroker journal export --live --json /mnt/shared > store.jsonl
+  pybroker journal export --json data
+"""
+
+
+@journal.command(epilog=_EXPORT_EXAMPLES)
+@_store
+@click.option("--live", is_flag=True, help="What recovery finds, in dispatch order; without it, every record.")
+@_json
+def export(store: Path, live: bool, as_json: bool) -> None:
+    """Print what a store holds, for other programs: messages, subscriptions, transactions, scheduled messages."""
+    is_damaged = False
+    for place, snapshot in _opened(store):
+        with _progress(f"reading {place.directory}", is_printing=True) as progress:
+            if live:
+                is_damaged = _export_live(place, snapshot, progress, as_json) or is_damaged
+            else:
+                is_damaged = _export_all(snapshot, progress, as_json) or is_damaged
+    sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
+
+
+def _export_live(place: _Place, snapshot: "Snapshot", progress: Progress | None, as_json: bool) -> bool:
+    """Print what is alive; tell whether something was damaged."""
+    from pybroker.store.journal.tools.export import Export, scheduled
+
+    items: Iterable[Live]
+    contents = None if place.holds_jobs else Export(snapshot, progress=progress)
+    items = scheduled(place.directory) if contents is None else contents
+    for item in items:
+        told = item.as_json()
+        _put(_line(told) if as_json else _described_live(told))
+    return contents is not None and contents.is_damaged
+
+
+def _export_all(snapshot: "Snapshot", progress: Progress | None, as_json: bool) -> bool:
+    from pybroker.store.journal.tools.dump import DumpedGap
+    from pybroker.store.journal.tools.dump import dump as dump_journal
+
+    is_damaged = False
+    for item in dump_journal(snapshot, bodies=True, progress=progress):
+        is_damaged = is_damaged or (isinstance(item, DumpedGap) and item.is_damage)
+        _put(_line(item.as_json()) if as_json else _described_record(item))
+    return is_damaged
+
+
+def _described_live(told: dict[str, Any]) -> str:
+    match told["kind"]:
+        case "message" | "scheduled":
+            due = f"due {told['next_execution_time']}  " if told["kind"] == "scheduled" else ""
+            shown = told.get("problem") or _short(told.get("body"))
+            return f"{told['kind']}  {due}{told.get('destination')}  {told.get('message_id')}  {shown}"
+        case "subscription":
+            pending = f"{len(told['pending'])} pending"
+            return f"subscription  {told['client_id']}:{told['name']}  {told['destination']}  {pending}"
+        case _:
+            counts = f"{len(told['sent'])} sent, {len(told['acknowledged'])} acknowledged"
+            return f"transaction  {told['transaction']}  {told['state']}  {counts}"
+
+
+# ---------------------------------------------------------------- stores
+
+
+def _places(store: Path) -> list[Path]:
+    """Return the directories of a store's journals.
+
+    Raises:
+        StoreUnavailable: there is none; says where one might be.
+    """
+    from pybroker.broker.app.layout import layout
+
+    try:
+        if not store.is_dir():
+            what = "is no directory" if store.exists() else "does not exist"
+            raise StoreUnavailable(f"{store} {what}", path=str(store), hint="name the data directory of a broker")
+        where = layout(str(store))
+        found = [path for path in (where.journal, where.scheduler) if path.is_dir() and any(path.glob("db-*.log"))]
+        near = sorted({path.parent for pattern in ("*", "*/*") for path in store.glob(f"{pattern}/db-*.log")})
+    except PermissionError as error:
+        hint = "run this as the broker's user"
+        raise StoreUnavailable(f"{store} cannot be read: {error.strerror}", path=str(store), hint=hint) from error
+    if not found:
+        hint = f"name one of {', '.join(map(str, near[:5]))}" if near else "name the directory with kahadb in it"
+        raise StoreUnavailable(f"{store}: there is no KahaDB journal, no db-<number>.log", path=str(store), hint=hint)
+    return found
+
+
+def _opened(store: Path) -> Iterator[tuple[_Place, "Snapshot"]]:
+    """Yield a store's journals, open."""
+    from pybroker.store.journal.tools.replaying import holds_jobs
+    from pybroker.store.journal.tools.snapshot import Snapshot
+
+    for directory in _places(store):
+        with Snapshot(directory) as snapshot:
+            yield _Place(directory, holds_jobs(snapshot)), snapshot
+
+
+def _is_in_use(store: Path, directory: Path) -> bool:
+    from pybroker.broker.app.journal_lock import is_in_use
+    from pybroker.broker.app.layout import layout
+
+    return any(is_in_use(each) for each in (directory, layout(str(store)).journal))
+
+
+# ---------------------------------------------------------------- words
+
+
+@contextmanager
+def _progress(title: str, *, is_printing: bool = False) -> Generator[Progress | None]:
+    """Show on a terminal how far long work has come.
+
+    Args:
+        title: what is being done.
+        is_printing: lines are printed meanwhile; a terminal that shows them shows no bar.
+    """
+    if not sys.stderr.isatty() or (is_printing and sys.stdout.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    # With redirection rich would send to the terminal whatever is printed, wherever it was to go.
+    with Bar(*columns, console=console, redirect_stdout=False, redirect_stderr=False, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _put(line: str) -> None:
+    """Print a line, buffered: there may be millions."""
+    sys.stdout.write(line + "\n")
+
+
+def _line(value: dict[str, Any]) -> str:
+    return _encode(value)
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    text = text if text.isprintable() else json.dumps(text)[1:-1]
+    return text if len(text) <= _TEXT_SHOWN_MAX else f"{text[: _TEXT_SHOWN_MAX - 1]}…"
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"pybroker: {message}", err=True)
+    sys.exit(code)

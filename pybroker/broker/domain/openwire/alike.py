@@ -1,0 +1,129 @@
+"""Routing messages that are like one before: from the same producer to the same destination, without a decoder.
+
+```text
+u8 type | i32 | bool | producer id, destination, …, message id | i64 i64 | transaction, group, … | delivery | …
+                     `------------------ head ----------------´ sequence  `------ middle -------´
+```
+
+Where head and middle are the bytes of an earlier message, everything up to the delivery fields is known, and only these
+and the two lengths behind them are read. `routing` decides about everything else; it is what both have to agree with.
+
+Source: OpenWire v11, `Message` (drawn in `message`).
+"""
+
+from struct import Struct
+from struct import error as StructError
+
+from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.loose import INT, UNSIGNED_SHORT, Reader
+from pybroker.broker.domain.openwire.routing import PRIORITY_MAX, routing
+
+_HEAD_START = 6
+_FIRST_TYPE = 23
+_BLOB = 29
+_SEQUENCES_BYTES = 16
+_DELIVERY = Struct(">?qb?8x?")
+"""Persistent, expiration, priority, whether there is a reply-to; the timestamp; whether there is a type."""
+_TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
+"""What follows the properties when every nullable field there is null: their flags, and what else there is."""
+_ALL_NULL = (0, 0, 0, 0, 0)
+_USUAL_ID = b"\x01\x6e\x00\x01\x7b\x01"
+"""A message id without text view, with a producer id and a connection: it ends in two sequence numbers."""
+_LEARNED_MAX = 8
+"""Of messages that are all different one learns nothing: after so many tries it is left."""
+
+_delivery_at = _DELIVERY.unpack_from
+_int_at = INT.unpack_from
+_short_at = UNSIGNED_SHORT.unpack_from
+
+
+class Alike:
+    """Routes a run of messages."""
+
+    __slots__ = ("_delivery", "_head", "_learned", "_middle", "_model", "_sequences")
+
+    def __init__(self) -> None:
+        self._model: Message | None = None
+        self._head = self._middle = b""
+        self._sequences = self._delivery = 0
+        self._learned = 0
+
+    def route(self, data: bytes, message_id: str) -> Message:
+        """Return the message in stored bytes, as `routing` does.
+
+        Args:
+            data: from the data type on.
+            message_id: its id, as the store knows it.
+
+        Raises:
+            MalformedOpenWire: it is no message.
+        """
+        model = self._model
+        if (
+            model is not None
+            and data.startswith(self._head, _HEAD_START)
+            and data.startswith(self._middle, self._sequences + _SEQUENCES_BYTES)
+            and _FIRST_TYPE <= data[0] < _BLOB
+        ):
+            message = self._like(data, message_id, model)
+            if message is not None:
+                return message
+        message = routing(data)
+        message.message_id = message_id  # the very string that the store has
+        if self._learned < _LEARNED_MAX:
+            self._learned += 1
+            self._learn(data, message)
+        return message
+
+    def _like(self, data: bytes, message_id: str, model: Message) -> Message | None:
+        offset = self._delivery
+        try:
+            persistent, expiration, priority, has_reply_to, has_type = _delivery_at(data, offset)
+            if has_reply_to or has_type or not 0 <= priority <= PRIORITY_MAX:
+                return None
+            size = SIZE_OVERHEAD
+            offset += _DELIVERY.size
+            for _ in range(2):  # content and properties
+                if data[offset]:
+                    length: int = _int_at(data, offset + 1)[0]
+                    if length < 0:
+                        return None
+                    size += length
+                    offset += 4 + length
+                offset += 1
+            if offset + _TAIL_FLAGS.size != len(data) or _TAIL_FLAGS.unpack_from(data, offset) != _ALL_NULL:
+                return None
+        except (IndexError, StructError):
+            return None
+        return Message(
+            message_id=message_id,
+            destination=model.destination,
+            data=data,
+            persistent=persistent,
+            priority=priority,
+            expiration=expiration,
+            connection_id=model.connection_id,
+            size=size,
+        )
+
+    def _learn(self, data: bytes, message: Message) -> None:
+        """Remember what a message is like, if the next may be like it."""
+        if message.group_id is not None:
+            return
+        reader = Reader(data, _HEAD_START)
+        ids.read_producer_id(reader)
+        ids.read_destination(reader)
+        ids.read_transaction_id(reader)
+        ids.read_destination(reader)
+        if data[reader.offset : reader.offset + len(_USUAL_ID)] != _USUAL_ID:
+            return
+        ids.read_message_id(reader)
+        self._sequences = reader.offset - _SEQUENCES_BYTES
+        ids.read_transaction_id(reader)
+        offset = reader.offset + 5  # no group, whose number means nothing; then the correlation id
+        offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
+        self._head = data[_HEAD_START : self._sequences]
+        self._middle = data[self._sequences + _SEQUENCES_BYTES : offset]
+        self._delivery = offset
+        self._model = message

@@ -1,0 +1,223 @@
+"""Stored messages read back from where the state says they lie, a page at a time or a whole store's.
+
+Dispatch order is nearly journal order, so one read of the disk gives some hundred messages. A reader is short-lived: it
+trusts what it has read, and would not see what was written behind that. Nothing is changed on disk.
+
+What the disk does not give back, or gives back as something else, is left out and reported in `damages`; a file that
+cannot be opened is an error, for then it is not the message that is at fault.
+"""
+
+import errno
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.alike import Alike
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.store.journal.commands import AddMessage, CommandType, MalformedRecord, UpdateMessage, decode
+from pybroker.store.journal.contents import Entry
+from pybroker.store.journal.format import (
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    USER_RECORD,
+    Location,
+    data_file_name,
+)
+from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
+from pybroker.store.journal.reader import Damage, unavailable
+from pybroker.store.journal.state import StoreState
+
+OPEN_FILES_MAX = 16
+"""Data files that are kept open: dispatch order goes through them one after another, per priority class."""
+READ_AHEAD_BYTES = 256 * 1024
+"""What one read fetches: some hundred messages of a kilobyte, at the price of one seek."""
+
+_ADD_MESSAGE = int(CommandType.ADD_MESSAGE)
+_header_at = RECORD_HEADER.unpack_from
+_size_at = SIZE_PREFIX.unpack_from
+
+_LOST = frozenset({errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCLEAN})
+"""What a disk says that cannot give a sector back. To ask again does not help, and the next sector may be sound."""
+
+
+class BodyReader(AbstractContextManager["BodyReader"]):
+    """Reads stored messages back.
+
+    Attributes:
+        damages: what had to be left out.
+    """
+
+    def __init__(self, directory: Path, *, read_ahead: int = READ_AHEAD_BYTES) -> None:
+        """Prepare to read data files of that directory; none is opened before it is needed.
+
+        Args:
+            directory: the journal.
+            read_ahead: bytes that one read fetches at least.
+        """
+        self.damages: list[Damage] = []
+        self._directory = directory
+        self._read_ahead = read_ahead
+        self._descriptors: OrderedDict[int, int] = OrderedDict()
+        self._alike = Alike()
+        self._window = b""
+        self._window_file_id = self._window_offset = 0
+
+    def messages(
+        self, state: StoreState, destination: Destination, subscription_key: str | None = None
+    ) -> Iterator[Message]:
+        """Yield a destination's messages in dispatch order, those included whose acknowledgement is prepared.
+
+        Raises:
+            StoreUnavailable: a data file cannot be read.
+        """
+        return self.bodies(state.entries(destination, subscription_key, include_hidden=True))
+
+    def bodies(self, entries: Iterable[Entry]) -> Iterator[Message]:
+        """Yield messages; one that cannot be read back is left out and reported in `damages`.
+
+        Raises:
+            StoreUnavailable: a data file cannot be read.
+        """
+        return self.page((each.message_id, each.location.file_id, each.location.offset, each.size) for each in entries)
+
+    def page(self, places: Iterable[tuple[str, int, int, int]]) -> Iterator[Message]:
+        """Yield messages as `bodies` does, by id, file id, offset and size: this runs for every message paged in.
+
+        Raises:
+            StoreUnavailable: a data file cannot be read.
+        """
+        for message_id, file_id, offset, size in places:
+            try:
+                yield self._message(message_id, file_id, offset, size)
+            except JournalCorrupt as error:
+                self.damages.append(Damage(file_id, offset, size, f"message {message_id}: {error}"))
+
+    def message(self, entry: Entry) -> Message:
+        """Return one message.
+
+        Raises:
+            JournalCorrupt: its record is not there any more, or is not a message.
+            StoreUnavailable: its data file cannot be read.
+        """
+        return self._message(entry.message_id, *entry.location, entry.size)
+
+    def close(self) -> None:
+        """Close the data files."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def _message(self, message_id: str, file_id: int, offset: int, size: int) -> Message:
+        start, end = self._record(file_id, offset)
+        try:
+            data = _usual_data(self._window, start, end, message_id.encode(), size)
+            if data is None:
+                data = self._unusual_data(start, end, message_id, Location(file_id, offset))
+            return self._alike.route(data, message_id)
+        except (MalformedRecord, MalformedOpenWire) as error:
+            raise self._corrupt(f"a message does not decode: {error}", Location(file_id, offset)) from error
+
+    def _unusual_data(self, start: int, end: int, message_id: str, location: Location) -> bytes:
+        """Return a message's marshalled bytes from its record, which lies there in the window."""
+        command = decode(self._window[start + RECORD_HEADER_BYTES : end])
+        if isinstance(command, UpdateMessage):
+            command = command.message
+        if isinstance(command, AddMessage) and command.message_id == message_id:
+            return command.data
+        raise self._corrupt("another record where a message should be", location)
+
+    def _record(self, file_id: int, offset: int) -> tuple[int, int]:
+        """Have a record in the window; return where in it it begins and ends."""
+        start = offset - self._window_offset
+        window = self._window
+        if file_id != self._window_file_id or start < 0 or start + RECORD_HEADER_BYTES > len(window):
+            start, window = self._load(Location(file_id, offset), RECORD_HEADER_BYTES)
+        if start + RECORD_HEADER_BYTES <= len(window):
+            size, kind = _header_at(window, start)
+            if kind == USER_RECORD and size > RECORD_HEADER_BYTES:
+                if start + size > len(window):
+                    start, window = self._load(Location(file_id, offset), size)
+                if start + size <= len(window):
+                    return start, start + size
+        raise self._corrupt("no record where a message should be", Location(file_id, offset))
+
+    def _load(self, location: Location, length: int) -> tuple[int, bytes]:
+        """Have that many bytes from a location on in the window, or fewer where the file ends before."""
+        self._window = self._read(location, length)
+        self._window_file_id, self._window_offset = location
+        return 0, self._window
+
+    def _read(self, location: Location, length: int) -> bytes:
+        """Read from a location on: ahead, or if the disk has lost what is there, no more than that many bytes."""
+        path = self._directory / data_file_name(location.file_id)
+        try:
+            descriptor = self._descriptor(location.file_id, path)
+            try:
+                return os.pread(descriptor, max(length, self._read_ahead), location.offset)
+            except OSError as error:
+                if error.errno not in _LOST:
+                    raise
+            return os.pread(descriptor, length, location.offset)
+        except OSError as error:
+            if error.errno in _LOST:
+                raise self._corrupt(f"the disk does not give it back: {error.strerror}", location) from error
+            raise unavailable(path, error) from error
+
+    def _descriptor(self, file_id: int, path: Path) -> int:
+        descriptor = self._descriptors.get(file_id)
+        if descriptor is None:
+            if len(self._descriptors) >= OPEN_FILES_MAX:
+                os.close(self._descriptors.popitem(last=False)[1])
+            descriptor = self._descriptors[file_id] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return descriptor
+
+    def _corrupt(self, message: str, location: Location) -> JournalCorrupt:
+        return JournalCorrupt(
+            message,
+            path=str(self._directory / data_file_name(location.file_id)),
+            offset=location.offset,
+            hint="the file was changed by someone else, or the disk is failing: check it, and restore a copy",
+        )
+
+
+def _usual_data(window: bytes, start: int, end: int, message_id: bytes, size: int) -> bytes | None:
+    """Return a message's marshalled bytes, cut out of an `AddMessage` of the usual shape; None: `decode` has to look.
+
+    What the state knows leads from the record's end to where everything must be, so hardly anything is decoded:
+
+    ```text
+    header | u8 1 | … | 1A n message id | 22 length | size | message | 28 priority | 30 supported
+                                                     `- 4 -'`- size -'`---------- 4 -----------'
+    ```
+    """
+    stop = end - 4
+    begin = stop - size
+    length = size + SIZE_PREFIX.size
+    id_end = begin - SIZE_PREFIX.size - 1 - (2 if 0x80 <= length < 0x4000 else len(varint(length)))
+    id_start = id_end - len(message_id)
+    if (
+        id_start - 2 > start + RECORD_HEADER_BYTES
+        and window[start + RECORD_HEADER_BYTES] == _ADD_MESSAGE
+        and window[stop] == 0x28
+        and window[stop + 2] == 0x30
+        and window[id_end] == 0x22
+        and window[id_start - 2] == 0x1A
+        and window[id_start:id_end] == message_id
+        and _size_at(window, begin - SIZE_PREFIX.size)[0] == size
+    ):
+        return window[begin:stop]
+    return None

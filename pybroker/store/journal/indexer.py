@@ -1,0 +1,120 @@
+"""When the index is written: now and then by a thread of its own, and at a clean stop.
+
+An index is worth writing when a start without it would have much to read: when the journal has grown by
+`GROWN_BYTES_MIN` since the last one, or when files that the last one covers were compacted since. A failure to write it
+is logged and has no other consequence: the next start takes longer.
+
+```text
+loop     remark in the journal, copy of the state -> on disk? --.
+thread                                                          `-> write, sync -> fence -> rename
+```
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pybroker.broker.domain.errors import BrokerError
+from pybroker.store.journal.checkpoint import Snapshot, UnusableIndexError, signature, write
+from pybroker.store.journal.follower import Signature
+from pybroker.store.journal.format import Location, data_file_name
+
+INTERVAL_MS = 300_000
+"""At least so long between two indexes that a running broker writes. ActiveMQ writes its own every five seconds, page
+by page; this one is written whole, and a crash costs a quarter of a second per `GROWN_BYTES_MIN` behind it."""
+
+GROWN_BYTES_MIN = 64 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Indexer:
+    """Writes the index of one journal. Lives on the loop; only the writing is done by a thread.
+
+    Args:
+        directory: the journal's.
+        file_bytes_max: length of a full data file.
+        check: the lock's fence, asked before an index takes its place.
+        is_wanted: asked at a clean stop; False where a standby takes over, which has no use for it and would wait.
+        grown_bytes_min: how much more journal makes another index worth writing.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_bytes_max: int,
+        check: Callable[[], None],
+        is_wanted: Callable[[], bool],
+        grown_bytes_min: int = GROWN_BYTES_MIN,
+    ) -> None:
+        self._directory = directory
+        self._file_bytes_max = file_bytes_max
+        self._check = check
+        self._is_wanted = is_wanted
+        self._grown_bytes_min = grown_bytes_min
+        self._thread: threading.Thread | None = None
+        self._next_ms = 0
+        self._covered = Location(0, 0)
+        self._files: Mapping[int, Signature] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """True while the thread writes an index."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def note(self, covered: Location, files: Mapping[int, Signature]) -> None:
+        """Note what the index covers that is there."""
+        self._covered, self._files = covered, files
+
+    def is_due(self, end: Location, now_ms: int) -> bool:
+        """Tell whether a running broker should write an index now; `end` is the journal's."""
+        if self.is_busy:
+            return False
+        if not self._next_ms:
+            self._next_ms = now_ms + INTERVAL_MS
+        if now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + INTERVAL_MS
+        return self._is_worth(end)
+
+    def begin(self, taken: Snapshot) -> None:
+        """Have the thread write an index; all that it covers is on disk. Nothing happens while it writes one."""
+        if self.is_busy:
+            return
+        self._thread = threading.Thread(target=self._write, args=(taken,), name="journal-index", daemon=True)
+        self._thread.start()
+
+    def end(self, end: Location, take: Callable[[], Snapshot]) -> None:
+        """Write a last index if it is worth it. The journal is closed. Blocks."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._is_worth(end) and self._is_wanted():
+            self._write(take())
+
+    def _is_worth(self, end: Location) -> bool:
+        file_id, offset = self._covered
+        grown = (end.file_id - file_id) * self._file_bytes_max + end.offset - offset
+        return grown >= self._grown_bytes_min or self._is_outdated()
+
+    def _is_outdated(self) -> bool:
+        """Tell whether a file was changed that the index covers."""
+        return any(
+            signature(self._directory / data_file_name(file_id)) not in (known, None)
+            for file_id, known in self._files.items()
+        )
+
+    def _write(self, taken: Snapshot) -> None:
+        begun = time.perf_counter()
+        try:
+            written = write(taken, self._directory, self._check)
+        except (BrokerError, UnusableIndexError, OSError) as error:
+            logger.warning("%s: no index was written, so the next start may take longer: %s", self._directory, error)
+            return
+        self.note(taken.covered, written.files)
+        milliseconds = (time.perf_counter() - begun) * 1000
+        logger.info(
+            "%s: index up to %s, %d bytes in %.0f ms", self._directory, taken.covered, written.byte_count, milliseconds
+        )

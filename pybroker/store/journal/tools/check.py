@@ -1,0 +1,472 @@
+"""Is a journal what it should be? Every file, batch, checksum and record, and whether they agree with one another.
+
+Beyond what recovery would complain about, a check finds what brokers do silently: acknowledgements of messages that
+should be there and are not, transactions nobody ended, records that ActiveMQ's recovery would skip or revive.
+
+A scheduler's journal is checked by the same rules, as far as they apply.
+
+Source: ActiveMQ 5.17, `MessageDatabase.recover`, for what is skipped and what comes back.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.journal.commands import (
+    AddMessage,
+    Command,
+    CommandType,
+    Commit,
+    RemoveMessage,
+    RewrittenDataFile,
+    UnknownCommand,
+    UpdateMessage,
+    decode,
+)
+from pybroker.store.journal.contents import Removed, Transaction
+from pybroker.store.journal.files import SEALED_SUFFIX
+from pybroker.store.journal.format import EOF_MARKER, Location, data_file_name
+from pybroker.store.journal.tools.findings import (
+    EXAMPLES_MAX,
+    NOTHING,
+    Circumstances,
+    Finding,
+    Level,
+    damaged_stretch,
+    message_ids,
+)
+from pybroker.store.journal.tools.replaying import SCHEDULER_COMMANDS, Replay, read_jobs
+from pybroker.store.journal.tools.scan import Gap, Record, Scan, flaw
+from pybroker.store.journal.tools.snapshot import DataFile, Progress, Snapshot
+from pybroker.store.scheduler.state import JobState
+
+INDEXES: Final = ("db.data", "scheduleDB.data")
+"""ActiveMQ's index, by kind of store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a check comes to.
+
+    Attributes:
+        directory: the journal's.
+        files: data files read.
+        bytes: of them.
+        batches: sound ones.
+        records: in sound batches, by command type.
+        findings: in the order of files and offsets; those about the whole journal last.
+    """
+
+    directory: str
+    files: int
+    bytes: int
+    batches: int
+    records: dict[str, int]
+    findings: Sequence[Finding] = field(repr=False)
+
+    @property
+    def is_sound(self) -> bool:
+        """True when nothing is damaged."""
+        return not any(finding.level is Level.DAMAGE for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object for JSON, without its findings."""
+        levels = [finding.level for finding in self.findings]
+        return {
+            "kind": "checked",
+            "directory": self.directory,
+            "sound": self.is_sound,
+            "files": self.files,
+            "bytes": self.bytes,
+            "batches": self.batches,
+            "records": self.records,
+            **{f"{level.value}s": levels.count(level) for level in Level},
+        }
+
+
+def check(snapshot: Snapshot, *, in_use: bool = False, progress: Progress | None = None) -> Checked:
+    """Check a journal, of messages or of a scheduler.
+
+    Args:
+        snapshot: its data files.
+        in_use: a master holds its lock, and may be writing.
+        progress: told how far it has come.
+
+    Raises:
+        StoreUnavailable: a file cannot be read.
+    """
+    run = _Check(snapshot, in_use=in_use)
+    run.run(progress)
+    run.conclude()
+    return Checked(
+        directory=str(snapshot.directory),
+        files=len(snapshot.files),
+        bytes=snapshot.size,
+        batches=run.batch_count,
+        records={kind.name: run.counts[kind] for kind in CommandType if run.counts[kind]},
+        findings=run.findings,
+    )
+
+
+class _Check(Replay):
+    """Collects findings on the way; what needs the whole journal to tell is said in `conclude`."""
+
+    def __init__(self, snapshot: Snapshot, *, in_use: bool) -> None:
+        super().__init__(snapshot)
+        self.findings: list[Finding] = []
+        self.batch_count = 0
+        self._in_use = in_use
+        self._has_index = any((snapshot.directory / name).exists() for name in INDEXES)
+        self._unchecked_count = 0
+        self._record_count = 0
+        self._behind: list[tuple[Gap, int]] = []
+        self._gaps_in_file: list[tuple[Gap, int]] = []
+        self._dangling: dict[tuple[Destination, str], Location] = {}
+        self._adding_files: set[int] = set()
+        self._skipped: dict[int, int] = {}
+        self._committed: set[TransactionId] = set()
+        self._late: list[Location] = []
+        self._without_ack: dict[TransactionId, Location] = {}
+
+    # ------------------------------------------------------------ on the way
+
+    def examined(self, command: Command) -> str | None:
+        """Look into every object."""
+        return flaw(command)
+
+    def met(self, record: Record, command: Command) -> None:
+        """Note what later records, or the end, may contradict."""
+        self._record_count += 1
+        file_id = record.location.file_id
+        match command:
+            case AddMessage() | UpdateMessage():
+                self._adding_files.add(file_id)
+            case RemoveMessage():
+                self._met_ack(command, record.location)
+            case Commit(transaction):
+                self._committed.add(transaction)
+            case RewrittenDataFile(source_file_id=source, skip_if_source_exists=True):
+                if source in self.snapshot.files and self.snapshot.files[file_id].is_compacted:
+                    self._skipped[file_id] = source
+            case _:
+                pass
+
+    def _met_ack(self, ack: RemoveMessage, location: Location) -> None:
+        transaction = ack.transaction
+        if transaction is None:
+            key = (ack.destination, ack.message_id)
+            if (self._is_complete or self.gaps) and not self.state.contains(*key):
+                self._dangling.setdefault(key, location)
+            return
+        if isinstance(transaction, XATransactionId) and not ack.ack:
+            self._without_ack.setdefault(transaction, location)
+        is_copied = self.snapshot.files[location.file_id].is_compacted
+        if is_copied and transaction in self._committed and self.state.contains(ack.destination, ack.message_id):
+            self._late.append(location)
+
+    @property
+    def _is_complete(self) -> bool:
+        """No data file was ever collected, as far as ids tell."""
+        return next(iter(self.snapshot.files)) == 1 and self.snapshot.last_file_id == len(self.snapshot.files)
+
+    def met_gap(self, gap: Gap) -> None:
+        """Keep it until it is known what follows in the file."""
+        self._gaps_in_file.append((gap, self._record_count))
+
+    def met_flaw(self, record: Record, command: Command | None, reason: str) -> None:
+        """Report a record that says nothing, or a message that cannot be read."""
+        self._record_count += 1
+        what, activemq, pybroker = (
+            ("a record does not decode", "refuses to start when it rebuilds its index", "skips the record")
+            if command is None
+            else (
+                "a record's OpenWire object does not decode",
+                "shuts itself down when it loads it",
+                "leaves it out when it reads it",
+            )
+        )
+        self._find(
+            Level.DAMAGE,
+            "damaged record",
+            record.location,
+            record.size,
+            f"{what}: {reason}; the batch is as it was written",
+            activemq,
+            f"{pybroker}; logs it as damaged",
+            "whoever wrote it made the mistake: tell them; salvage leaves the record out",
+        )
+
+    def met_unknown(self, record: Record, error: UnknownCommand) -> None:
+        """Report a record from the future."""
+        self._find(
+            Level.DAMAGE,
+            "newer record",
+            record.location,
+            record.size,
+            f"{error} in a sound record: a newer version wrote it",
+            "refuses to start when it rebuilds its index",
+            "refuses to start; changes nothing",
+            "use the version that wrote this store",
+        )
+
+    def met_end(self, file: DataFile, scan: Scan) -> None:
+        """Report what is odd about the file as a whole."""
+        self.batch_count += scan.batch_count
+        self._unchecked_count += scan.unchecked_count
+        self._behind += [(gap, self._record_count - count) for gap, count in self._gaps_in_file]
+        self._gaps_in_file.clear()
+        for offset in scan.odd_checksums:
+            self._find(
+                Level.DAMAGE,
+                "damaged checksum",
+                Location(file.file_id, offset),
+                len(EOF_MARKER),
+                "a batch's checksum is negative, which nobody writes; the batch goes unchecked",
+                "takes the batch as it is",
+                "takes the batch as it is",
+                "look at its messages; salvage writes the batch anew",
+            )
+        stray = scan.stray_bytes
+        is_last = file.file_id == self.snapshot.last_file_id
+        if not is_last and 0 < stray < len(EOF_MARKER) and not (self.gaps and self.gaps[-1].damage.at_end):
+            self._find(
+                Level.HAZARD,
+                "cut marker",
+                Location(file.file_id, scan.end),
+                stray,
+                f"{stray} bytes behind the last batch, where an EOF marker has {len(EOF_MARKER)}",
+                "fails to start when it rebuilds its index",
+                NOTHING,
+                f"cut the file at {scan.end}, or salvage the store",
+            )
+
+    # ------------------------------------------------------------ in the end
+
+    def conclude(self) -> None:
+        """Report what only the whole journal tells."""
+        self.findings += self._damaged_stretches()
+        self.findings.sort(key=self._place)
+        self._conclude_acks()
+        self._conclude_compacted()
+        self._conclude_transactions()
+        self._conclude_updates()
+        self._conclude_jobs()
+        if self._unchecked_count:
+            self._find_all(
+                "unchecked batches",
+                f"{self._unchecked_count} of {self.batch_count} batches have no checksum: changes in them go unnoticed",
+                "leave checksums on (ActiveMQ: checksumJournalFiles)",
+            )
+        leftovers = sorted(path.name for path in self.snapshot.directory.glob(f"*{SEALED_SUFFIX}"))
+        if leftovers and not self._in_use:
+            self._find_all(
+                "leftovers",
+                f"copies that a crash left half made: {', '.join(leftovers)}",
+                "delete them",
+            )
+
+    def _place(self, finding: Finding) -> tuple[int, int]:
+        by_path = {str(file.path): file.file_id for file in self.snapshot.files.values()}
+        return by_path.get(finding.path, 0), finding.offset or 0
+
+    def _damaged_stretches(self) -> Iterator[Finding]:
+        for gap, behind in self._behind:
+            file_id = gap.damage.file_id
+            rescued = message_ids(record for record in gap.rescued if record.payload[0] == CommandType.ADD_MESSAGE)
+            dangling = {message_id for _, message_id in self._dangling}
+            yield damaged_stretch(
+                gap,
+                Circumstances(
+                    path=self._path(file_id),
+                    is_last=file_id == self.snapshot.last_file_id,
+                    is_in_use=self._in_use,
+                    has_index=self._has_index,
+                    records_behind=behind,
+                    consumed=frozenset(dangling.intersection(rescued)),
+                ),
+            )
+
+    def _conclude_acks(self) -> None:
+        """Report acknowledgements of messages that are nowhere, though no file is missing and no damage explains it."""
+        if not self._is_complete or self.gaps or not self._dangling:
+            return
+        for key in _added(self.snapshot, self._dangling.keys()):
+            self._dangling.pop(key, None)
+        # A file without any message, this one too, may have been compacted in place, and its messages meant to be gone.
+        lost = {
+            key: location
+            for key, location in self._dangling.items()
+            if self._adding_files.issuperset(range(1, location.file_id + 1))
+        }
+        if lost:
+            ids = [message_id for _, message_id in lost]
+            self._find(
+                Level.DAMAGE,
+                "acknowledged, never added",
+                next(iter(lost.values())),
+                None,
+                f"{len(lost)} acknowledgements are of messages that no file has, though no file is missing: "
+                + _examples(ids),
+                "ignores them",
+                "ignores them",
+                "these messages were consumed, so none of them is lost; but find out who removed records",
+            )
+
+    def _conclude_compacted(self) -> None:
+        for file_id, source in self._skipped.items():
+            live = self.state.usage.live.get(file_id, 0)
+            if live:
+                self._find(
+                    Level.HAZARD,
+                    "skipped file",
+                    Location(file_id, 0),
+                    self.snapshot.files[file_id].size,
+                    f"{live} live messages lie in a compacted file, whose source {data_file_name(source)} still exists",
+                    "silently loses these messages when it rebuilds its index, because it skips such a file",
+                    "reads the whole file",
+                    "let pybroker serve the store, or compact it, before ActiveMQ has to rebuild its index",
+                )
+        if self._late:
+            self._find(
+                Level.HAZARD,
+                "late acknowledgements",
+                self._late[0],
+                None,
+                f"{len(self._late)} copied acknowledgements lie behind the commit of their transaction",
+                "delivers these consumed messages again once it has to rebuild its index",
+                "applies them",
+                "compact the store with pybroker before ActiveMQ has to rebuild its index",
+            )
+
+    def _conclude_transactions(self) -> None:
+        for transaction_id in self.unfinished:
+            transaction = self.state.inflight[transaction_id]
+            self._find_transaction(
+                "unfinished transaction",
+                transaction_id,
+                transaction,
+                "is under way" if self._in_use else "was never ended; it is rolled back at the next start",
+                "none is needed",
+            )
+        for transaction_id, transaction in self.state.prepared.items():
+            self._find_transaction(
+                "in doubt",
+                transaction_id,
+                transaction,
+                "is prepared, and waits for its coordinator",
+                "have the transaction manager commit or roll it back; it finds it by XA recover",
+            )
+            if transaction_id in self._without_ack:
+                self._find(
+                    Level.HAZARD,
+                    "in doubt without ack",
+                    self._without_ack[transaction_id],
+                    None,
+                    f"the prepared transaction {transaction_id} has an acknowledgement that is not recorded in full",
+                    "refuses to start",
+                    "takes it as it is",
+                    "let pybroker serve the store until the transaction is decided",
+                )
+
+    def _find_transaction(
+        self, kind: str, transaction_id: TransactionId, transaction: Transaction, state: str, remedy: str
+    ) -> None:
+        removes = sum(isinstance(operation, Removed) for operation in transaction.operations)
+        adds = len(transaction.operations) - removes
+        names = ", ".join(data_file_name(file_id) for file_id in sorted(transaction.files))
+        self._find(
+            Level.NOTICE,
+            kind,
+            Location(min(transaction.files), 0),
+            None,
+            f"{transaction_id} {state}: {adds} messages, {removes} acknowledgements in {names}",
+            "the same",
+            "the same",
+            remedy,
+        )
+
+    def _conclude_updates(self) -> None:
+        count = self.counts[CommandType.UPDATE_MESSAGE]
+        if count:
+            self._findings_add(
+                Level.HAZARD,
+                "updates",
+                f"{count} updates of stored messages (ActiveMQ's persistJMSRedelivered): after a collection of files "
+                "the journal alone may still have messages that were consumed; only ActiveMQ's index knows",
+                "delivers them again once it has to rebuild its index",
+                "works without that index: may deliver them again, and never loses one",
+                "empty the queues before pybroker takes the store over, and switch persistJMSRedelivered off",
+            )
+
+    def _conclude_jobs(self) -> None:
+        if not any(self.counts[kind] for kind in SCHEDULER_COMMANDS) or self.counts[CommandType.ADD_MESSAGE]:
+            return
+        ghosts = [job_id for job_id, _ in read_jobs(self.snapshot.directory, JobState(), held_bytes_max=0).ghosts]
+        if ghosts:
+            self._findings_add(
+                Level.HAZARD,
+                "ghost jobs",
+                f"{len(ghosts)} scheduled jobs are over, and the journal alone does not say so: {_examples(ghosts)}",
+                "runs them once more when it has to rebuild its index",
+                "leaves them out, and writes down that they are over",
+                "let pybroker open the store once",
+            )
+
+    # ------------------------------------------------------------ words
+
+    def _path(self, file_id: int) -> str:
+        return str(self.snapshot.files[file_id].path)
+
+    def _find(
+        self,
+        level: Level,
+        kind: str,
+        location: Location,
+        length: int | None,
+        what: str,
+        activemq: str,
+        pybroker: str,
+        remedy: str,
+    ) -> None:
+        self.findings.append(
+            Finding(
+                level=level,
+                kind=kind,
+                path=self._path(location.file_id),
+                offset=location.offset,
+                length=length,
+                what=what,
+                activemq=activemq,
+                pybroker=pybroker,
+                remedy=remedy,
+            )
+        )
+
+    def _find_all(self, kind: str, what: str, remedy: str) -> None:
+        self._findings_add(Level.NOTICE, kind, what, NOTHING, NOTHING, remedy)
+
+    def _findings_add(self, level: Level, kind: str, what: str, activemq: str, pybroker: str, remedy: str) -> None:
+        """Add a finding about the journal as a whole."""
+        directory = str(self.snapshot.directory)
+        self.findings.append(
+            Finding(
+                level=level, kind=kind, path=directory, what=what, activemq=activemq, pybroker=pybroker, remedy=remedy
+            )
+        )
+
+
+def _added(snapshot: Snapshot, wanted: Iterable[tuple[Destination, str]]) -> Iterator[tuple[Destination, str]]:
+    """Yield those of the messages that some record adds."""
+    looked_for = set(wanted)
+    for file_id in snapshot.files:
+        for item in snapshot.scan(file_id):
+            if isinstance(item, Record) and item.payload[0] == CommandType.ADD_MESSAGE:
+                command = decode(item.payload)
+                if isinstance(command, AddMessage) and (command.destination, command.message_id) in looked_for:
+                    yield command.destination, command.message_id
+
+
+def _examples(names: Sequence[str]) -> str:
+    return ", ".join(names[:EXAMPLES_MAX]) + (", …" if len(names) > EXAMPLES_MAX else "")

@@ -1,0 +1,390 @@
+"""Rewrites a stopped store so that only what is alive remains, in new files. Whoever calls holds the store's lock.
+
+```text
+db-3 .. db-9     as they are                                            the state of all of them is what is alive
+db-11, db-12     the later parts of it: messages that are there already     a replay ignores them
+db-10            1. forget every destination and transaction
+                 2. the first part of what is alive                     appears in one step: from here on all of
+                                                                        the old files may be there or not
+ActiveMQ's index goes, then db-3 .. db-9, in that order
+```
+
+So a crash at any point leaves a store that means what it meant before. Before an old file is touched, the new ones are
+read back and compared with what should be alive.
+
+Topics: a durable subscription is made right before the first message that is pending for it, and what other
+subscriptions of that topic are done with is acknowledged anew for them.
+
+Source: ActiveMQ 5.17, `MessageDatabase.process(KahaRemoveDestinationCommand)`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
+from pybroker.broker.domain.jobs import TIME_MAX
+from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store.journal.checkpoint import INDEX_NAME
+from pybroker.store.journal.cleanup import remarks
+from pybroker.store.journal.commands import (
+    AddMessage,
+    Command,
+    Commit,
+    Prepare,
+    RemoveDestination,
+    RemoveMessage,
+    RemoveScheduledJobs,
+    Rollback,
+    Subscribe,
+    Trace,
+    UpdateMessage,
+    decode,
+    encode,
+)
+from pybroker.store.journal.compaction import encode_data_file
+from pybroker.store.journal.contents import Contents, unpack
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import FILE_BYTES_MAX, OFFSET_MAX, RECORD_HEADER_BYTES, Location, encode_record
+from pybroker.store.journal.kept import encode_kept
+from pybroker.store.journal.reader import DataFileWalk, load
+from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.store import CLEAN_STOP, INDEX_FILES, INDEX_HEADER_BYTES
+from pybroker.store.journal.tools.replaying import Replay, read_jobs
+from pybroker.store.journal.tools.scan import Gap, Record
+from pybroker.store.journal.tools.snapshot import Progress, Snapshot
+from pybroker.store.scheduler.state import JobState, making, place
+from pybroker.store.scheduler.store import CLEAN_STOP as JOBS_CLEAN_STOP
+from pybroker.store.scheduler.store import INDEX_FILES as JOB_INDEX_FILES
+
+_NO_DELIVERIES = CLEAN_STOP + '{"delivered": []}'
+_JOBS_HELD_BYTES_MAX = OFFSET_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a compaction did.
+
+    Attributes:
+        directory: the journal's.
+        files_before: data files there were.
+        bytes_before: their size.
+        files_after: data files there are.
+        bytes_after: their size.
+        alive: messages, subscriptions, transactions in doubt, or scheduled messages kept, by kind.
+        archive: where the originals are; None: they were deleted.
+    """
+
+    directory: str
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+    alive: dict[str, int]
+    archive: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object for JSON."""
+        return {
+            "kind": "compacted",
+            "directory": self.directory,
+            "files_before": self.files_before,
+            "bytes_before": self.bytes_before,
+            "files_after": self.files_after,
+            "bytes_after": self.bytes_after,
+            "alive": self.alive,
+            "archive": self.archive,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How to compact.
+
+    Attributes:
+        check: the lock's fence; raises `LockNotHeld`. Asked before each step that changes what a recovery sees.
+        archive: where the originals go, on the same file system; None deletes them.
+        file_bytes_max: length at which a new data file is full.
+        progress: told how far the reading has come.
+    """
+
+    check: Callable[[], None]
+    archive: Path | None
+    file_bytes_max: int = FILE_BYTES_MAX
+    progress: Progress | None = None
+
+
+def compact(files: JournalFiles, terms: Terms) -> Compacted:
+    """Compact a message journal.
+
+    Raises:
+        JournalCorrupt: it is damaged, or a newer version wrote it. Nothing was changed.
+        StoreUnavailable: it cannot be read or written; what it means is what it meant before.
+        LockNotHeld: the lock was lost on the way; likewise.
+    """
+    with Snapshot(files.directory) as snapshot:
+        run = _Alive(snapshot)
+        run.run(terms.progress)
+        remark = _NO_DELIVERIES if _activemq_stopped_cleanly(files.directory) else run.last_remark
+        new_ids = _write(files, snapshot.last_file_id + 1, run.commands(remark), terms)
+        _compare(run.state, files, new_ids)
+        state = run.state
+        alive = {
+            "messages": sum(len(contents.messages) for contents in state.destinations.values()),
+            "subscriptions": sum(1 for _ in state.subscriptions()),
+            "transactions": len(state.prepared),
+        }
+        return _replaced(files, snapshot, new_ids, (*INDEX_FILES, INDEX_NAME), terms, alive)
+
+
+def compact_jobs(files: JournalFiles, terms: Terms) -> Compacted:
+    """Compact a scheduler's journal; errors as `compact`."""
+    with Snapshot(files.directory) as snapshot:
+        state = JobState()
+        result = read_jobs(files.directory, state, held_bytes_max=_JOBS_HELD_BYTES_MAX)
+        if result.damages:
+            damage = result.damages[0]
+            raise _damaged(snapshot, Location(damage.file_id, damage.offset), damage.reason)
+        new_ids = _write(files, snapshot.last_file_id + 1, _job_commands(state, result.last_remark), terms)
+        alive = sum(len(jobs) for jobs in state.live.values())
+        again = read_jobs(files.directory, JobState(), held_bytes_max=0)
+        if len(again.jobs) != len(result.jobs) or again.damages or again.ghosts:
+            files.remove(*(files.path(file_id) for file_id in new_ids))
+            raise _not_the_same(files.directory)
+        return _replaced(files, snapshot, new_ids, JOB_INDEX_FILES, terms, {"scheduled": alive})
+
+
+# ---------------------------------------------------------------- what is alive
+
+
+class _Alive(Replay):
+    """Knows besides the state which records open transactions consist of: of acknowledgements every byte counts."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._operations: dict[TransactionId, list[tuple[Location, int]]] = {}
+
+    def met(self, record: Record, command: Command) -> None:
+        """Keep where an open transaction's records lie."""
+        match command:
+            case AddMessage(transaction=transaction) | RemoveMessage(transaction=transaction):
+                if transaction is not None:
+                    self._operations.setdefault(transaction, []).append((record.location, record.size))
+            case Commit(transaction) | Rollback(transaction):
+                self._operations.pop(transaction, None)
+            case _:
+                pass
+
+    def met_gap(self, gap: Gap) -> None:
+        """Refuse damage: what is left of it must not become the truth."""
+        if not gap.is_torn:
+            raise _damaged(self.snapshot, Location(gap.damage.file_id, gap.damage.offset), gap.damage.reason)
+
+    def met_flaw(self, record: Record, command: Command | None, reason: str) -> None:
+        """Refuse damage."""
+        raise _damaged(self.snapshot, record.location, f"a record does not decode: {reason}")
+
+    def commands(self, last_remark: str | None) -> Iterator[bytes]:
+        """Yield the payloads that a new journal consists of; behind all others they mean the state."""
+        state = self.state
+        for transaction in (*state.inflight, *state.prepared):
+            yield encode(Rollback(transaction))
+        for destination in state.destinations:
+            yield encode(RemoveDestination(destination))
+        for remark in remarks(state, self.snapshot.files):
+            yield encode(remark)
+        if kept := state.kept.last_said_by(self.snapshot.files):
+            yield encode(encode_kept(kept))
+        for transaction in state.prepared:
+            for location, size in self._operations.get(transaction, ()):
+                yield self._payload(location, size)
+            yield encode(Prepare(transaction))
+        for destination, contents in state.destinations.items():
+            yield from self._topic(destination, contents) if contents.is_topic else self._queue(destination, contents)
+        if last_remark is not None and last_remark.startswith(CLEAN_STOP):
+            yield encode(Trace(last_remark))
+
+    def _queue(self, destination: Destination, contents: Contents) -> Iterator[bytes]:
+        for message_id, packed in contents.messages.items():
+            yield self._message(destination, message_id, packed)
+
+    def _topic(self, destination: Destination, contents: Contents) -> Iterator[bytes]:
+        to_come = dict(contents.subscriptions)
+        there: list[str] = []
+        for message_id, packed in contents.messages.items():
+            for key in [key for key, each in to_come.items() if message_id in each.pending]:
+                yield encode(Subscribe(destination, key, to_come.pop(key).info))
+                there.append(key)
+            yield self._message(destination, message_id, packed)
+            for key in there:
+                if message_id not in contents.subscriptions[key].pending:
+                    yield encode(RemoveMessage(destination, message_id, subscription_key=key))
+        for key, subscription in to_come.items():
+            yield encode(Subscribe(destination, key, subscription.info))
+
+    def _message(self, destination: Destination, message_id: str, packed: int) -> bytes:
+        """Return the add of a message: its latest version, no longer in a transaction."""
+        location = unpack(message_id, packed).location
+        size = int.from_bytes(self.snapshot.read(location, 4), "big")
+        payload = self._payload(location, size)
+        command = decode(payload)
+        if isinstance(command, UpdateMessage):
+            command = command.message
+            payload = encode(command)
+        assert isinstance(command, AddMessage), "what the state was made of"
+        assert (command.destination, command.message_id) == (destination, message_id), "what the state was made of"
+        return payload if command.transaction is None else encode(command._replace(transaction=None))
+
+    def _payload(self, location: Location, size: int) -> bytes:
+        return self.snapshot.read(location, size)[RECORD_HEADER_BYTES:]
+
+
+def _job_commands(state: JobState, last_remark: str | None) -> Iterator[bytes]:
+    jobs = list(state.jobs())
+    for scheduler in sorted({place(job).scheduler for job in jobs}):
+        yield encode(RemoveScheduledJobs(scheduler, 0, TIME_MAX))
+    for job in jobs:
+        assert job.data is not None, "they are all held"
+        yield encode(making(job, job.data, place(job).scheduler))
+    if last_remark == JOBS_CLEAN_STOP:
+        yield encode(Trace(last_remark))
+
+
+def _activemq_stopped_cleanly(directory: Path) -> bool:
+    """Tell whether ActiveMQ was the last master and stopped in order, which its index says and the journal does not."""
+    try:
+        with (directory / INDEX_FILES[0]).open("rb") as index:
+            return b"cleanShutdown=true" in index.read(INDEX_HEADER_BYTES)
+    except FileNotFoundError:
+        return False
+
+
+# ---------------------------------------------------------------- new files for old ones
+
+
+def _write(files: JournalFiles, first_id: int, payloads: Iterator[bytes], terms: Terms) -> list[int]:
+    """Write payloads into new data files, the first one last, and return their ids."""
+    written: list[int] = []
+    first: list[bytes] = []
+    try:
+        for number, records in enumerate(_parts(payloads, terms.file_bytes_max)):
+            pieces = encode_data_file(records)
+            if number == 0:
+                first = pieces
+            else:
+                files.replace(first_id + number, pieces)
+                written.append(first_id + number)
+        terms.check()
+        files.replace(first_id, first or encode_data_file(()))
+    except BaseException as error:
+        files.remove(*(files.path(file_id) for file_id in written))
+        if isinstance(error, OSError):
+            raise _unwritable(error, files.directory, "the store is as it was") from error
+        raise
+    return [first_id, *written]
+
+
+def _parts(payloads: Iterator[bytes], bytes_max: int) -> Iterator[list[bytes]]:
+    """Yield encoded records file by file."""
+    records: list[bytes] = []
+    byte_count = 0
+    for payload in payloads:
+        record = encode_record(payload)
+        if records and byte_count + len(record) >= bytes_max:
+            yield records
+            records, byte_count = [], 0
+        records.append(record)
+        byte_count += len(record)
+    if records:
+        yield records
+
+
+def _compare(state: StoreState, files: JournalFiles, new_ids: Sequence[int]) -> None:
+    """Make sure that the new files alone mean the same; otherwise remove them and say so."""
+    found = StoreState()
+    is_sound = True
+    for file_id in new_ids:
+        walk = DataFileWalk(load(files.path(file_id)), file_id)
+        for location, payload in walk:
+            found.apply(decode(payload), location)
+        is_sound = is_sound and not walk.damages
+    if not is_sound or _meaning(found) != _meaning(state):
+        files.remove(*(files.path(file_id) for file_id in reversed(new_ids)))
+        raise _not_the_same(files.directory)
+
+
+def _meaning(state: StoreState) -> tuple[object, ...]:
+    """Return what a state says to a broker: contents, whatever the locations."""
+    destinations = {
+        destination: (
+            [(message_id, packed & 3) for message_id, packed in contents.messages.items()],
+            {key: (each.info, each.pending) for key, each in contents.subscriptions.items()},
+        )
+        for destination, contents in state.destinations.items()
+        if contents.messages or contents.subscriptions
+    }
+    prepared = {
+        transaction_id: [operation[:2] for operation in transaction.operations]
+        for transaction_id, transaction in state.prepared.items()
+    }
+    return destinations, prepared, set(state.queues())
+
+
+def _replaced(
+    files: JournalFiles,
+    snapshot: Snapshot,
+    new_ids: Sequence[int],
+    indexes: Sequence[str],
+    terms: Terms,
+    alive: dict[str, int],
+) -> Compacted:
+    """Have the old files go, and return what was done."""
+    try:
+        terms.check()
+        files.remove(*(files.directory / name for name in indexes))
+        for file_id in snapshot.files:
+            terms.check()
+            if terms.archive is None:
+                files.remove(files.path(file_id))
+            else:
+                files.archive(files.path(file_id), terms.archive)
+        bytes_after = sum(files.path(file_id).stat().st_size for file_id in new_ids)
+    except OSError as error:
+        told = "the new files are complete: run the command again to remove what is left of the old ones"
+        raise _unwritable(error, files.directory, told) from error
+    return Compacted(
+        directory=str(files.directory),
+        files_before=len(snapshot.files),
+        bytes_before=snapshot.size,
+        files_after=len(new_ids),
+        bytes_after=bytes_after,
+        alive=alive,
+        archive=None if terms.archive is None else str(terms.archive),
+    )
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _damaged(snapshot: Snapshot, location: Location, reason: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        reason,
+        path=str(snapshot.files[location.file_id].path),
+        offset=location.offset,
+        hint="nothing was changed; salvage the store into a new directory, and compact that if you like",
+    )
+
+
+def _not_the_same(directory: Path) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{directory}: what was written does not read back as what is alive",
+        path=str(directory),
+        hint="nothing of the old store was changed; see whether the disk or its memory fails",
+    )
+
+
+def _unwritable(error: OSError, directory: Path, told: str) -> StoreUnavailable:
+    path = error.filename or directory
+    return StoreUnavailable(f"{path}: {error.strerror or error}", path=str(path), hint=told)

@@ -1,0 +1,286 @@
+"""The records of a journal, one after the other, as they lie there; damaged stretches between them.
+
+What was rescued from a damaged stretch is shown too, and marked: recovery does not take it.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from pybroker.broker.domain.destination import Destination, matches
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.objects import decode_subscription_info
+from pybroker.store.journal.commands import (
+    AckMessageFileMap,
+    AddMessage,
+    AddScheduledJob,
+    Command,
+    CommandType,
+    Commit,
+    DestroyScheduler,
+    MalformedRecord,
+    Prepare,
+    ProducerAudit,
+    RemoveDestination,
+    RemoveMessage,
+    RemoveScheduledJob,
+    RemoveScheduledJobs,
+    RescheduleJob,
+    RewrittenDataFile,
+    Rollback,
+    Subscribe,
+    Trace,
+    Unsubscribe,
+    UpdateMessage,
+    decode,
+)
+from pybroker.store.journal.format import Location
+from pybroker.store.journal.tools.scan import Gap, Record, Standing
+from pybroker.store.journal.tools.shown import shown
+from pybroker.store.journal.tools.snapshot import Progress, Snapshot
+
+_KINDS = {
+    CommandType.ADD_MESSAGE: "message",
+    CommandType.UPDATE_MESSAGE: "message",
+    CommandType.REMOVE_MESSAGE: "acknowledgement",
+    CommandType.SUBSCRIPTION: "subscription",
+    CommandType.PREPARE: "transaction",
+    CommandType.COMMIT: "transaction",
+    CommandType.ROLLBACK: "transaction",
+    CommandType.REMOVE_DESTINATION: "destination",
+    CommandType.ADD_SCHEDULED_JOB: "scheduled",
+    CommandType.RESCHEDULE_JOB: "scheduled",
+    CommandType.REMOVE_SCHEDULED_JOB: "scheduled",
+    CommandType.REMOVE_SCHEDULED_JOBS: "scheduled",
+    CommandType.DESTROY_SCHEDULER: "scheduled",
+}
+"""What a record is about; what is left is the journal's own business."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dumped:
+    """A record.
+
+    Attributes:
+        location: where it lies.
+        size: its bytes, header included.
+        type: its command's type by name, or `TYPE 17` for one that is unknown.
+        kind: what it is about.
+        standing: how far it can be trusted.
+        destination: what it is about, as far as that is one destination.
+        message_id: likewise.
+        transaction: likewise.
+        subscription: the key of a durable subscription.
+        text: of a `Trace`.
+        problem: why nothing else is known of it.
+        details: what else it says, by name.
+        message: with bodies, the message in it, see `shown`.
+    """
+
+    location: Location
+    size: int
+    type: str
+    kind: str
+    standing: Standing
+    destination: Destination | None = None
+    message_id: str | None = None
+    transaction: str | None = None
+    subscription: str | None = None
+    text: str | None = None
+    problem: str | None = None
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    message: dict[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object for JSON; what it does not have is left out."""
+        optional = {
+            "destination": None if self.destination is None else str(self.destination),
+            "message_id": self.message_id,
+            "transaction": self.transaction,
+            "subscription": self.subscription,
+            "text": self.text,
+            "problem": self.problem,
+        }
+        return {
+            "kind": self.kind,
+            "record": self.type,
+            "file": self.location.file_id,
+            "offset": self.location.offset,
+            "size": self.size,
+            **({} if self.standing is Standing.SOUND else {"standing": self.standing.value}),
+            **{name: value for name, value in optional.items() if value is not None},
+            **self.details,
+            **(self.message or {}),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedGap:
+    """A damaged stretch.
+
+    Attributes:
+        gap: what a scan says about it.
+        is_damage: False for a torn tail, where the last write may have been going on.
+    """
+
+    gap: Gap
+    is_damage: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object for JSON."""
+        file_id, offset, length, reason, _ = self.gap.damage
+        kind = "damage" if self.is_damage else "torn tail"
+        return {"kind": kind, "file": file_id, "offset": offset, "size": length, "problem": reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which records to show; what is None or empty does not matter.
+
+    Attributes:
+        destinations: those about one of these; patterns are fine. A name of no type is of any.
+        types: those of one of these types.
+        file_ids: those in one of these files.
+        start: those from this location on.
+        stop: those before this location.
+    """
+
+    destinations: Collection[Destination | str] = ()
+    types: Collection[CommandType] = ()
+    file_ids: Collection[int] = ()
+    start: Location | None = None
+    stop: Location | None = None
+
+    def has_file(self, file_id: int) -> bool:
+        """Tell whether anything in a file may be wanted."""
+        return (
+            (not self.file_ids or file_id in self.file_ids)
+            and (self.start is None or self.start.file_id <= file_id)
+            and (self.stop is None or file_id <= self.stop.file_id)
+        )
+
+    def has_place(self, location: Location) -> bool:
+        """Tell whether what lies there may be wanted."""
+        return (self.start is None or self.start <= location) and (self.stop is None or location < self.stop)
+
+    def has(self, record: Dumped) -> bool:
+        """Tell whether a record is wanted for what it is about."""
+        return not self.destinations or any(_is_about(record.destination, each) for each in self.destinations)
+
+
+def dump(
+    snapshot: Snapshot, wanted: Wanted | None = None, *, bodies: bool = False, progress: Progress | None = None
+) -> Iterator[Dumped | DumpedGap]:
+    """Yield records in journal order, and damaged stretches where they lie.
+
+    Args:
+        snapshot: the data files.
+        wanted: which records; None for all.
+        bodies: decode the messages in them.
+        progress: told how far it has come.
+
+    Raises:
+        StoreUnavailable: a file cannot be read.
+    """
+    wanted = wanted or Wanted()
+    codes = {int(kind) for kind in wanted.types}
+    done = 0
+    for file in snapshot.files.values():
+        if wanted.has_file(file.file_id):
+            for item in snapshot.scan(file.file_id):
+                if isinstance(item, Gap):
+                    if wanted.has_place(Location(item.damage.file_id, item.damage.offset)):
+                        yield DumpedGap(gap=item, is_damage=not item.is_torn)
+                elif wanted.has_place(item.location) and (not codes or item.payload[0] in codes):
+                    record = dumped(item, bodies=bodies)
+                    if wanted.has(record):
+                        yield record
+        done += file.size
+        if progress is not None:
+            progress(done, snapshot.size)
+
+
+def dumped(record: Record, *, bodies: bool = False) -> Dumped:
+    """Return what there is to say about a record."""
+    kind = record.payload[0] if record.payload else -1
+    known = CommandType(kind) if 0 <= kind < len(CommandType) else None
+    problem: str | None = None
+    about: dict[str, Any] = {}
+    try:
+        about = _about(decode(record.payload), bodies)
+    except (MalformedRecord, MalformedOpenWire) as error:
+        problem = str(error)
+    return Dumped(
+        location=record.location,
+        size=record.size,
+        type=f"TYPE {kind}" if known is None else known.name,
+        kind="journal" if known is None else _KINDS.get(known, "journal"),
+        standing=record.standing,
+        problem=problem,
+        **about,
+    )
+
+
+def _about(command: Command, bodies: bool) -> dict[str, Any]:
+    # One flat table with a line or two per command: it reads better whole.
+    match command:
+        case AddMessage():
+            return _about_message(command, bodies)
+        case UpdateMessage(message):
+            return _about_message(message, bodies)
+        case RemoveMessage(destination, message_id, ack, key, transaction):
+            return {
+                "destination": destination,
+                "message_id": message_id,
+                "subscription": key,
+                "transaction": None if transaction is None else str(transaction),
+                "details": {} if ack is None else {"ack_bytes": len(ack)},
+            }
+        case Prepare(transaction) | Commit(transaction) | Rollback(transaction):
+            return {"transaction": str(transaction)}
+        case RemoveDestination(destination):
+            return {"destination": destination}
+        case Subscribe(destination, key, info, retroactive):
+            terms = decode_subscription_info(info)
+            details = {
+                "made": True,
+                "client_id": terms.client_id,
+                "name": terms.name,
+                "selector": terms.selector,
+                "subscribed_destination": str(terms.subscribed_destination),
+                "retroactive": retroactive,
+            }
+            return {"destination": destination, "subscription": key, "details": details}
+        case Unsubscribe(destination, key):
+            return {"destination": destination, "subscription": key, "details": {"made": False}}
+        case Trace(text):
+            return {"text": text}
+        case ProducerAudit(data) | AckMessageFileMap(data):
+            return {"details": {"bytes": len(data)}}
+        case RewrittenDataFile(source_file_id, _, skip):
+            return {"details": {"source_file": source_file_id, "skip_if_source_exists": skip}}
+        case AddScheduledJob():
+            details = {name: value for name, value in command._asdict().items() if name != "payload"}
+            details["bytes"] = len(command.payload)
+            return {"details": details, "message": shown(command.payload) if bodies else None}
+        case RescheduleJob() | RemoveScheduledJob() | RemoveScheduledJobs() | DestroyScheduler():
+            return {"details": command._asdict()}
+    assert_never(command)
+
+
+def _about_message(command: AddMessage, bodies: bool) -> dict[str, Any]:
+    return {
+        "destination": command.destination,
+        "message_id": command.message_id,
+        "transaction": None if command.transaction is None else str(command.transaction),
+        "details": {"bytes": len(command.data), "priority": command.priority},
+        "message": shown(command.data) if bodies else None,
+    }
+
+
+def _is_about(destination: Destination | None, wanted: Destination | str) -> bool:
+    if destination is None:
+        return False
+    if isinstance(wanted, Destination):
+        return destination.type is wanted.type and matches(wanted.name, destination.name)
+    return matches(wanted, destination.name)

@@ -1,0 +1,179 @@
+"""A replay that tells what it meets: the same `StoreState.apply` as recovery, on a snapshot, and with a seat beside it.
+
+Recovery applies what sound batches hold, so that is what is applied here. Subclasses look at each record before it
+takes effect, and at each damaged stretch.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
+from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store.journal.commands import (
+    Command,
+    CommandType,
+    MalformedRecord,
+    Subscribe,
+    Trace,
+    UnknownCommand,
+    decode,
+)
+from pybroker.store.journal.state import REMARKS, StoreState
+from pybroker.store.journal.tools.scan import Gap, Record, Scan, Standing, flaw
+from pybroker.store.journal.tools.snapshot import LISTINGS_MAX, DataFile, Progress, Snapshot, has_vanished
+from pybroker.store.scheduler.replay import ReplayResult as JobReplayResult
+from pybroker.store.scheduler.replay import replay as replay_jobs
+from pybroker.store.scheduler.state import JobState
+
+SCHEDULER_COMMANDS: Final = frozenset(
+    (
+        CommandType.ADD_SCHEDULED_JOB,
+        CommandType.RESCHEDULE_JOB,
+        CommandType.REMOVE_SCHEDULED_JOB,
+        CommandType.REMOVE_SCHEDULED_JOBS,
+        CommandType.DESTROY_SCHEDULER,
+    )
+)
+"""What only a scheduler's journal has."""
+NEUTRAL_COMMANDS: Final = frozenset((CommandType.TRACE,))
+"""What both kinds of journal have."""
+
+
+class Replay:
+    """Reads a message journal into a state.
+
+    Attributes:
+        state: the store's contents.
+        counts: records in sound batches, by command type.
+        gaps: damaged stretches, torn tails included.
+        damaged_file_ids: files of which not all can be used that should be usable.
+        unfinished: transactions that were neither prepared nor ended, once the replay is over.
+        last_remark: text of the `Trace` behind which nothing else follows, the state's own aside.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.state = StoreState()
+        self.counts: Counter[CommandType] = Counter()
+        self.gaps: list[Gap] = []
+        self.unfinished: list[TransactionId] = []
+        self.last_remark: str | None = None
+        self.damaged_file_ids: set[int] = set()
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Read all files.
+
+        Raises:
+            StoreUnavailable: one cannot be read.
+            JournalCorrupt: a newer version wrote it, and `met_unknown` does not say otherwise.
+        """
+        if any(file.is_compacted for file in self.snapshot.files.values()):
+            self.state.expect_compacted_files()
+        done = 0
+        for file in self.snapshot.files.values():
+            self._read(file)
+            done += file.size
+            if progress is not None:
+                progress(done, self.snapshot.size)
+        self.unfinished = self.state.finish()
+
+    @property
+    def is_damaged(self) -> bool:
+        """True when something cannot be used that should be usable."""
+        return bool(self.damaged_file_ids)
+
+    def _read(self, file: DataFile) -> None:
+        scan = self.snapshot.scan(file.file_id)
+        for item in scan:
+            if isinstance(item, Gap):
+                self.gaps.append(item)
+                if not item.is_torn:
+                    self.damaged_file_ids.add(file.file_id)
+                self.met_gap(item)
+            elif item.standing is Standing.SOUND:
+                self._take(item)
+        self.met_end(file, scan)
+
+    def _take(self, record: Record) -> None:
+        try:
+            command = decode(record.payload)
+        except UnknownCommand as error:
+            self.met_unknown(record, error)
+            return
+        except MalformedRecord as error:
+            self.damaged_file_ids.add(record.location.file_id)
+            self.met_flaw(record, None, str(error))
+            return
+        self.counts[CommandType(record.payload[0])] += 1
+        reason = self.examined(command)
+        if reason is not None:
+            self.damaged_file_ids.add(record.location.file_id)
+            self.met_flaw(record, command, reason)
+            if isinstance(command, Subscribe):
+                return  # as recovery does; a message that cannot be read is noticed when it is
+        self.met(record, command)
+        self.state.apply(command, record.location)
+        if not isinstance(command, Trace):
+            self.last_remark = None
+        elif command.message is not None and not command.message.startswith(REMARKS):
+            self.last_remark = command.message
+
+    # ------------------------------------------------------------ for subclasses
+
+    def examined(self, command: Command) -> str | None:
+        """Return what is wrong with the object in a command, as far as it is looked into."""
+        return flaw(command) if isinstance(command, Subscribe) else None
+
+    def met(self, record: Record, command: Command) -> None:
+        """Look at a record of a sound batch before it takes effect."""
+
+    def met_gap(self, gap: Gap) -> None:
+        """Look at a damaged stretch."""
+
+    def met_flaw(self, record: Record, command: Command | None, reason: str) -> None:
+        """Look at a record of a sound batch that does not decode, or (`command`) whose OpenWire object does not."""
+
+    def met_end(self, file: DataFile, scan: Scan) -> None:
+        """Look at a file's end."""
+
+    def met_unknown(self, record: Record, error: UnknownCommand) -> None:
+        """Look at a record of a newer version. What a store means that holds one is not known."""
+        raise JournalCorrupt(
+            f"{error} in a sound record",
+            path=str(self.snapshot.files[record.location.file_id].path),
+            offset=record.location.offset,
+            hint="a newer version wrote this store: use that one",
+        ) from error
+
+
+def holds_jobs(snapshot: Snapshot) -> bool:
+    """Tell whether a journal is a scheduler's: by its first record that belongs to one kind of journal only."""
+    for file_id in snapshot.files:
+        for item in snapshot.scan(file_id):
+            if isinstance(item, Record) and item.payload[0] not in NEUTRAL_COMMANDS:
+                return item.payload[0] in SCHEDULER_COMMANDS
+    return snapshot.directory.name == "scheduler"
+
+
+def read_jobs(directory: Path, state: JobState, *, held_bytes_max: int) -> JobReplayResult:
+    """Replay a scheduler's journal, from the start again where files are collected on the way.
+
+    Args:
+        directory: the scheduler's.
+        state: fresh.
+        held_bytes_max: messages beyond that are not kept in memory.
+
+    Raises:
+        StoreUnavailable: the directory or a file cannot be read.
+        JournalCorrupt: the data files are no journal, or hold commands of a newer version.
+    """
+    for _ in range(LISTINGS_MAX):
+        try:
+            return replay_jobs(directory, state, held_bytes_max=held_bytes_max)
+        except StoreUnavailable as error:
+            if not has_vanished(error.__cause__) or not directory.is_dir():
+                raise
+            state.live.clear()
+            state.references.clear()
+    return replay_jobs(directory, state, held_bytes_max=held_bytes_max)

@@ -1,0 +1,411 @@
+"""Why data files stay: for each one that cannot be deleted, what holds it, and what to do about that.
+
+The decision is `cleanup`'s; here it is explained. A file may be held by what it has (live messages, records of
+unfinished transactions, durable subscriptions), by being written, or because it answers records of files that
+stay, such as acknowledgements do. The last runs along chains; the explanation follows them down to a file that is held
+by something else:
+
+```text
+db-9: 40 acknowledgements for db-7    <- db-7: 12 acknowledgements for db-3    <- db-3: 1 message of queue://ActiveMQ.DLQ
+```
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.store.journal.cleanup import compactable, removable, renewable
+from pybroker.store.journal.collector import DAMAGED_DIRECTORY
+from pybroker.store.journal.commands import (
+    AckMessageFileMap,
+    Command,
+    ProducerAudit,
+    RemoveMessage,
+)
+from pybroker.store.journal.contents import FILE_SHIFT
+from pybroker.store.journal.format import data_file_name
+from pybroker.store.journal.tools.replaying import Replay, read_jobs
+from pybroker.store.journal.tools.scan import Record
+from pybroker.store.journal.tools.snapshot import DataFile, Progress, Snapshot
+from pybroker.store.scheduler.state import JobState
+from pybroker.store.scheduler.state import removable as removable_jobs
+
+EXAMPLES_MAX = 3
+"""Ids named per reason: the oldest."""
+_ANSWERED_SHOWN_MAX = 20
+"""Files named that a file's records answer."""
+
+
+class Cause(enum.Enum):
+    """What holds a data file."""
+
+    WRITTEN = "being written"
+    MESSAGES = "messages"
+    TRANSACTION = "transaction"
+    SUBSCRIPTION = "subscription"
+    ANSWERS = "acknowledgements"
+    """It has acknowledgements, outcomes or ends of subscriptions that records of staying files need."""
+    JOBS = "scheduled messages"
+    REMARKS = "remarks"
+    """It is the last to say something that a remark will say in its place."""
+    ACTIVEMQ = "ActiveMQ only"
+    """It holds nothing that pybroker needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One thing that holds a data file.
+
+    Attributes:
+        cause: what kind of thing.
+        what: the thing, in words.
+        count: how many messages, operations or acknowledgements.
+        examples: ids, the oldest first.
+        remedy: what to do.
+        files: for ANSWERS, the staying files whose records it answers.
+        because: for ANSWERS, the chain of files down to one that is held by something else.
+    """
+
+    cause: Cause
+    what: str
+    count: int = 0
+    examples: tuple[str, ...] = ()
+    remedy: str
+    files: tuple[int, ...] = ()
+    because: tuple[int, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object for JSON."""
+        return {
+            "cause": self.cause.value,
+            "what": self.what,
+            "count": self.count,
+            "examples": list(self.examples),
+            "remedy": self.remedy,
+            **({"files": list(self.files), "because": list(self.because)} if self.files else {}),
+        }
+
+
+_WRITTEN = Reason(
+    cause=Cause.WRITTEN,
+    what="it is being written, or was written last",
+    remedy="none: the next file is begun when it is full, or when a master starts",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A data file.
+
+    Attributes:
+        file_id: its id.
+        path: where it is.
+        size: its bytes.
+        is_held: it cannot be deleted.
+        reasons: what holds it; of one that is not held, what holds it for others.
+        note: what will happen to it.
+    """
+
+    file_id: int
+    path: str
+    size: int
+    is_held: bool
+    reasons: tuple[Reason, ...]
+    note: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object for JSON."""
+        return {
+            "kind": "file",
+            "file": self.file_id,
+            "path": self.path,
+            "size": self.size,
+            "held": self.is_held,
+            "reasons": [reason.as_json() for reason in self.reasons],
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Every data file of a journal.
+
+    Attributes:
+        files: in ascending order.
+        is_damaged: something could not be read, so more may be held than is known.
+    """
+
+    files: Sequence[Explained]
+    is_damaged: bool
+
+
+def why(snapshot: Snapshot, *, progress: Progress | None = None) -> Explanation:
+    """Explain the data files of a message journal.
+
+    Raises:
+        StoreUnavailable: a file cannot be read.
+        JournalCorrupt: a newer version wrote it.
+    """
+    run = _Why(snapshot)
+    run.run(progress)
+    return Explanation(files=run.explained(), is_damaged=run.is_damaged)
+
+
+def why_jobs(snapshot: Snapshot) -> Explanation:
+    """Explain the data files of a scheduler's journal; errors as `why`."""
+    state = JobState()
+    result = read_jobs(snapshot.directory, state, held_bytes_max=0)
+    file_ids = set(snapshot.files)
+    free = set(removable_jobs(state, file_ids, snapshot.last_file_id))
+    files: list[Explained] = []
+    for file in snapshot.files.values():
+        reasons: list[Reason] = []
+        if file.file_id == snapshot.last_file_id:
+            reasons.append(_WRITTEN)
+        if jobs := state.live.get(file.file_id):
+            reasons.append(
+                Reason(
+                    cause=Cause.JOBS,
+                    what="scheduled messages",
+                    count=len(jobs),
+                    examples=_first(job.job_id for job in jobs),
+                    remedy="none: they go with their time; repeated ones are written anew now and then",
+                )
+            )
+        answered = sorted(state.references.get(file.file_id, set()) & file_ids - free)
+        if answered and file.file_id not in free:
+            reasons.append(
+                Reason(
+                    cause=Cause.ANSWERS,
+                    what=f"moves or ends of jobs in {_names(answered)}, which stay",
+                    remedy=f"see {_names(answered)}",
+                    files=tuple(answered),
+                    because=tuple(answered[:1]),
+                )
+            )
+        files.append(_explained(file, file.file_id not in free, reasons, ""))
+    return Explanation(files=files, is_damaged=bool(result.damages))
+
+
+def _explained(file: DataFile, is_held: bool, reasons: Sequence[Reason], note: str) -> Explained:
+    return Explained(
+        file_id=file.file_id,
+        path=str(file.path),
+        size=file.size,
+        is_held=is_held,
+        reasons=tuple(reasons),
+        note=note or ("" if is_held else "goes at the next cleanup"),
+    )
+
+
+def _names(file_ids: Sequence[int]) -> str:
+    return ", ".join(data_file_name(file_id) for file_id in file_ids[:_ANSWERED_SHOWN_MAX])
+
+
+class _Why(Replay):
+    """Counts which files' messages a file's acknowledgements are for: the state only keeps that there are any."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._acks: Counter[tuple[int, int]] = Counter()
+        self._acked: dict[tuple[int, int], list[str]] = {}
+        self._audit_file_id = 0
+        self._ack_map_file_id = 0
+        self._subscription_files: set[int] = set()
+        self._lowest_writable = min(snapshot.writable)
+
+    def met(self, record: Record, command: Command) -> None:
+        """Note whom an acknowledgement answers, while the message is still there."""
+        file_id = record.location.file_id
+        match command:
+            case RemoveMessage(destination, message_id):
+                contents = self.state.destinations.get(destination)
+                packed = None if contents is None else contents.messages.get(message_id)
+                if packed is not None and (made_in := packed >> FILE_SHIFT) != file_id:
+                    pair = file_id, made_in
+                    self._acks[pair] += 1
+                    if len(examples := self._acked.setdefault(pair, [])) < EXAMPLES_MAX:
+                        examples.append(message_id)
+            case ProducerAudit():
+                self._audit_file_id = file_id
+            case AckMessageFileMap():
+                self._ack_map_file_id = file_id
+            case _:
+                pass
+
+    def explained(self) -> list[Explained]:
+        """Explain each file."""
+        file_ids = set(self.snapshot.files)
+        free = set(removable(self.state, file_ids, self._lowest_writable))
+        shrinkable = set(compactable(self.state, file_ids, self._lowest_writable))
+        renewed = {
+            self.state.destinations[each.destination].subscriptions[each.subscription_key].location.file_id
+            for each in renewable(self.state, file_ids, self._lowest_writable)
+        }
+        live = self._live()
+        self._subscription_files = self.state.subscription_files()
+        reasons = {file_id: [*self._own_reasons(file_id, live.get(file_id, {}))] for file_id in file_ids}
+        held = file_ids - free
+        roots = {file_id for file_id in held if reasons[file_id]}
+        for file_id in held:
+            reasons[file_id] += self._answers(file_id, held, roots)
+        for file_id in free:
+            reasons[file_id] += [*self._remarks(file_id), *self._activemq_reasons(file_id)]
+        return [
+            _explained(
+                file,
+                file.file_id in held,
+                reasons[file.file_id],
+                _note(
+                    is_damaged=file.file_id in free & self.damaged_file_ids,
+                    is_renewed=file.file_id in renewed,
+                    is_shrinkable=file.file_id in shrinkable,
+                ),
+            )
+            for file in self.snapshot.files.values()
+        ]
+
+    # ------------------------------------------------------------ what a file has
+
+    def _live(self) -> dict[int, dict[Destination, list[str]]]:
+        """Return live messages by file and destination, in their order; older versions and duplicates included."""
+        found: dict[int, dict[Destination, list[str]]] = {}
+        for destination, contents in self.state.destinations.items():
+            for message_id, packed in contents.messages.items():
+                for file_id in (packed >> FILE_SHIFT, *contents.superseded.get(message_id, ())):
+                    found.setdefault(file_id, {}).setdefault(destination, []).append(message_id)
+        return found
+
+    def _own_reasons(self, file_id: int, live: dict[Destination, list[str]]) -> Iterator[Reason]:
+        if file_id >= self._lowest_writable:
+            yield _WRITTEN
+        for destination, message_ids in live.items():
+            yield self._live_messages(destination, message_ids)
+        for transactions, state, remedy in (
+            (self.state.inflight, "is not ended", "have its client end it; a restart of the broker rolls it back"),
+            (self.state.prepared, "is in doubt", "have the transaction manager commit it or roll it back"),
+        ):
+            for transaction_id, transaction in transactions.items():
+                if file_id in transaction.files:
+                    yield Reason(
+                        cause=Cause.TRANSACTION,
+                        what=f"{transaction_id} {state}",
+                        count=len(transaction.operations),
+                        examples=_first(operation.message_id for operation in transaction.operations),
+                        remedy=remedy,
+                    )
+        yield from self._subscription_reasons(file_id)
+
+    def _live_messages(self, destination: Destination, message_ids: Sequence[str]) -> Reason:
+        remedy = f"consume them: pybroker consume {destination}"
+        if destination.is_topic:
+            keys = [
+                key
+                for key, subscription in self.state.destinations[destination].subscriptions.items()
+                if not subscription.pending.isdisjoint(message_ids)
+            ]
+            remedy = f"let these durable subscriptions take them, or end them: {', '.join(keys[:EXAMPLES_MAX])}"
+        return Reason(
+            cause=Cause.MESSAGES,
+            what=f"messages of {destination}",
+            count=len(message_ids),
+            examples=_first(message_ids),
+            remedy=remedy,
+        )
+
+    def _subscription_reasons(self, file_id: int) -> Iterator[Reason]:
+        if file_id not in self._subscription_files:
+            return
+        for topic, key, subscription in self.state.subscriptions():
+            if file_id not in subscription.files:
+                continue
+            if subscription.pending:
+                remedy = "let its client come and take its messages, or unsubscribe"
+            elif file_id == subscription.location.file_id:
+                remedy = "none: pybroker writes it anew when nothing else holds the file"
+            else:
+                continue
+            yield Reason(
+                cause=Cause.SUBSCRIPTION,
+                what=f"durable subscription {key} to {topic}",
+                count=len(subscription.pending),
+                remedy=remedy,
+            )
+
+    # ------------------------------------------------------------ what a file answers
+
+    def _answers(self, file_id: int, held: set[int], roots: set[int]) -> Iterator[Reason]:
+        files = sorted(self.state.usage.references.get(file_id, set()) & held)
+        if not files:
+            return
+        chain = self._chain(file_id, held, roots)
+        acks = [(file_id, other) for other in files]
+        count = sum(self._acks[pair] for pair in acks)
+        names = _names(files)
+        root = data_file_name(chain[-1]) if chain else names
+        yield Reason(
+            cause=Cause.ANSWERS,
+            what=f"acknowledgements, outcomes or ends for records in {names}, which stay",
+            count=count,
+            examples=_first(message_id for pair in acks for message_id in self._acked.get(pair, ())),
+            remedy=f"see {root}; meanwhile pybroker shrinks such files, and `pybroker journal compact` at once",
+            files=tuple(files),
+            because=tuple(chain),
+        )
+
+    def _chain(self, file_id: int, held: set[int], roots: set[int]) -> list[int]:
+        """Return the shortest way along references from a file to one that is held by something of its own."""
+        ways: dict[int, list[int]] = {file_id: []}
+        queue = [file_id]
+        for current in queue:
+            if current in roots and current != file_id:
+                return ways[current]
+            for other in sorted(self.state.usage.references.get(current, set()) & held):
+                if other not in ways:
+                    ways[other] = [*ways[current], other]
+                    queue.append(other)
+        return []
+
+    def _remarks(self, file_id: int) -> Iterator[Reason]:
+        """Yield what a file is the last to say and the collector says anew before the file goes."""
+        producers = self.state.sequences.said_by((file_id,))
+        queues = [str(queue) for queue in self.state.kept.last_said_by((file_id,))]
+        for names, what in ((list(producers), "producers' latest messages"), (queues, "queues kept while empty")):
+            if names:
+                yield Reason(
+                    cause=Cause.REMARKS,
+                    what=f"{what}, which it is the last to name",
+                    count=len(names),
+                    examples=_first(names),
+                    remedy="none: a remark says it anew before the file goes",
+                )
+
+    def _activemq_reasons(self, file_id: int) -> Iterator[Reason]:
+        for latest, what in (
+            (self._audit_file_id, "the latest producer audit"),
+            (self._ack_map_file_id, "the latest map of acknowledgements"),
+        ):
+            if file_id == latest:
+                yield Reason(
+                    cause=Cause.ACTIVEMQ,
+                    what=f"{what}, which ActiveMQ keeps and pybroker does not need",
+                    remedy="none: ActiveMQ writes it anew now and then",
+                )
+
+
+def _note(*, is_damaged: bool, is_renewed: bool, is_shrinkable: bool) -> str:
+    if is_damaged:
+        return f"moves to {DAMAGED_DIRECTORY} at the next cleanup, since it is damaged"
+    if is_renewed:
+        return "goes once its idle subscriptions are written anew, which the next cleanup does"
+    if is_shrinkable:
+        return "stays for its acknowledgements alone; is compacted when nothing else can be freed"
+    return ""
+
+
+def _first(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(islice(names, EXAMPLES_MAX))

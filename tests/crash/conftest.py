@@ -1,0 +1,20 @@
+"""Every test of crashes ends with the question whether `check` finds damage in what it leaves behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.soundness import assert_all_sound
+
+
+@pytest.fixture
+def damaged_on_purpose() -> None:
+    """For tests that damage a journal themselves, and say what has to be said about it."""
+
+
+@pytest.fixture(autouse=True)
+def _sound(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    yield
+    if "damaged_on_purpose" not in request.fixturenames:
+        assert_all_sound(tmp_path)

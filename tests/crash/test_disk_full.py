@@ -1,0 +1,348 @@
+"""A full disk: producers are refused, consumers served, and it goes on by itself; also when it is killed meanwhile."""
+
+import errno
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.jobs import Job
+from pybroker.store.journal import writer
+from pybroker.store.journal.appender import JournalSettings, Preallocation
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.reserve import RESERVE_NAME, Reserve
+from pybroker.store.journal.store import JournalStore
+from pybroker.store.scheduler.store import JournalJobStore
+from tests.crash.disks import SmallDisk
+from tests.crash.test_kills import Turns as HandTurned
+from tests.crash.test_kills import judge_directory
+from tests.crash.workload import ORDERS, Workload, message
+
+SETTINGS = JournalSettings(
+    file_bytes_max=6000,
+    batch_bytes_max=2500,
+    preallocation=Preallocation.NONE,
+    compact_after_cleanups=2,
+    reserve_bytes=12_000,
+)
+CAPACITY = 60_000
+UNWRITTEN_BYTES_MAX = 4000
+SECONDS = 20
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "ROOM_SECONDS", 0.002)
+
+
+class Turns(HandTurned):
+    """The same, for what a thread does without telling the loop."""
+
+    def settle(self, condition: Callable[[], object]) -> None:
+        """Turn until something is so."""
+        deadline = monotonic() + SECONDS
+        while not condition():
+            assert monotonic() < deadline, "it never came to that"
+            with self.arrived:
+                self.arrived.wait_for(lambda: self.ready, 0.001)
+            if self.ready:
+                self.turn()
+
+
+class Member:
+    """A store on a disk, its loop turned by hand."""
+
+    def __init__(self, disk: JournalFiles, settings: JournalSettings = SETTINGS) -> None:
+        self.turns = Turns()
+        self.fence: Exception | None = None
+        self.store = JournalStore(
+            disk.directory,
+            settings=settings,
+            files=disk,
+            check=self._check,
+            call_soon=self.turns.call_soon,
+            post=self.turns.call_soon,
+            on_failure=self.turns.failures.append,
+            clock=lambda: 1_700_000_000_000,
+        )
+        self.recovery = self.store.recover()
+        self.done: list[str] = []
+        self._numbers = count(1)
+
+    def _check(self) -> None:
+        if self.fence is not None:
+            raise self.fence
+
+    def send(self, size: int = 900) -> int:
+        number = next(self._numbers)
+        self.store.add(message(ORDERS, number, size))
+        self.store.when_durable(lambda: self.done.append(f"send {number}"))
+        return number
+
+    def consume(self, number: int) -> None:
+        self.store.remove(ORDERS, message(ORDERS, number).message_id)
+        self.store.when_durable(lambda: self.done.append(f"consume {number}"))
+
+    def fill(self) -> int:
+        """Send until the disk is full, as producers do that wait for their answers; return how many were sent."""
+        while not self.store.is_full:
+            last = self.send()
+            self.turns.settle(lambda: self.store.is_full or not self.store.unwritten_bytes)
+        return last
+
+    def until(self, condition: Callable[[], object]) -> None:
+        self.turns.settle(condition)
+        assert not self.turns.failures
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> SmallDisk:
+    return SmallDisk(tmp_path, CAPACITY)
+
+
+# ------------------------------------------------------------ one store
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_consumers_make_the_room_that_producers_wait_for(
+    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SmallDisk(tmp_path, CAPACITY, number)
+    member = Member(disk)
+    member.until(lambda: (tmp_path / RESERVE_NAME).exists())
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "messages are" in record.getMessage()]
+
+    with caplog.at_level(logging.INFO):
+        last = member.fill()
+        member.until(lambda: f"send {last}" in member.done)
+        assert not (tmp_path / RESERVE_NAME).exists(), "what was under way is written on the reserve"
+        for each in range(1, last + 1):
+            member.consume(each)
+        member.until(lambda: f"consume {last}" in member.done)
+        member.until(lambda: not member.store.is_full)
+        member.until(lambda: len(said()) >= 2)
+    assert len(said()) == 2, "one line when it begins, one when it is over"
+    assert (tmp_path / RESERVE_NAME).stat().st_size == SETTINGS.reserve_bytes
+    again = member.send()
+    member.until(lambda: f"send {again}" in member.done)
+    member.store.close()
+
+
+def test_without_a_reserve_the_batch_waits_until_somebody_makes_room(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path, 20_000)
+    member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
+    last = member.fill()
+    assert f"send {last}" not in member.done
+    member.consume(1)
+    refusals = disk.refusals
+    member.until(lambda: disk.refusals > refusals + 3)
+    assert "consume 1" not in member.done
+    disk.capacity += 20_000
+    member.until(lambda: "consume 1" in member.done)
+    assert f"send {last}" in member.done
+    member.until(lambda: not member.store.is_full)
+    member.store.close()
+    heir = Member(disk)
+    assert len(heir.recovery.queues[ORDERS]) == last - 1
+    heir.store.close()
+
+
+def test_what_waits_is_never_acknowledged_when_the_master_is_killed(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path, 20_000)
+    member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
+    last = member.fill()
+    member.store.abandon()
+    assert f"send {last}" not in member.done
+    assert not member.turns.failures
+    disk.capacity += 40_000
+    heir = Member(disk)
+    assert not heir.store.damages, "what the failed write left is a torn tail"
+    found = [int(each.rpartition(":")[2]) for each in heir.recovery.queues[ORDERS]]
+    assert found == list(range(1, len(found) + 1))
+    assert {f"send {each}" for each in found} >= set(member.done)
+    heir.store.close()
+
+
+def test_a_stop_does_not_wait_for_room(tmp_path: Path) -> None:
+    member = Member(SmallDisk(tmp_path, 20_000), JournalSettings(preallocation=Preallocation.NONE))
+    member.fill()
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        member.store.close()
+
+
+def test_a_stop_on_the_reserve_loses_nothing(disk: SmallDisk) -> None:
+    member = Member(disk)
+    last = member.fill()
+    member.consume(1)
+    member.store.close()
+    heir = Member(disk)
+    assert len(heir.recovery.queues[ORDERS]) == last - 1
+    assert heir.recovery.delivered is not None
+    heir.store.close()
+
+
+def test_a_master_that_lost_its_lock_stops_waiting_for_room(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path, 20_000)
+    member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
+    last = member.fill()
+    member.fence = LockNotHeld("taken by another")
+    member.turns.settle(lambda: member.turns.failures)
+    assert member.turns.failures == [member.fence]
+    disk.capacity += 20_000
+    assert f"send {last}" not in member.done
+    member.store.abandon()
+
+
+def test_a_promotion_on_a_full_disk_spends_the_reserve(disk: SmallDisk) -> None:
+    former = Member(disk)
+    last = former.fill()
+    former.until(lambda: f"send {last}" in former.done)
+    former.store.abandon()
+    (disk.directory / RESERVE_NAME).unlink(missing_ok=True)
+    JournalFiles(disk.directory).allocate(disk.directory / RESERVE_NAME, SETTINGS.reserve_bytes)
+    disk.capacity -= disk.free()
+    heir = Member(disk)
+    assert len(heir.recovery.queues[ORDERS]) == last
+    heir.until(lambda: heir.store.is_full)
+    for number in range(1, last + 1):
+        heir.consume(number)
+    heir.until(lambda: f"consume {last}" in heir.done)
+    heir.until(lambda: not heir.store.is_full)
+    heir.store.close()
+
+
+def test_a_file_that_found_no_room_is_made_once_there_is_some(tmp_path: Path) -> None:
+    """The creation fails, not a write into the file: nothing half made is in the way of the next try."""
+
+    class NoNewFiles(SmallDisk):
+        is_full = False
+
+        def sync_directory(self) -> None:
+            if self.is_full:
+                self._refuse(self.directory)
+            super().sync_directory()
+
+    disk = NoNewFiles(tmp_path, CAPACITY)
+    member = Member(disk, JournalSettings(file_bytes_max=2000, preallocation=Preallocation.NONE))
+    disk.is_full = True
+    last = member.fill()
+    member.until(lambda: disk.refusals > 3)
+    disk.is_full = False
+    member.until(lambda: f"send {last}" in member.done)
+    member.store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"db-{n}.log" for n in range(1, 3 + (last > 2))]
+
+
+def test_a_reserve_that_does_not_fit_has_producers_wait_from_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SmallDisk(tmp_path, SETTINGS.reserve_bytes)
+    member = Member(disk)
+    member.until(lambda: member.store.is_full)
+    assert "less than 12000 bytes are free" in caplog.text
+    disk.capacity += 1000
+    member.until(lambda: not member.store.is_full)
+    member.store.close()
+
+
+def test_the_reserve_is_kept_from_life_to_life_and_goes_with_its_setting(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path)
+    path = tmp_path / RESERVE_NAME
+    assert Reserve(files, 4096).hold()
+    inode = path.stat().st_ino
+    assert Reserve(files, 4096).hold()
+    assert (path.stat().st_ino, path.stat().st_blocks * 512) == (inode, 4096)
+    assert Reserve(files, 8192).hold()
+    assert path.stat().st_blocks * 512 == 8192
+    assert Reserve(files, 0).hold()
+    assert not path.exists()
+
+
+def test_a_file_system_that_keeps_no_room_is_no_reason_to_refuse(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / RESERVE_NAME).mkdir()
+    assert Reserve(JournalFiles(tmp_path), 8192).hold()
+    assert "no room can be kept" in caplog.text
+
+
+def test_the_scheduler_waits_for_room_as_well(tmp_path: Path) -> None:
+    turns = Turns()
+    disk = SmallDisk(tmp_path, 20_000)
+    jobs = JournalJobStore(
+        tmp_path,
+        settings=JournalSettings(preallocation=Preallocation.NONE),
+        files=disk,
+        check=lambda: None,
+        call_soon=turns.call_soon,
+        post=turns.call_soon,
+        on_failure=turns.failures.append,
+        clock=lambda: 1_700_000_000_000,
+    )
+    jobs.recover()
+    done: list[str] = []
+    for number in count():
+        if jobs.is_full:
+            break
+        name = f"job-{number}"
+        data = message(ORDERS, number, 900).data
+        jobs.add(Job(job_id=name, start_time=1, cron="", delay=1, period=0, repeat=0, next_time=2, data=data))
+        jobs.when_durable(partial(done.append, name))
+        turns.settle(lambda: jobs.is_full or not jobs.unwritten_bytes)
+    assert name not in done
+    disk.capacity += 20_000
+    turns.settle(lambda: name in done and not jobs.is_full)
+    jobs.close()
+
+
+# ------------------------------------------------------------ under load, with kills
+
+
+class Greedy(Workload):
+    """Sends more than it consumes, unless it is refused."""
+
+    def step(self) -> None:
+        if self._store.is_full:
+            self._random.choice((self._consume, self._acknowledge, self._consume_in_transaction, self._decide))()
+        else:
+            super().step()
+            self._send()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whenever_it_is_killed_what_was_promised_is_there(tmp_path: Path, seed: int) -> None:
+    disk = SmallDisk(tmp_path, CAPACITY)
+    member = Member(disk)
+    ledger: list[str] = []
+    workload = Greedy(member.store, ledger.append, seed)
+    workload.begin()
+    shortages = full_steps = 0
+    steps = random.Random(seed).randint(300, 900)
+    for step in range(steps):
+        workload.step()
+        if step % 4 == 0 and member.turns.ready:
+            member.turns.turn()
+        if step % 25 == 24:
+            member.store.cleanup()
+        if member.store.unwritten_bytes > UNWRITTEN_BYTES_MAX:  # as the core slows producers down
+            member.until(lambda: not member.store.unwritten_bytes or member.store.is_full)
+        if member.store.is_full:
+            shortages += not full_steps
+            full_steps += 1
+            if full_steps % 60 == 0:  # too little was consumed: an operator lends a hand
+                disk.capacity += 10_000
+                member.until(lambda: not member.store.unwritten_bytes)
+        else:
+            full_steps = 0
+    member.store.abandon()
+    assert not member.turns.failures
+    assert shortages, "the disk was never full: the test shows nothing"
+    judge_directory(ledger, tmp_path)

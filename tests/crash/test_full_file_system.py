@@ -1,0 +1,120 @@
+"""A whole broker on a file system that is really full."""
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.stomp_client import StompClient
+
+SETTINGS = ("--journal-file-max", "1mb", "--journal-batch-max", "64kb", "--disk-reserve", "2mb")
+BODY = b"x" * 20_000
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of 8 MB; making one takes a privilege."""
+    where = tmp_path / "small"
+    where.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(where)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here; test_disk_full has a model of one: {done.stderr}")
+    yield where
+    subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+@pytest.fixture
+def start(small_file_system: Path) -> Iterator[Callable[[], BrokerProcess]]:
+    brokers: list[BrokerProcess] = []
+
+    def start() -> BrokerProcess:
+        broker = BrokerProcess(str(small_file_system / "store"), name="a", port=free_port(), extra=SETTINGS)
+        brokers.append(broker)
+        broker.wait_for("listening on")
+        return broker
+
+    yield start
+    for broker in brokers:
+        broker.close()
+
+
+def send(client: StompClient, number: int, **headers: str) -> bool:
+    """Send a message and tell whether it was accepted."""
+    headers = {"persistent": "true", **headers}
+    frame = client.request("SEND", b"%d " % number + BODY, destination="/queue/Q", **headers)
+    if frame.command == "ERROR":
+        assert "Usage Manager Store is Full" in frame.headers["message"]
+        return False
+    return True
+
+
+def fill(client: StompClient, first: int = 0) -> int:
+    """Send until a message is refused; return the number of the first that was."""
+    number = first
+    while send(client, number):
+        number += 1
+    return number
+
+
+def consume(client: StompClient, numbers: range) -> None:
+    client.send("SUBSCRIBE", id="1", destination="/queue/Q", ack="client-individual")
+    for number in numbers:
+        waiting = [each for each in client.backlog if each.command == "MESSAGE"]
+        frame = waiting[0] if waiting else client.read_until("MESSAGE")
+        if waiting:
+            client.backlog.remove(frame)
+        assert int(frame.body.split()[0]) == number
+        assert client.request("ACK", id=frame.headers["ack"]).command == "RECEIPT"
+    client.send("UNSUBSCRIBE", id="1")
+
+
+def test_producers_are_refused_consumers_served_and_it_resumes(start: Callable[[], BrokerProcess]) -> None:
+    broker = start()
+    producer, consumer = StompClient(broker.port), StompClient(broker.port)
+    refused = fill(producer)
+    assert 150 < refused < 400
+    broker.wait_for("persistent messages are refused until there is room")
+    assert not send(producer, refused), "and again, over the same connection"
+    assert send(producer, refused, persistent="false"), "what is not stored is accepted"
+    consume(consumer, range(refused + 1))
+    broker.wait_for("there is room again")
+    again = fill(producer)
+    assert again > 20, "it goes on as before"
+    producer.close()
+    consumer.close()
+    broker.kill()
+
+    heir = start()
+    consumer = StompClient(heir.port)
+    consume(consumer, range(again))
+    heir.wait_for("there is room again")
+    assert send(consumer, 0)
+    consumer.close()
+    assert heir.terminate() == 0
+
+
+def test_a_standby_takes_over_a_full_disk(start: Callable[[], BrokerProcess], small_file_system: Path) -> None:
+    """Somebody else has filled it, to the last block; there is just the reserve to seal the predecessor's file on."""
+    broker = start()
+    producer = StompClient(broker.port)
+    for number in range(40):
+        assert send(producer, number)
+    producer.close()
+    broker.kill()
+    room = small_file_system / "somebody else's"
+    with room.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
+    heir = start()
+    consumer = StompClient(heir.port)
+    assert not send(consumer, 40)
+    consume(consumer, range(40))
+    room.unlink()
+    heir.wait_for("there is room again")
+    assert send(consumer, 40)
+    consumer.close()
+    assert heir.terminate() == 0

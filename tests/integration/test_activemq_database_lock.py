@@ -1,0 +1,116 @@
+"""Our locks in a database against the real thing: a whole ActiveMQ with its JDBC store, in a process of its own."""
+
+import dataclasses
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.locks.postgres.provider import PostgresLock
+from pybroker.locks.postgres.timing import now
+from tests.integration.postgres_lock_holder import make
+from tests.integration.test_postgres_locks import LEASE_SECONDS, Member, report, until, wait_for_a_waiter, wins
+from tests.postgres_cluster import PASSWORD, USER, PostgresDatabase, postgres_cluster, postgres_database
+
+__all__ = ["postgres_cluster", "postgres_database"]
+
+pytestmark = pytest.mark.component("activemq")
+
+PROBE = Path(__file__).parent / "java" / "DatabaseLockProbe.java"
+JARS = [Path("/usr/share/java") / name for name in ("activemq-jdbc-store.jar", "postgresql.jar")]
+LIMIT_SECONDS = 60
+
+
+@pytest.fixture(params=["row", "lease"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def activemq(java: Any, postgres_database: PostgresDatabase) -> Iterator[Callable[[str], Member]]:
+    """Starts ActiveMQ with a kind of lock; it has said `waiting`."""
+    absent = [jar.name for jar in JARS if not jar.is_file()]
+    if absent and os.environ.get("PYBROKER_TEST_STRICT") == "1":
+        pytest.fail(f"PYBROKER_TEST_STRICT=1 and no {absent[0]}; install libpostgresql-jdbc-java", pytrace=False)
+    if absent:
+        pytest.skip(f"no {absent[0]} in /usr/share/java; install libpostgresql-jdbc-java (Debian, Ubuntu)")
+    with_driver = dataclasses.replace(java, class_path=os.pathsep.join([java.class_path, *map(str, JARS)]))
+    where = f"jdbc:postgresql://127.0.0.1:{postgres_database.cluster.port}/{postgres_database.name}"
+    with ExitStack() as stack:
+
+        def start(kind: str) -> Member:
+            lease_ms = str(round(LEASE_SECONDS * 1000))
+            command = with_driver.command(PROBE, kind, where, USER, PASSWORD, lease_ms)
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            member = Member(process)
+            assert member.heard() == "waiting"
+            return member
+
+        yield start
+
+
+@pytest.fixture
+def lock(kind: str, postgres_database: PostgresDatabase) -> Iterator[PostgresLock]:
+    lock = make(kind, postgres_database.url, LEASE_SECONDS, "stock")  # as ActiveMQ's name: it must not matter
+    yield lock
+    lock.release()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def test_activemq_keeps_us_out_and_its_death_lets_us_in(
+    kind: str, activemq: Any, lock: PostgresLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
+) -> None:
+    master = activemq(kind)
+    assert master.heard() == "held"
+    assert not lock.try_acquire()
+    won = pool.submit(wins, lock)
+    wait_for_a_waiter(postgres_database, kind)
+    assert master.asked() == "ours", "a waiter must not disturb the master"
+    master.process.kill()
+    killed_at = now()
+    seconds = won.result(LIMIT_SECONDS) - killed_at
+    report("kill -9 of an ActiveMQ to the lock being ours", kind, seconds)
+    assert seconds < (LEASE_SECONDS + 1 if kind == "lease" else 2)
+
+
+def test_we_keep_activemq_out_until_we_release(
+    kind: str, activemq: Any, lock: PostgresLock, postgres_database: PostgresDatabase
+) -> None:
+    assert lock.try_acquire()
+    standby = activemq(kind)
+    if kind == "row":
+        wait_for_a_waiter(postgres_database, kind)
+    else:
+        tried = "application_name LIKE '%JDBC%' AND query ILIKE 'update activemq_lock%'"
+        until(lambda: postgres_database.sql(f"SELECT count(*) FROM pg_stat_activity WHERE {tried}") != "0")
+        assert postgres_database.sql("SELECT broker_name FROM activemq_lock") != "stock"
+    lock.check()
+    lock.release()
+    released_at = now()
+    assert standby.heard() == "held"
+    report("release to an ActiveMQ serving", kind, now() - released_at)
+    assert not lock.try_acquire()
+
+
+def test_mixed_kinds_are_refused(activemq: Any, postgres_database: PostgresDatabase) -> None:
+    """ActiveMQ with its default, the row lock, and we with a lease: the two would not exclude each other."""
+    master = activemq("row")
+    assert master.heard() == "held"
+    lease = make("lease", postgres_database.url, LEASE_SECONDS, "m")
+    with pytest.raises(ConfigError, match="postgres-row, if one is an ActiveMQ"):
+        lease.try_acquire()
+    assert master.asked() == "ours"

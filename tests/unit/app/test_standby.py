@@ -1,0 +1,156 @@
+"""What a standby does and says while it waits, and how `pybroker status` shows it."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.app import standby as standby_module
+from pybroker.broker.app.standby import Standby
+from pybroker.broker.app.status import Status, describe
+from pybroker.store.journal.follower import Follower
+from pybroker.store.journal.format import data_file_name
+from pybroker.store.members import Followed, Member, MemberRole, MemberStatus
+from tests.unit.store.states import add, append, batch, write_file
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Callable[[], Standby]]:
+    """Begins to follow the test's directory."""
+    made: list[Standby] = []
+
+    def begin() -> Standby:
+        made.append(Standby(tmp_path, clock=lambda: 1_700_000_000_000))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.end()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for another thread, whose doings have no event."""
+    tick = threading.Event()
+    for _ in range(int(SECONDS * 200)):
+        if condition():
+            return
+        tick.wait(0.005)
+    raise AssertionError("it never happened")
+
+
+def test_it_follows_and_says_so_once(
+    tmp_path: Path, waiting: Callable[[], Standby], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = write_file(tmp_path, 12, [batch(*map(add, range(1200)))])
+    size = path.stat().st_size - 5
+    standby = waiting()
+    until(lambda: standby.followed() is not None)
+    assert standby.followed() == Followed(file_id=12, offset=size, at_ms=1_700_000_000_000, messages=1200)
+    append(path, batch(add(1200)))
+    until(lambda: standby.followed() is not None and standby.followed().messages == 1201)  # type: ignore[union-attr]
+    said = [each.getMessage() for each in caplog.records if "following" in each.getMessage()]
+    assert said == [f"standby: following db-12.log at {size:,}: 1,200 messages"]
+
+
+def test_the_follower_is_handed_over_at_the_end(tmp_path: Path, waiting: Callable[[], Standby]) -> None:
+    write_file(tmp_path, 1, [batch(add(1))])
+    standby = waiting()
+    until(lambda: standby.followed() is not None)
+    follower = standby.end()
+    assert isinstance(follower, Follower)
+    assert follower.finish().last_file_id == 1
+    assert follower.message_count == 1
+
+
+def test_an_empty_directory_is_followed_until_there_is_something(
+    tmp_path: Path, waiting: Callable[[], Standby]
+) -> None:
+    standby = waiting()
+    until(lambda: standby.followed() is not None)
+    write_file(tmp_path, 1, [batch(add(1))])
+    until(lambda: standby.followed() is not None and standby.followed().messages == 1)  # type: ignore[union-attr]
+
+
+def test_a_journal_that_cannot_be_read_is_said_once_and_tried_again(
+    tmp_path: Path,
+    waiting: Callable[[], Standby],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standby_module, "RETRY_SECONDS", 0.01)
+    path = tmp_path / data_file_name(1)
+    path.write_bytes(b"this is something else " * 10)
+    standby = waiting()
+    until(lambda: "cannot be followed for now" in caplog.text)
+    path.unlink()
+    write_file(tmp_path, 1, [batch(add(1))])
+    until(lambda: standby.followed() is not None)
+    assert caplog.text.count("cannot be followed for now") == 1
+
+
+def test_an_unexpected_failure_does_not_end_it(
+    tmp_path: Path,
+    waiting: Callable[[], Standby],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standby_module, "RETRY_SECONDS", 0.01)
+    write_file(tmp_path, 1, [batch(add(1))])
+    real, failed = Follower.advance, threading.Event()
+
+    def fail_once(self: Follower, *, look: bool = True) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("nobody thought of this")
+        return real(self, look=look)
+
+    monkeypatch.setattr(Follower, "advance", fail_once)
+    standby = waiting()
+    until(lambda: standby.followed() is not None)
+    assert "nobody thought of this" in caplog.text
+
+
+# ---------------------------------------------------------------- status
+
+STANDBY = Member(
+    name="b",
+    role=MemberRole.STANDBY,
+    pid=1,
+    host="host",
+    version="0",
+    since_ms=1_700_000_000_000,
+    started_ms=1_700_000_000_000,
+    updated_ms=1_700_000_060_500,
+    followed=Followed(file_id=43, offset=3_141_592, at_ms=1_700_000_060_000, messages=1_000_000),
+)
+
+
+@pytest.mark.parametrize(
+    ("member", "expected"),
+    [
+        (STANDBY, ", follows db-43.log at 3,141,592, 0.5 s behind: 1,000,000 messages"),
+        (replace(STANDBY, followed=None), ", reading the journal"),
+        (replace(STANDBY, role=MemberRole.MASTER, followed=None), "pid 1 on host"),
+    ],
+)
+def test_status_shows_how_far_a_standby_is(member: Member, expected: str) -> None:
+    status = Status(
+        store="/s",
+        lock="/s/lock",
+        locked=True,
+        holder_pid=None,
+        members=[MemberStatus(name="b", alive=True, member=member)],
+        now_ms=member.updated_ms,
+    )
+    assert describe(status)[1].endswith(expected)
+    assert status.as_json()["members"][0]["followed"] == (
+        None
+        if member.followed is None
+        else {"file_id": 43, "offset": 3_141_592, "at_ms": 1_700_000_060_000, "messages": 1_000_000}
+    )

@@ -1,0 +1,122 @@
+"""What the log says of producers that wait for room."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from pybroker.broker.core.broker import Limits
+from pybroker.broker.core.waits import TOLD_MS
+from tests.unit.core.conftest import Client, Inbox, World, make_message
+
+SMALL = 2000
+"""Room for one message, and less than another."""
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Return the lines about waits since the last call."""
+    caplog.set_level(logging.INFO, "pybroker.broker.core.waits")
+
+    def told() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if record.name.endswith(".waits")]
+        caplog.clear()
+        return lines
+
+    return told
+
+
+def send_answered(client: Client, destination: str = "queue://Q") -> list[str]:
+    """Send as a client that waits; return the list that gets an entry with the answer."""
+    client.connection.send(make_message("more", destination, persistent=False), answered=True)
+    answers: list[str] = []
+    client.connection.when_accepted(lambda: answers.append("answer"))
+    return answers
+
+
+def fill(world: World, destination: str = "queue://Q") -> None:
+    world.client().send(destination, "one", "two", persistent=False)
+
+
+def drain(inbox: Inbox) -> None:
+    """Acknowledge what was delivered until nothing more comes."""
+    while held := list(inbox.consumer.unsettled()):
+        inbox.consumer.acknowledge_all(held)
+
+
+def test_a_wait_is_told_with_the_destination_and_its_limit_and_so_is_its_end(make_world, told) -> None:
+    world = make_world(memory_limit=SMALL)
+    fill(world)
+    producer = world.client()
+    answers = send_answered(producer)
+    name = producer.connection.connection_id
+    assert told() == [f"{name} waits to send to queue://Q: its memory limit of 2000 bytes is reached"]
+    drain(world.client().subscribe("queue://Q"))
+    assert answers == ["answer"]
+    assert told() == [f"{name} goes on sending to queue://Q"]
+
+
+def test_the_brokers_limit_is_told_as_such(make_world, told) -> None:
+    world = make_world(limits=Limits(memory_bytes_max=SMALL))
+    fill(world, "queue://OTHER")
+    producer = world.client()
+    send_answered(producer)
+    name = producer.connection.connection_id
+    assert told() == [f"{name} waits to send to queue://Q: the broker's memory limit of 2000 bytes is reached"]
+
+
+def test_a_connection_that_is_not_read_is_told_too(make_world, told) -> None:
+    world = make_world(memory_limit=SMALL)
+    fill(world)
+    producer = world.client()
+    producer.send("queue://Q", "unanswered", persistent=False)
+    assert producer.throttle.holds == 1
+    name = producer.connection.connection_id
+    assert told() == [f"{name} waits to send to queue://Q: its memory limit of 2000 bytes is reached"]
+    drain(world.client().subscribe("queue://Q"))
+    assert producer.throttle.holds == 0
+    assert told() == [f"{name} goes on sending to queue://Q"]
+
+
+def test_waits_are_told_now_and_then_only(make_world, told) -> None:
+    """A producer at a limit waits for nearly every message."""
+    world = make_world(memory_limit=SMALL)
+    fill(world)
+    producer = world.client()
+    send_answered(producer)
+    assert len(told()) == 1
+    send_answered(producer)
+    assert told() == [], "it waits already"
+    inbox = world.client().subscribe("queue://Q")
+    drain(inbox)
+    assert len(told()) == 1
+    inbox.consumer.close()
+    for _ in range(10):
+        world.now_ms += TOLD_MS // 20
+        fill(world)
+        send_answered(producer)
+        inbox = world.client().subscribe("queue://Q")
+        drain(inbox)
+        inbox.consumer.close()
+    assert [line for line in told() if producer.connection.connection_id + " " in line] == []
+    world.now_ms += TOLD_MS
+    fill(world)
+    send_answered(producer)
+    assert len([line for line in told() if producer.connection.connection_id + " " in line]) == 1
+
+
+def test_who_finds_room_says_nothing(make_world, told) -> None:
+    world = make_world(memory_limit=10 * SMALL)
+    assert send_answered(world.client()) == ["answer"]
+    assert told() == []
+
+
+def test_who_leaves_while_it_waits_says_nothing_more(make_world, told) -> None:
+    world = make_world(memory_limit=SMALL)
+    fill(world)
+    producer = world.client()
+    send_answered(producer)
+    told()
+    producer.connection.close()
+    drain(world.client().subscribe("queue://Q"))
+    assert told() == []
