@@ -346,3 +346,13 @@ def test_whenever_it_is_killed_what_was_promised_is_there(tmp_path: Path, seed: 
     assert not member.turns.failures
     assert shortages, "the disk was never full: the test shows nothing"
     judge_directory(ledger, tmp_path)
+
+
+def test_the_reserve_is_not_tried_where_it_cannot_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial takes all the room there is, for a moment: a promotion once failed for that."""
+    files = JournalFiles(tmp_path)
+    monkeypatch.setattr(files, "free_bytes", lambda: 8191)
+    assert not Reserve(files, 8192).hold()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(files, "free_bytes", lambda: 8192)
+    assert Reserve(files, 8192).hold()

@@ -144,6 +144,11 @@ class JournalFiles:
         finally:
             os.close(descriptor)
 
+    def free_bytes(self) -> int:
+        """Return how much room the file system has, as far as it tells: a quota may leave less."""
+        status = os.statvfs(self.directory)
+        return status.f_bavail * status.f_frsize
+
     def sync_directory(self) -> None:
         """Make names created, changed and removed so far last."""
         _sync_directory(self.directory)

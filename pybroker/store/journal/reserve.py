@@ -50,6 +50,9 @@ class Reserve:
             if not self._byte_count:
                 self._path.unlink(missing_ok=True)
             elif not self._is_there():
+                # Asked first, since a trial takes all there is for a moment, from whoever writes just then.
+                if self._files.free_bytes() < self._byte_count:
+                    return False
                 self._files.allocate(self._path, self._byte_count)
         except OSError as error:
             if is_no_room(error):
