@@ -86,15 +86,7 @@ def test_producers_are_refused_consumers_served_and_it_resumes(start: Callable[[
     assert again > 20, "it goes on as before"
     producer.close()
     consumer.close()
-    broker.kill()
-
-    heir = start()
-    consumer = StompClient(heir.port)
-    consume(consumer, range(again))
-    heir.wait_for("there is room again")
-    assert send(consumer, 0)
-    consumer.close()
-    assert heir.terminate() == 0
+    assert broker.terminate() == 0
 
 
 def test_a_standby_takes_over_a_full_disk(start: Callable[[], BrokerProcess], small_file_system: Path) -> None:
