@@ -32,7 +32,7 @@ def check(config: Config) -> None:
     if journal.is_dir():
         _check_directory(journal)
         inspect(journal)
-    if not wiring.is_locked(wiring.lock_path(config)):
+    if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
 
 

@@ -55,7 +55,7 @@ async def _serve(config: Config) -> None:
     except OSError as error:
         raise StoreUnavailable(f"cannot create {where.journal}: {error.strerror}", path=str(where.journal)) from error
     try:
-        membership = Membership(where.members, config.name, str(wiring.lock_path(config)))
+        membership = Membership(where.members, config.name, str(wiring.lock_name(config)))
     except StoreUnavailable as error:
         if config.lock != "flock":
             raise

@@ -106,7 +106,7 @@ def _lock_database(url: str, lease_seconds: float, renew_seconds: float | None) 
     return Database(url, Timing.of(lease_seconds, renew_seconds))
 
 
-def lock_path(config: Config) -> Path | str:
+def lock_name(config: Config) -> Path | str:
     """Return what is locked: the file, or the name of a lock in a database."""
     if is_in_database(config.lock):
         return make_lock(config).name
@@ -120,7 +120,7 @@ def lock_paths(store: str) -> dict[str, Path]:
 
 
 def is_locked(path: Path | str) -> bool:
-    """Tell whether somebody holds a lock of `lock_path`; of one in a database it is assumed. Changes nothing."""
+    """Tell whether somebody holds a lock of `lock_name`; of one in a database it is assumed. Changes nothing."""
     if isinstance(path, str):
         return True
     return flock.is_locked(path) if path.name == "lock.flock" else file.is_locked(path)

@@ -453,8 +453,7 @@ class JournalStore:
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
         if subscription is not None and message_id in subscription.pending:
-            if self._room is not None:
-                self._room.flush()
+            self._flush_room()
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
             self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 
@@ -520,8 +519,7 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        if self._room is not None:
-            self._room.flush()
+        self._flush_room()
         if destination in self._state.destinations:
             self._append(RemoveDestination(destination))
 
@@ -566,9 +564,13 @@ class JournalStore:
 
     def _append(self, command: Command) -> None:
         """Encode, append, apply: what every change is."""
+        self._flush_room()
+        self._state.apply(command, self._writer.append(encode_record(encode(command))))
+
+    def _flush_room(self) -> None:
+        """Append all that is held: nothing else may pass it."""
         if self._room is not None:
             self._room.flush()
-        self._state.apply(command, self._writer.append(encode_record(encode(command))))
 
     def _is_unfinished(self, transaction: TransactionId) -> bool:
         return transaction in self._state.inflight or transaction in self._state.prepared
@@ -593,8 +595,7 @@ class JournalStore:
 
     def _append_apart(self, remark: Trace) -> Location:
         """Append a remark as a batch of its own, and return where that begins."""
-        if self._room is not None:
-            self._room.flush()
+        self._flush_room()
         self._writer.end_batch()
         file_id, offset = self._writer.append(encode_record(encode(remark)))
         return Location(file_id, offset - BATCH_HEADER_BYTES)
@@ -620,8 +621,7 @@ class JournalStore:
             self._is_open = False
             if self._collector is not None:
                 self._collector.remove()
-            if self._room is not None:
-                self._room.flush()
+            self._flush_room()
             if self._collector is not None:
                 self._collector.keep_remarks()
             end = self._append_apart(Trace(_clean_stop(delivered)))  # behind the index, so that a start reads it
