@@ -1,0 +1,1 @@
+"""The name under which Spark finds this source by itself: spark.read.format("kahadb")."""
