@@ -113,9 +113,13 @@ ROWS = (
     Row(key="topic-10-large", title="100 KB: topic, non-persistent, 1 to 10", count=1_000, warm=3_000,
         persistent=False, topic=True, consumers=10, body_bytes=LARGE_BYTES, ahead=100),
     Row(key="stomp-1", title="STOMP: persistent, a receipt each, window 1", count=6_000, warm=18_000,
-        protocol=Protocol.STOMP, consumers=0, window=1, least_ratio=2.0),
+        protocol=Protocol.STOMP, window=1, least_ratio=2.0),
     Row(key="stomp-100", title="STOMP: persistent, a receipt each, window 100", count=15_000, warm=30_000,
-        protocol=Protocol.STOMP, consumers=0, window=100, least_ratio=2.0),
+        protocol=Protocol.STOMP, window=100, least_ratio=2.0),
+    Row(key="stomp-1-backlog", title="the same with window 1, nobody consumes", count=6_000, warm=18_000,
+        protocol=Protocol.STOMP, consumers=0, window=1),
+    Row(key="stomp-100-backlog", title="the same with window 100, nobody consumes", count=15_000, warm=30_000,
+        protocol=Protocol.STOMP, consumers=0, window=100),
 )  # fmt: skip
 
 QUICK_ROWS = ("sync-1", "topic-10", "stomp-100")

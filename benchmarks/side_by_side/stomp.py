@@ -1,4 +1,4 @@
-"""STOMP as a load, by raw sockets: persistent sends with a receipt each, and how many the client itself could do."""
+"""STOMP as a load, by raw sockets: persistent sends with a receipt each, and how many of those the client could do."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ _MESSAGE_MARK = b"\nmessage-id:"
 
 
 class StompClient:
-    """Sends as `benchmarks.driver.Producer` does, and empties the queue afterwards."""
+    """Sends as `benchmarks.driver.Producer` does; one consumer takes all of it, at once or afterwards."""
 
     pid = os.getpid()
     """Of the process the client runs in: this one."""
@@ -29,9 +29,11 @@ class StompClient:
         self._frame = send_frame(_DESTINATION, row.body_bytes, persistent=row.persistent, receipt="r")
         for left in range(row.warm, 0, -row.count):  # in rounds: a warm backlog must not be the larger one
             count = min(left, row.count)
+            self._consume(row)
             self._send(self._producers(row, count), count)
             self._drain(count)
         self._measured = self._producers(row, row.count)
+        self._consume(row)
 
     def run(self) -> Timing:
         """Do the measured part, to the last receipt."""
@@ -57,15 +59,18 @@ class StompClient:
             producer.start()
         self._loop.run_until(lambda: sum(producer.confirmed for producer in producers) == count)
 
+    def _consume(self, row: Row) -> None:
+        self._consumer = _Consumer(self._loop, self._port) if row.consumers else None
+
     def _drain(self, count: int) -> None:
-        drain = _Drain(self._loop, self._port)
-        self._loop.run_until(lambda: drain.delivered == count)
-        drain.unsubscribe()
-        self._loop.run_until(lambda: drain.ended)
+        consumer = self._consumer or _Consumer(self._loop, self._port)
+        self._loop.run_until(lambda: consumer.delivered == count)
+        consumer.unsubscribe()
+        self._loop.run_until(lambda: consumer.ended)
 
 
-class _Drain(Peer):
-    """Takes whatever is in the queue."""
+class _Consumer(Peer):
+    """Takes whatever comes into the queue."""
 
     def __init__(self, loop: Loop, port: int) -> None:
         super().__init__(loop, port)
