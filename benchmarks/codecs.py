@@ -17,6 +17,8 @@ from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.message import MessageType, routing
 from pybroker.broker.domain.openwire.message import decode as decode_message
 from pybroker.broker.domain.ports import Connection
+from pybroker.broker.domain.stomp.codec import FrameDecoder
+from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -27,9 +29,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.state import StoreState
-from pybroker.transports.stomp.codec import FrameDecoder
 from pybroker.transports.stomp.destinations import DestinationNames
-from pybroker.transports.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
 
 REPEATS = 7

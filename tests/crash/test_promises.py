@@ -15,10 +15,10 @@ import pytest
 
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.store import JournalStore
-from pybroker.transports.stomp.frames import StompLimits
 from pybroker.transports.stomp.session import StompSession
 
 SECONDS = 20

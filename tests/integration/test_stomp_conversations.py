@@ -18,9 +18,9 @@ from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import Byte, Float, Long, encode_map
+from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.store.memory import MemoryStore
-from pybroker.transports.stomp.frames import StompLimits
 from pybroker.transports.stomp.session import StompSession
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stomp"

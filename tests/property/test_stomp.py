@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
+from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version
 from pybroker.store.memory import MemoryStore
-from pybroker.transports.stomp.codec import FrameDecoder, encode_frame
-from pybroker.transports.stomp.frames import Command, Frame, StompLimits, Version
 from pybroker.transports.stomp.session import StompSession
 
 SMALL = StompLimits(command_bytes=20, header_line_bytes=40, header_count=5, head_bytes=100, body_bytes=50)

@@ -25,6 +25,8 @@ from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageStore
+from pybroker.broker.domain.stomp.codec import encode_frame
+from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.locks import file, flock
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
@@ -43,8 +45,6 @@ from pybroker.transports.detect import Detector, Spoken
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
 from pybroker.transports.server import Protocol, Tls, in_url
 from pybroker.transports.session import Link, Session
-from pybroker.transports.stomp.codec import encode_frame
-from pybroker.transports.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.session import StompSession
 from pybroker.transports.tls import server_context
 from pybroker.transports.turn import Turn

@@ -11,14 +11,14 @@ from functools import partial
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Clock, Connection, Delivery
+from pybroker.broker.domain.stomp.codec import encode_frame
+from pybroker.broker.domain.stomp.errors import Refused
+from pybroker.broker.domain.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
-from pybroker.transports.stomp.codec import encode_frame
 from pybroker.transports.stomp.destinations import DestinationNames
-from pybroker.transports.stomp.errors import Refused
 from pybroker.transports.stomp.flow import Flow
-from pybroker.transports.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
 from pybroker.transports.stomp.outbox import Outbox, Place
 from pybroker.transports.stomp.subscriptions import Subscription, consumer_request

@@ -18,7 +18,7 @@ from typing import TypeVar
 from pybroker.broker.domain.destination import PARTS_MAX, Destination, DestinationType, checked
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.ports import Connection
-from pybroker.transports.stomp.errors import Refused
+from pybroker.broker.domain.stomp.errors import Refused
 
 _QUEUE, _TOPIC = "/queue/", "/topic/"
 _TEMPORARY = {"/temp-queue/": DestinationType.TEMP_QUEUE, "/temp-topic/": DestinationType.TEMP_TOPIC}

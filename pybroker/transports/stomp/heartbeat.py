@@ -11,8 +11,8 @@ CONNECTED  heart-beat:sx,sy    so does the server with sx = cy, sy = cx; 0 (or l
 import re
 from dataclasses import dataclass
 
-from pybroker.transports.stomp.errors import Broken
-from pybroker.transports.stomp.frames import shortened
+from pybroker.broker.domain.stomp.errors import Broken
+from pybroker.broker.domain.stomp.frames import shortened
 
 _HEADER = re.compile(r"([+-]?\d{1,10}),([+-]?\d{1,10})", re.ASCII)
 _INTEGER_MAX = 2**31 - 1

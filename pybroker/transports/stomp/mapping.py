@@ -27,11 +27,11 @@ from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.ports import Clock, Delivery
+from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
+from pybroker.broker.domain.stomp.errors import Refused
+from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.transports.stomp.codec import FRAME_END, encode_frame
 from pybroker.transports.stomp.destinations import DestinationNames, names_a_destination, remember
-from pybroker.transports.stomp.errors import Refused
-from pybroker.transports.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.transports.stomp.java_text import java_text
 
 _LONG = (-(2**63), 2**63 - 1)

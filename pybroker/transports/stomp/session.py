@@ -12,12 +12,12 @@ from functools import partial
 from pybroker import __version__
 from pybroker.broker.domain.errors import BrokerError, ClientError
 from pybroker.broker.domain.ports import Broker, Clock, Connection
+from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
+from pybroker.broker.domain.stomp.errors import Broken, Refused, describe
+from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import Client
-from pybroker.transports.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
-from pybroker.transports.stomp.errors import Broken, Refused, describe
 from pybroker.transports.stomp.flow import Flow, Jam
-from pybroker.transports.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.stomp.heartbeat import HeartBeat, agree
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
 

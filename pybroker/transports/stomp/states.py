@@ -14,7 +14,7 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pybroker.transports.stomp.frames import Command
+from pybroker.broker.domain.stomp.frames import Command
 
 
 class State(enum.Enum):

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from pybroker.broker.domain.destination import Destination, parts_to_consume
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Consumer, Delivery
+from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
-from pybroker.transports.stomp.frames import Version, shortened
 from pybroker.transports.stomp.mapping import MessageWriter
 from pybroker.transports.stomp.outbox import Outbox
 

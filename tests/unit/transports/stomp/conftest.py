@@ -11,9 +11,9 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import ClientError, InvalidClientId, InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, Throttle
+from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.transports.stomp.frames import StompLimits
 from pybroker.transports.stomp.session import StompSession
 
 NOW_MS = 1_700_000_000_000

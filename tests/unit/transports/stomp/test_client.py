@@ -6,8 +6,8 @@ import pytest
 
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.broker.domain.subscription import ConsumerRequest
-from pybroker.transports.stomp.frames import StompLimits
 
 RECEIPT = "RECEIPT\nreceipt-id:r\n\n"
 

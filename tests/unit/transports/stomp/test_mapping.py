@@ -11,9 +11,9 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
+from pybroker.broker.domain.stomp.frames import Version
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.stomp.destinations import DestinationNames
-from pybroker.transports.stomp.frames import Version
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
 
 NOW_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from pybroker import __version__
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.transports.stomp.frames import StompLimits
+from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.transports.stomp.states import State
 
 # ---------------------------------------------------------------- CONNECT

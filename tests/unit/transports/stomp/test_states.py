@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.transports.stomp.frames import Command
+from pybroker.broker.domain.stomp.frames import Command
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
 
 REACTIONS = {

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from pybroker.broker.domain.errors import RemoteProtocolError
-from pybroker.transports.stomp.codec import FrameDecoder, encode_frame
-from pybroker.transports.stomp.frames import Frame, StompLimits, Version
+from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
+from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
 
 SMALL = StompLimits(command_bytes=8, header_line_bytes=20, header_count=3, head_bytes=60, body_bytes=10)
 

@@ -17,8 +17,16 @@ Every byte is looked at a bounded number of times, whatever the chunks: a positi
 import re
 from collections.abc import Iterator, Mapping
 
-from pybroker.transports.stomp.errors import Broken
-from pybroker.transports.stomp.frames import ESCAPERS, Frame, StompLimits, Version, readable_name, shortened, unescape
+from pybroker.broker.domain.stomp.errors import Broken
+from pybroker.broker.domain.stomp.frames import (
+    ESCAPERS,
+    Frame,
+    StompLimits,
+    Version,
+    readable_name,
+    shortened,
+    unescape,
+)
 
 HEART_BEAT = b"\n"
 
