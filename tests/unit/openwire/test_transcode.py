@@ -22,7 +22,6 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import (
-    dispatch,
     from_store,
     is_verbatim,
     layout_class,
@@ -48,6 +47,12 @@ TEXT = ActiveMQTextMessage(
     content=b"\x00\x00\x00\x02hi",
     broker_path=(BrokerId("b"),),
 )
+
+
+def dispatch(message: ActiveMQMessage) -> MessageDispatch:
+    return MessageDispatch(
+        command_id=5, consumer_id=CONSUMER, destination=queue("E"), message=message, redelivery_counter=2
+    )
 
 
 def wires() -> list[WireFormat]:
@@ -93,11 +98,7 @@ def test_a_dispatch_says_to_every_peer_what_a_freshly_encoded_one_would() -> Non
     data = stored(TEXT)
     for wire in wires():
         fresh = WireFormat(wire.version, tight=wire.tight, cache_size=wire.cache_size, reuse=wire.cache_size > 0)
-        command = MessageDispatch(
-            command_id=5, consumer_id=CONSUMER, destination=queue("E"), message=TEXT, redelivery_counter=2
-        )
-        frame = dispatch(wire, data, consumer_id=CONSUMER, destination=queue("E"), redelivery_counter=2, command_id=5)
-        assert frame == fresh.encode(command)
+        assert wire.encode(dispatch(from_store(data))) == fresh.encode(dispatch(TEXT))
 
 
 def test_only_messages_are_stored() -> None:
@@ -107,13 +108,7 @@ def test_only_messages_are_stored() -> None:
 
 def test_a_peer_that_knows_no_such_message_does_not_get_it() -> None:
     with pytest.raises(UnencodableOpenWire, match="ActiveMQBlobMessage"):
-        dispatch(
-            WireFormat(2),
-            stored(ActiveMQBlobMessage(remote_blob_url="http://x")),
-            consumer_id=CONSUMER,
-            destination=queue("E"),
-            redelivery_counter=0,
-        )
+        WireFormat(2).encode(dispatch(from_store(stored(ActiveMQBlobMessage(remote_blob_url="http://x")))))
 
 
 def test_golden_messages_of_every_class_become_what_java_writes_in_version_11() -> None:

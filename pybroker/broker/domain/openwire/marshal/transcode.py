@@ -4,14 +4,13 @@ Versions fall into four classes within which a message has one layout: {1}, {2},
 speaks the last one loose and uncached has the store's very bytes; for every other the message is decoded there and
 encoded here.
 
-Source: OpenWire, `Message` and `MessageDispatch`, wire versions 1 to 12.
+Source: OpenWire, `Message`, wire versions 1 to 12.
 """
 
 from typing import Final
 
-from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerId, MessageDispatch
-from pybroker.broker.domain.openwire.loose import INT, PRESENT, MalformedOpenWire
+from pybroker.broker.domain.openwire.commands import ActiveMQMessage
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 
 STORE: Final = WireFormat(11, stack_traces=True)
@@ -46,36 +45,6 @@ def from_store(data: bytes) -> ActiveMQMessage:
         MalformedOpenWire: they do not decode, or are no message.
     """
     return _checked(STORE.decode(data))
-
-
-def dispatch(
-    wire: WireFormat,
-    data: bytes,
-    *,
-    consumer_id: ConsumerId,
-    destination: Destination,
-    redelivery_counter: int,
-    command_id: int = 0,
-) -> bytes:
-    """Return the MessageDispatch of stored bytes for a peer, without size prefix.
-
-    Raises:
-        MalformedOpenWire: the bytes do not decode.
-        UnencodableOpenWire: the peer's version has no such message: a BlobMessage before version 3.
-    """
-    command = MessageDispatch(
-        command_id=command_id,
-        consumer_id=consumer_id,
-        destination=destination,
-        redelivery_counter=redelivery_counter,
-    )
-    if not is_verbatim(wire):
-        command.message = from_store(data)
-        return wire.encode(command)
-    frame = wire.encode(command)
-    # What is at the end: the flag of the message, which is missing yet, and the redelivery counter.
-    end = len(frame) - INT.size
-    return b"".join((frame[: end - len(PRESENT)], PRESENT, data, frame[end:]))
 
 
 def _checked(value: object) -> ActiveMQMessage:
