@@ -47,6 +47,9 @@ class SmallDisk(JournalFiles):
             self._refuse(path)
         super().allocate(path, byte_count)
 
+    def free_bytes(self) -> int:
+        return max(0, self.free())
+
     def _refuse(self, path: Path) -> None:
         self.refusals += 1
         raise OSError(self._number, os.strerror(self._number), str(path))

@@ -3,11 +3,13 @@
 import errno
 import logging
 import random
+import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.journal import writer
 from pybroker.store.journal.appender import JournalSettings, Preallocation
+from pybroker.store.journal.checkpoint import INDEX_NAME
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reserve import RESERVE_NAME, Reserve
 from pybroker.store.journal.store import JournalStore
@@ -58,7 +61,7 @@ class Turns(HandTurned):
 class Member:
     """A store on a disk, its loop turned by hand."""
 
-    def __init__(self, disk: JournalFiles, settings: JournalSettings = SETTINGS) -> None:
+    def __init__(self, disk: JournalFiles, settings: JournalSettings = SETTINGS, **options: Any) -> None:
         self.turns = Turns()
         self.fence: Exception | None = None
         self.store = JournalStore(
@@ -70,6 +73,7 @@ class Member:
             post=self.turns.call_soon,
             on_failure=self.turns.failures.append,
             clock=lambda: 1_700_000_000_000,
+            **options,
         )
         self.recovery = self.store.recover()
         self.done: list[str] = []
@@ -251,6 +255,61 @@ def test_a_reserve_that_does_not_fit_has_producers_wait_from_the_start(
     disk.capacity += 1000
     member.until(lambda: not member.store.is_full)
     member.store.close()
+
+
+def test_whether_there_is_room_is_known_before_anybody_is_served(tmp_path: Path) -> None:
+    """The writer's thread may come late to look. What is accepted until then stands in the way of those behind it."""
+    looked = threading.Event()
+
+    class BusyMachine(SmallDisk):
+        def free_bytes(self) -> int:
+            if threading.current_thread().name == "journal-writer":
+                assert looked.wait(SECONDS)
+            return super().free_bytes()
+
+    disk = BusyMachine(tmp_path, SETTINGS.reserve_bytes)
+    member = Member(disk)
+    assert member.store.is_full
+    looked.set()
+    disk.capacity += 1000
+    member.until(lambda: not member.store.is_full)
+    member.store.close()
+
+
+def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = SmallDisk(tmp_path, 10 * CAPACITY)
+    member = Member(disk, index_bytes_min=0)
+    member.until(lambda: (tmp_path / RESERVE_NAME).exists())
+    index = tmp_path / INDEX_NAME
+
+    def checkpoint() -> None:
+        member.store.checkpoint()
+        member.until(lambda: not member.store.unwritten_bytes and not member.store._indexer.is_busy)
+
+    for _ in range(100):
+        member.send(100)
+    checkpoint()
+    size, inode = index.stat().st_size, index.stat().st_ino
+    assert size > 5000
+    disk.capacity -= disk.free() - SETTINGS.reserve_bytes - SETTINGS.batch_bytes_max - size // 2
+    checkpoint()
+    assert "the disk has no room to spare" in caplog.text
+    assert index.stat().st_ino == inode, "the old one stays, and is as good as it was"
+    assert not list(tmp_path.glob("*.new"))
+    assert not member.store.is_full
+    disk.capacity += size
+    checkpoint()
+    assert index.stat().st_ino != inode
+    last = member.fill()
+    inode = index.stat().st_ino
+    member.until(lambda: f"send {last}" in member.done)
+    assert disk.free() >= 0
+    member.store.close()
+    assert disk.free() >= 0, "a full disk gets no index at a stop either"
+    assert index.stat().st_ino == inode
+    heir = Member(disk)
+    assert len(heir.recovery.queues[ORDERS]) == last
+    heir.store.close()
 
 
 def test_the_reserve_is_kept_from_life_to_life_and_goes_with_its_setting(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def fill(client: StompClient, first: int = 0) -> int:
     return number
 
 
+def send_in_the_end(broker: BrokerProcess, client: StompClient, number: int) -> None:
+    """Send a message, once there is room; there may be already."""
+    if not send(client, number):
+        broker.wait_for("there is room again")
+        assert send(client, number)
+
+
 def consume(client: StompClient, numbers: range) -> None:
     client.send("SUBSCRIBE", id="1", destination="/queue/Q", ack="client-individual")
     for number in numbers:
@@ -86,7 +93,31 @@ def test_producers_are_refused_consumers_served_and_it_resumes(start: Callable[[
     assert again > 20, "it goes on as before"
     producer.close()
     consumer.close()
-    assert broker.terminate() == 0
+    broker.kill()
+
+    heir = start()
+    consumer = StompClient(heir.port)
+    consume(consumer, range(again))
+    send_in_the_end(heir, consumer, again)
+    consumer.close()
+    assert heir.terminate() == 0
+
+
+def test_what_a_full_disk_held_up_goes_on_after_a_kill(start: Callable[[], BrokerProcess]) -> None:
+    """The reserve is spent, and there is no more room than it gave: the heir knows that before it serves anybody."""
+    broker = start()
+    producer = StompClient(broker.port)
+    refused = fill(producer)
+    producer.close()
+    broker.kill()
+    heir = start()
+    assert any("nothing persistent is accepted" in line for line in heir.lines), "known when it listens"
+    consumer = StompClient(heir.port)
+    assert not send(consumer, refused)
+    consume(consumer, range(refused))
+    send_in_the_end(heir, consumer, refused)
+    consumer.close()
+    assert heir.terminate() == 0
 
 
 def test_a_standby_takes_over_a_full_disk(start: Callable[[], BrokerProcess], small_file_system: Path) -> None:

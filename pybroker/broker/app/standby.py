@@ -2,7 +2,8 @@
 
 It asks often while there is news, and ever more seldom while there is none: every `BUSY_SECONDS`, and at last every
 `QUIET_SECONDS`, at some thirty microseconds each. (No event tells of writes on another machine.) What is behind at the
-promotion is what the master wrote since, and costs some five microseconds per record.
+promotion is what the master wrote since, and costs some five microseconds per record. What a promotion would have to
+do for each message that waits is done here too, once a second: the ids of long queues are listed.
 
 A journal that cannot be read is no reason to give up waiting: the thread says so, once per reason, and tries again.
 """
@@ -22,7 +23,7 @@ from pybroker.store.members import Followed
 BUSY_SECONDS = 0.005
 QUIET_SECONDS = 0.1
 LOOK_SECONDS = 1.0
-"""How often each file's length and time are looked at."""
+"""How often each file's length and time are looked at, and long queues are listed."""
 RETRY_SECONDS = 2.0
 """After an error."""
 
@@ -85,6 +86,8 @@ class Standby:
         step = self._follower.advance(look=look)
         if not step.is_at_end:
             return 0
+        if look or not self._is_warm:
+            self._follower.list_ahead()
         self._note(self._follower)
         return BUSY_SECONDS if step.record_count else min(max(delay, BUSY_SECONDS) * 2, QUIET_SECONDS)
 

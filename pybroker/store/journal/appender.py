@@ -153,6 +153,22 @@ class Appender:
         if descriptor >= 0:
             self._files.close(descriptor)
 
+    def claim(self, file_id: int) -> None:
+        """Create a data file, in which nothing is yet: from here on nobody else can have its number.
+
+        Raises:
+            FileExistsError: somebody else has it.
+            OSError: it cannot be created; a `DiskFull` may go away.
+        """
+        self._open(file_id)
+
+    def withdraw(self) -> None:
+        """Take a claim back, as long as nothing was written; nothing happens when there is none."""
+        if self._descriptor >= 0 and not self._end:
+            descriptor, self._descriptor = self._descriptor, -1
+            self._files.discard(self.file_id, descriptor)
+            self.file_id = 0
+
     def _open(self, file_id: int) -> None:
         """Go on in a new data file."""
         self.close()

@@ -57,6 +57,9 @@ _COLUMNS_OFFSET = _HEADER.size + _HEAD_PLACE.size
 _MASK_64 = 2**64 - 1
 _BIG_ENDIAN = sys.byteorder == "big"
 
+HasRoom = Callable[[int], bool]
+"""Tells whether so many bytes more can be spared on the disk."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -127,12 +130,20 @@ def snapshot(state: StoreState, covered: Location) -> Snapshot:
     return Snapshot(covered, head, columns)
 
 
-def write(taken: Snapshot, directory: Path, check: Callable[[], None]) -> Written:
+def write(
+    taken: Snapshot, directory: Path, check: Callable[[], None], has_room: HasRoom = lambda byte_count: True
+) -> Written:
     """Write an index whole, and put it in the place of the former one. All that it covers must be on disk. Blocks.
 
+    Args:
+        taken: what to write.
+        directory: the journal's.
+        check: the lock's fence, asked before the index takes its place.
+        has_room: asked again and again on the way, since others fill the disk meanwhile.
+
     Raises:
-        LockNotHeld: `check`, the lock's fence, says so.
-        UnusableIndexError: the journal has changed so much meanwhile that it would be of no use.
+        LockNotHeld: `check` says so.
+        UnusableIndexError: the journal has changed so much meanwhile that it would be of no use, or there is no room.
         StoreUnavailable: the directory cannot be read.
         OSError: the index cannot be written.
     """
@@ -146,7 +157,7 @@ def write(taken: Snapshot, directory: Path, check: Callable[[], None]) -> Writte
     unfinished = path.with_name(INDEX_NAME + UNFINISHED_SUFFIX)
     try:
         with unfinished.open("wb") as stream:
-            byte_count = _write(stream, taken, head)
+            byte_count = _write(stream, taken, head, has_room)
             os.fsync(stream.fileno())
         check()
         unfinished.replace(path)
@@ -180,7 +191,7 @@ def _chain(directory: Path, covered: Location) -> int:
     return found.chain
 
 
-def _write(stream: BinaryIO, taken: Snapshot, head: dict[str, Any]) -> int:
+def _write(stream: BinaryIO, taken: Snapshot, head: dict[str, Any], has_room: HasRoom) -> int:
     """Write header, columns and head; return the length."""
     stream.write(bytes(_COLUMNS_OFFSET))
     checksum = 0
@@ -190,6 +201,7 @@ def _write(stream: BinaryIO, taken: Snapshot, head: dict[str, Any]) -> int:
         slices: list[list[Any]] = []
         for start in range(0, len(column.ids), SLICE_MESSAGES):
             described, pieces = _slice(column, start, start + SLICE_MESSAGES)
+            _demand_room(sum(map(len, pieces)), has_room)
             slices.append(described)
             for piece in pieces:
                 stream.write(piece)
@@ -197,12 +209,18 @@ def _write(stream: BinaryIO, taken: Snapshot, head: dict[str, Any]) -> int:
                 offset += len(piece)
         lengths.append(slices)
     encoded = json.dumps(head | {"slices": lengths}, separators=(",", ":")).encode()
+    _demand_room(len(encoded), has_room)
     stream.write(encoded)
     place = _HEAD_PLACE.pack(offset, len(encoded))
     stream.seek(0)
     stream.write(_HEADER.pack(_MAGIC, VERSION, checksum, _head_checksum(place, encoded)) + place)
     stream.flush()
     return offset + len(encoded)
+
+
+def _demand_room(byte_count: int, has_room: HasRoom) -> None:
+    if not has_room(byte_count):
+        raise UnusableIndexError("the disk has no room to spare")
 
 
 def _head_checksum(place: bytes, head: bytes) -> int:

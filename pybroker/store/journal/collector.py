@@ -118,7 +118,7 @@ class GarbageCollector:
     def _compact_some(self) -> None:
         """Have compacted a few files that were not in this life."""
         found = compactable(self._state, self._existing(), self._writer.file_id)
-        chosen = [file_id for file_id in found if file_id not in self._compacted][:COMPACTIONS_MAX]
+        chosen = [file_id for file_id in found if file_id not in self._compacted | self._damaged][:COMPACTIONS_MAX]
         if chosen:
             self.keep_remarks(chosen)
             self.is_busy = True

@@ -35,6 +35,7 @@ from pybroker.store.journal.commands import (
     decode,
 )
 from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, encode_batch, encode_record
+from pybroker.store.journal.marks import mark_at
 
 
 class Compacted(NamedTuple):
@@ -80,12 +81,12 @@ def compacted(payloads: Iterable[bytes]) -> Compacted:
 
 
 def encode_data_file(records: Iterable[bytes], *, checksum: bool = True) -> list[bytes]:
-    """Return the pieces of a data file with these records, its EOF marker included."""
+    """Return the pieces of a data file with these records, its EOF marker included. A time mark begins a batch."""
     pieces: list[bytes] = []
     batch: list[bytes] = []
     byte_count = 0
     for record in records:
-        if batch and byte_count + len(record) >= BATCH_BYTES_MAX:
+        if batch and (byte_count + len(record) >= BATCH_BYTES_MAX or mark_at(record, 0) is not None):
             pieces.append(encode_batch(batch, checksum=checksum))
             batch, byte_count = [], 0
         batch.append(record)

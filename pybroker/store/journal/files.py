@@ -84,6 +84,11 @@ class JournalFiles:
         """Let go of a descriptor."""
         os.close(descriptor)
 
+    def discard(self, file_id: int, descriptor: int) -> None:
+        """Let go of a data file that was created for nothing, and take it away."""
+        self._take_away(self.path(file_id), descriptor)
+        os.close(descriptor)
+
     def remove(self, *paths: Path) -> None:
         """Delete files for good; those that are already gone are fine."""
         for path in paths:

@@ -23,8 +23,8 @@ before the heir has replaced the file.
 Deleting and compacting follow from records that were on disk before. A directory that is listed first and then read to
 the end therefore has all records which justify what was found in the listing; only then it is judged.
 
-At a promotion, with the lock held, `finish` reads what is left. Its cost is the tail's, and a look at each file's
-length and time.
+At a promotion, with the lock held, `catch_up` reads what is there, and `finish` what is left once no predecessor can
+begin another file. Their cost is the tail's, and a look at each file's length and time.
 """
 
 import logging
@@ -36,6 +36,7 @@ from zlib import crc32
 
 from pybroker.store.journal.commands import CommandType, RewrittenDataFile, decode
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location, data_file_name
+from pybroker.store.journal.listing import Listing
 from pybroker.store.journal.reader import DataFileWalk, data_files, load, sound_batches, unavailable
 from pybroker.store.journal.replay import Progress, Replay, ReplayResult, chained, inspect, is_compacted
 from pybroker.store.journal.state import StoreState
@@ -116,6 +117,8 @@ class Follower:
         self.directory = directory
         self.rebuild_count = 0
         """How often it had to begin again."""
+        self.listing = Listing()
+        """Ids of long queues, see `list_ahead`."""
         self._replay = Replay(directory, StoreState())
         self._files: dict[int, FollowedFile] = {}
         self._unread: list[int] = []
@@ -193,8 +196,12 @@ class Follower:
             raise
         return Step(self._replay.record_count - before, is_at_end)
 
-    def finish(self, progress: Progress | None = None) -> ReplayResult:
-        """Read what is left of a journal that nobody writes any more, and end the replay. `state` is then final.
+    def list_ahead(self) -> None:
+        """List the ids of long queues as they are now: a promotion has only to look at what changes from here on."""
+        self.listing.refresh(self.state, self.location)
+
+    def catch_up(self, progress: Progress | None = None) -> None:
+        """Apply all there is now, however many files that takes.
 
         Raises:
             StoreUnavailable: the directory or a file cannot be read.
@@ -204,12 +211,25 @@ class Follower:
             if progress is not None:
                 done = len(self._files)
                 progress(done, done + len(self._unread), self._replay.record_count)
+
+    def finish(self, progress: Progress | None = None, *, below: int | None = None) -> ReplayResult:
+        """Read what is left of a journal that nobody writes any more, and end the replay. `state` is then final.
+
+        Args:
+            progress: told how far it has come.
+            below: files from this one on are not looked at: the new master's own.
+
+        Raises:
+            StoreUnavailable: the directory or a file cannot be read.
+            JournalCorrupt: it is no journal that this version understands.
+        """
+        self.catch_up(progress)
         for file_id in self._unread:  # a file in which nothing is yet
-            self._files[file_id] = FollowedFile()
+            if below is None or file_id < below:
+                self._files[file_id] = FollowedFile()
         for file_id in self._growing():
             self._complete(file_id)
-        file_ids = sorted(self._files)
-        return self._replay.result(file_ids, self._files[file_ids[-1]].end if file_ids else 0)
+        return self._replay.result({file_id: file.end for file_id, file in sorted(self._files.items())})
 
     # ------------------------------------------------------------ beginning
 
@@ -246,6 +266,7 @@ class Follower:
         logger.info("%s: reading the journal again from its first file: %s", self.directory, reason)
         self.rebuild_count += 1
         self._doubt = None
+        self.listing = Listing()
         self._replay = Replay(self.directory, StoreState())
         self._files = {}
         self._unread = []
@@ -391,7 +412,7 @@ class Follower:
             raise _DoubtError("a file is gone that alone said that a queue is kept")
         for file_id in gone:
             self._files.pop(file_id, None)
-            for noted in (self._replay.chains, self._replay.kept, self._replay.sources):
+            for noted in (self._replay.chains, self._replay.kept, self._replay.sources, self._replay.unmarked):
                 noted.pop(file_id, None)
 
     def _needed(self) -> set[int]:

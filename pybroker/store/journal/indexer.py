@@ -2,7 +2,8 @@
 
 An index is worth writing when a start without it would have much to read: when the journal has grown by
 `GROWN_BYTES_MIN` since the last one, or when files that the last one covers were compacted since. A failure to write it
-is logged and has no other consequence: the next start takes longer.
+is logged and has no other consequence: the next start takes longer. So it gives way where the disk gets full: what
+an index takes, acknowledgements could not be written to.
 
 ```text
 loop     remark in the journal, copy of the state -> on disk? --.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pybroker.broker.domain.errors import BrokerError
-from pybroker.store.journal.checkpoint import Snapshot, UnusableIndexError, signature, write
+from pybroker.store.journal.checkpoint import HasRoom, Snapshot, UnusableIndexError, signature, write
 from pybroker.store.journal.follower import Signature
 from pybroker.store.journal.format import Location, data_file_name
 
@@ -37,6 +38,7 @@ class Indexer:
         directory: the journal's.
         file_bytes_max: length of a full data file.
         check: the lock's fence, asked before an index takes its place.
+        has_room: asked on the way whether the disk can spare so many bytes.
         is_wanted: asked at a clean stop; False where a standby takes over, which has no use for it and would wait.
         grown_bytes_min: how much more journal makes another index worth writing.
     """
@@ -47,12 +49,14 @@ class Indexer:
         *,
         file_bytes_max: int,
         check: Callable[[], None],
+        has_room: HasRoom,
         is_wanted: Callable[[], bool],
         grown_bytes_min: int = GROWN_BYTES_MIN,
     ) -> None:
         self._directory = directory
         self._file_bytes_max = file_bytes_max
         self._check = check
+        self._has_room = has_room
         self._is_wanted = is_wanted
         self._grown_bytes_min = grown_bytes_min
         self._thread: threading.Thread | None = None
@@ -109,7 +113,7 @@ class Indexer:
     def _write(self, taken: Snapshot) -> None:
         begun = time.perf_counter()
         try:
-            written = write(taken, self._directory, self._check)
+            written = write(taken, self._directory, self._check, self._has_room)
         except (BrokerError, UnusableIndexError, OSError) as error:
             logger.warning("%s: no index was written, so the next start may take longer: %s", self._directory, error)
             return

@@ -63,6 +63,8 @@ class Damage(NamedTuple):
         length: how many bytes were skipped.
         reason: what is wrong, in words.
         at_end: nothing usable follows in this file: a torn write, if it is the file that was written last.
+
+    Without a length it is the end of the file that is missing, see `missing_end`.
     """
 
     file_id: int
@@ -73,7 +75,23 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         """Return one line for a log."""
-        return f"db-{self.file_id}.log: offset {self.offset}: {self.reason}; {self.length} bytes skipped"
+        skipped = f"; {self.length} bytes skipped" if self.length else ""
+        return f"db-{self.file_id}.log: offset {self.offset}: {self.reason}{skipped}"
+
+
+def missing_end(file_id: int, offset: int) -> Damage:
+    """Return the damage of a file that was cut, or zeroed, exactly where a batch ended: how much is lost nobody knows.
+
+    Each write ends with an EOF marker, which only the next one overwrites. So a file that was left for another one has
+    a marker, or its end is gone; but for two kinds that the caller has to know: a file that may have been written last,
+    and one by a writer that knows no markers (an early ActiveMQ, or somebody else's).
+    """
+    return Damage(file_id, offset, 0, "there is no EOF marker where the file ends, so its end is missing", at_end=True)
+
+
+def is_finished(behind: bytes) -> bool:
+    """Tell whether what is behind a file's last batch is an EOF marker, or begins like one and was cut off."""
+    return bool(behind) and EOF_MARKER.startswith(behind[: len(EOF_MARKER)])
 
 
 class DataFileWalk:

@@ -10,7 +10,7 @@ Source: ActiveMQ 5.17, `MessageDatabase.recover` without an index.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
@@ -39,17 +39,23 @@ from pybroker.store.journal.format import (
     Location,
     data_file_name,
 )
+from pybroker.store.journal.marks import MARK
 from pybroker.store.journal.reader import (
     Buffer,
     Damage,
     DataFileWalk,
     data_files,
     has_checksum,
+    is_finished,
     load,
+    missing_end,
     sound_batches,
     unavailable,
 )
 from pybroker.store.journal.state import REMARKS, StoreState
+
+OURS = "pybroker "
+"""Begins every remark of this package, and so tells who has written a file."""
 
 _ADD_MESSAGE = bytes([CommandType.ADD_MESSAGE])
 
@@ -71,6 +77,8 @@ class ReplayResult:
             them was ever acknowledged. ActiveMQ may have been writing below compacted files with higher ids.
         last_file_id: the highest file id, 0 when there is no file.
         end: the logical end of that file.
+        open_ends: the files that may have been written last, and where each of them logically ends: a new master seals
+            them.
         unfinished: transactions in `state.inflight` that need a `Rollback`.
         closing: texts of the `Trace` records behind which nothing else follows, the state's own aside.
     """
@@ -80,6 +88,7 @@ class ReplayResult:
     torn_tails: Sequence[Damage]
     last_file_id: int
     end: int
+    open_ends: Mapping[int, int]
     unfinished: Sequence[TransactionId]
     closing: Sequence[str]
 
@@ -116,12 +125,12 @@ def replay(directory: Path, state: StoreState, *, progress: Progress | None = No
     if any(is_compacted(path) for path in files.values()):
         state.expect_compacted_files()
     run = Replay(directory, state)
-    end = 0
+    ends: dict[int, int] = {}
     for done, (file_id, path) in enumerate(files.items(), 1):
-        end = run.read_file(file_id, path)
+        ends[file_id] = run.read_file(file_id, path)
         if progress is not None:
             progress(done, len(files), run.record_count)
-    return run.result(list(files), end)
+    return run.result(ends)
 
 
 class Replay:
@@ -133,6 +142,7 @@ class Replay:
         chains: per data file the `chained` checksum of its batches.
         kept: per data file a checksum over all its records but the adds: what a compaction must not change.
         sources: compacted files of an ActiveMQ, and the files whose records were copied into them.
+        unmarked: files that end without an EOF marker, and where.
     """
 
     def __init__(self, directory: Path, state: StoreState) -> None:
@@ -142,6 +152,8 @@ class Replay:
         self.kept: dict[int, int] = {}
         self.sources: dict[int, int] = {}
         self._directory = directory
+        self.unmarked: dict[int, int] = {}
+        self._marked_since: int | None = None
         self._counts = [0] * len(CommandType)
         self._closing: list[str] = []
 
@@ -162,12 +174,17 @@ class Replay:
             try:
                 start = self.read_sound(file_id, descriptor, start)
                 if os.pread(descriptor, len(EOF_MARKER), start) == EOF_MARKER:
+                    self._note_end(file_id, start, EOF_MARKER)
                     return start
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise unavailable(path, error) from error
-        return self._read_on(file_id, load(path), start)
+        data = load(path)
+        end = self._read_on(file_id, data, start)
+        if len(data):  # one without a byte is a file that nobody came to write
+            self._note_end(file_id, end, data[end : end + len(EOF_MARKER)])
+        return end
 
     def read_sound(self, file_id: int, descriptor: int, start: int) -> int:
         """Apply the sound batches from an offset on, as far as they follow one another, and return where they end.
@@ -189,6 +206,31 @@ class Replay:
             self.apply(data[begin:end], BATCH_HEADER_BYTES, end - begin, file_id, begin)
         self.damages += walk.damages
         return walk.end
+
+    def _note_end(self, file_id: int, end: int, behind: bytes) -> None:
+        """Note how a file ends. From the first one on that has an EOF marker, all have to have one."""
+        if is_finished(behind):
+            self._note_markers(file_id)
+            self.unmarked.pop(file_id, None)
+        else:
+            self.unmarked[file_id] = end
+
+    def _note_markers(self, file_id: int) -> None:
+        """Note that whoever wrote this file writes EOF markers."""
+        if self._marked_since is None or file_id < self._marked_since:
+            self._marked_since = file_id
+
+    def _missing_ends(self, writable: Collection[int]) -> list[Damage]:
+        """Return what is missing of files that another one followed. ActiveMQ has not always written EOF markers."""
+        reported = {damage.file_id for damage in self.damages if damage.at_end}
+        return [
+            missing_end(file_id, end)
+            for file_id, end in self.unmarked.items()
+            if file_id not in writable
+            and file_id not in reported
+            and self._marked_since is not None
+            and file_id >= self._marked_since
+        ]
 
     def apply(self, data: bytes, offset: int, end: int, file_id: int, base: int = 0) -> None:
         """Apply the records of one sound batch.
@@ -239,6 +281,8 @@ class Replay:
         self.state.apply(command, location)
         if type(command) is Trace:
             self._remember(command)
+            if command.message is not None and command.message.startswith(OURS):
+                self._note_markers(location.file_id)
             return
         self._closing.clear()
         if type(command) is RewrittenDataFile:
@@ -246,28 +290,39 @@ class Replay:
 
     def _remember(self, trace: Trace) -> None:
         text = trace.message
-        if text is not None and not text.startswith(REMARKS) and len(self._closing) < CLOSING_TRACES_MAX:
+        if text is not None and not text.startswith((*REMARKS, MARK)) and len(self._closing) < CLOSING_TRACES_MAX:
             self._closing.append(text)
 
-    def result(self, file_ids: Sequence[int], end: int) -> ReplayResult:
-        """End the replay of these data files, in ascending order, the last one read as far as `end`."""
-        writable = self.writable(file_ids)
+    def result(self, ends: Mapping[int, int]) -> ReplayResult:
+        """End the replay of data files in ascending order; given is where each of them logically ends."""
+        file_ids = list(ends)
+        writable = self._writable(ends)
         return ReplayResult(
             records={kind: self._counts[kind] for kind in CommandType if self._counts[kind]},
-            damages=[each for each in self.damages if not (each.at_end and each.file_id in writable)],
+            damages=[
+                *(each for each in self.damages if not (each.at_end and each.file_id in writable)),
+                *self._missing_ends(writable),
+            ],
             torn_tails=[each for each in self.damages if each.at_end and each.file_id in writable],
             last_file_id=file_ids[-1] if file_ids else 0,
-            end=end,
+            end=ends[file_ids[-1]] if file_ids else 0,
+            open_ends={file_id: end for file_id, end in ends.items() if file_id in writable},
             unfinished=self.state.finish(),
             closing=self._closing,
         )
 
-    def writable(self, file_ids: Sequence[int]) -> set[int]:
-        """Return the files that may have been written last: the highest, and the next one below compacted ones."""
+    def _writable(self, ends: Mapping[int, int]) -> set[int]:
+        """Return the files that may have been written last.
+
+        That is the highest one, and the next one below those that an ActiveMQ made by compaction, or in which nothing
+        is: their masters have claimed a number, and come no further.
+        """
         writable: set[int] = set()
-        for file_id in reversed(file_ids):
+        damaged = {damage.file_id for damage in self.damages}
+        for file_id in reversed(ends):
             writable.add(file_id)
-            if file_id not in self.state.compacted:
+            is_claim = not ends[file_id] and file_id not in damaged
+            if not is_claim and file_id not in self.state.compacted:
                 break
         return writable
 

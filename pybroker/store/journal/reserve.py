@@ -41,6 +41,13 @@ class Reserve:
         self._path = files.directory / RESERVE_NAME
         self._byte_count = byte_count
 
+    def is_in_reach(self) -> bool:
+        """Tell whether it is held or there is room for it, as far as that can be told at once. Changes nothing."""
+        try:
+            return not self._byte_count or self._is_there() or self._files.free_bytes() >= self._byte_count
+        except OSError:  # `hold` says so
+            return True
+
     def hold(self) -> bool:
         """Have the reserve held; False when there is no room for it. Blocks.
 

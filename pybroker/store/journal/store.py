@@ -1,7 +1,8 @@
 """A message store that is a KahaDB directory: the port `MessageStore`, made of the rooms next door.
 
 ```text
-recover   replay (reads only) -> drop ActiveMQ's index -> seal the last data file -> begin a new one
+recover   replay (reads only) -> claim the next data file -> read what is left -> drop ActiveMQ's index
+          -> seal the predecessor's last data file -> write into the new one
 add …     encode -> append to the open batch -> apply to the state            (no I/O, no waiting)
           unless it is held for a moment: it may be consumed first, and then is never written (see `holding`)
 cleanup   decide on the state -> once all of it is durable: remove, or compact, file after file, in the writer's thread
@@ -11,10 +12,13 @@ close     cleanup -> write what is left, and a remark about the clean stop
 What makes it safe to take over from anybody, a killed ActiveMQ as well as a frozen pybroker:
 
 * **A new data file.** The highest id plus one, created exclusively. Nothing is ever appended to a predecessor's file:
-  its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery.
+  its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery. It is created before
+  the end of the journal is read: a predecessor that is still alive then has no number to go on with, so what the heir
+  reads is a beginning of what it wrote. Where it was quicker, the heir reads on, and takes the number after.
 * **A sealed last file.** The file that the predecessor wrote last is replaced by a copy that ends at the logical end
   the replay has seen. That cuts off a torn tail, and also the predecessor, should it still be alive: what it writes
-  from now on goes into a file without a name, and no later recovery finds it.
+  from now on goes into a file without a name, and no later recovery finds it. Files in which nothing is, of masters
+  that came no further than to claim a number, are sealed likewise.
 * **Transactions decided or kept.** What was not prepared is rolled back in the journal, local transactions and XA
   branches alike. What was stays in doubt, through any number of lives, until its coordinator decides.
 * **No index.** ActiveMQ's `db.data` describes the journal as it was; after any file was cut or removed it would refuse
@@ -38,6 +42,7 @@ from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
 from pybroker.broker.domain.ports import Backlog, Clock, PreparedTransaction, Recovery, Settled
@@ -64,11 +69,13 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, Added, Removed, Transaction, pack
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
-from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, Location, encode_record
+from pybroker.store.journal.format import EOF_MARKER, Location, encode_record
 from pybroker.store.journal.holding import HoldingRoom
 from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.limit import StoreLimit
+from pybroker.store.journal.listing import Listing
+from pybroker.store.journal.marks import TimeMarks
 from pybroker.store.journal.reader import Damage, data_files, read_start
 from pybroker.store.journal.replay import Progress, ReplayResult
 from pybroker.store.journal.reserve import Reserve
@@ -86,6 +93,9 @@ _RECORD_REST_BYTES = 256
 
 CHECKPOINT = "pybroker index"
 CLEAN_STOP = "pybroker clean stop "
+CLAIMS_MAX = 10
+"""Numbers that a new master tries to get. A second one takes a predecessor that fills a data file in this moment."""
+
 DELIVERED_MAX = 20_000
 """Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
 
@@ -148,11 +158,13 @@ class JournalStore:
         self._progress = progress
         self._follower = follower
         self._state = StoreState()
+        self._listing = Listing()
         self._is_open = False
         self._indexer = Indexer(
             directory,
             file_bytes_max=self._settings.file_bytes_max,
             check=check,
+            has_room=self._has_room_for_index,
             is_wanted=wants_index,
             grown_bytes_min=index_bytes_min,
         )
@@ -165,7 +177,8 @@ class JournalStore:
     def recover(self) -> Recovery:
         """Read the journal, take the directory over, and return the contents. Blocks.
 
-        Nothing is changed on disk before all of the journal was read.
+        Nothing is changed on disk before all of the journal was read, but for an empty data file, which goes again when
+        something goes wrong.
 
         Raises:
             StoreUnavailable: the directory cannot be read or written, or another process creates files in it.
@@ -174,11 +187,15 @@ class JournalStore:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            result = self._catch_up()
-            recovery = self._read_contents(result)
-            self._report(result)
-            self._check()
-            self._drop_index()
+            try:
+                result = self._catch_up()
+                recovery = self._read_contents(result)
+                self._report(result)
+                self._check()
+                self._drop_index()
+            except BaseException:
+                self._writer.withdraw()
+                raise
             self._seal(result)
             self._begin(result)
         except OSError as error:
@@ -190,21 +207,48 @@ class JournalStore:
         follower = self._follower or resume(self.directory)
         self._follower = None
         begun, before = time.perf_counter(), follower.record_count
-        result = follower.finish(self._progress)
+        follower.catch_up(self._progress)
+        self._claim(follower)
+        result = follower.finish(self._progress, below=self._epoch)
         if follower.location.file_id:
             milliseconds = (time.perf_counter() - begun) * 1000
             read = follower.record_count - before
             logger.info("%s: caught up %s records in %.1f ms", self.directory, f"{read:,}", milliseconds)
         self._state = follower.state
+        self._listing = follower.listing
         self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
         return result
+
+    def _claim(self, follower: Follower) -> None:
+        """Take the next number for a data file: from here on no predecessor can begin another one.
+
+        One that has lost the lock without noticing may just have taken that number. Whose it is the lock tells: while
+        it is ours, whatever is there was there before us.
+        """
+        reserve = Reserve(self._files, self._settings.reserve_bytes)
+        for attempt in range(CLAIMS_MAX):
+            self._check()
+            if attempt:
+                follower.catch_up(self._progress)
+            self._epoch = max(data_files(self.directory), default=0) + 1
+            self._writer = self._new_writer(self._epoch)
+            try:
+                return reserve.spend_on(self._writer.claim)
+            except FileExistsError:
+                path = self._files.path(self._epoch)
+                logger.warning("%s: a predecessor that lost its lock has just begun %s", self.directory, path.name)
+        raise StoreUnavailable(
+            f"{self.directory}: data files appear faster than one can be begun",
+            path=str(self.directory),
+            hint="find out which process writes here without the lock",
+        )
 
     def _read_contents(self, result: ReplayResult) -> Recovery:
         """Return what the state amounts to. No body is read, but of what transactions in doubt have sent."""
         state = self._state
         with BodyReader(self.directory) as reader:
             recovery = Recovery(
-                queues={queue: self._in_order(state.destinations[queue].messages) for queue in state.queues()},
+                queues={queue: self._queue_in_order(queue) for queue in state.queues()},
                 backlogs=self._read_backlogs(),
                 prepared=[
                     self._read_prepared(transaction_id, transaction, reader)
@@ -227,6 +271,11 @@ class JournalStore:
             info = with_changes(decode_subscription_info(subscription.info), destination=topic)
             backlogs.append(Backlog(subscription=info, message_ids=message_ids))
         return backlogs
+
+    def _queue_in_order(self, queue: Destination) -> list[str]:
+        """Return a queue's message ids in dispatch order; a standby may have listed them before."""
+        messages = self._state.destinations[queue].messages
+        return self._in_order(messages) if self._prioritized else self._listing.take(queue, messages)
 
     def _in_order(self, messages: Mapping[str, int]) -> list[str]:
         """Return message ids in dispatch order. By age it takes some milliseconds for a million."""
@@ -276,15 +325,17 @@ class JournalStore:
         self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
 
     def _seal(self, result: ReplayResult) -> None:
-        """Cut the predecessor's last file at its logical end, and the predecessor off from it."""
-        if not result.last_file_id or (_stopped_cleanly(result) and not result.torn_tails):
-            return
-        path = self._files.path(result.last_file_id)
-        if result.torn_tails:
-            self._keep_torn(path)
-        sealed = (read_start(path, result.end), EOF_MARKER)
+        """Cut the files that predecessors may write at their logical ends, and the predecessors off from them."""
+        torn = {tail.file_id for tail in result.torn_tails}
         reserve = Reserve(self._files, self._settings.reserve_bytes)
-        reserve.spend_on(lambda: self._files.replace(result.last_file_id, sealed))
+        for file_id, end in result.open_ends.items():
+            if end and file_id not in torn and _stopped_cleanly(result):
+                continue
+            path = self._files.path(file_id)
+            if file_id in torn:
+                self._keep_torn(path)
+            sealed = (read_start(path, end), EOF_MARKER)
+            reserve.spend_on(partial(self._files.replace, file_id, sealed))
 
     def _keep_torn(self, path: Path) -> None:
         """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
@@ -299,9 +350,7 @@ class JournalStore:
     def _begin(self, result: ReplayResult) -> None:
         """Begin a new data file with what ends the predecessor's affairs, and a remark about who goes on."""
         commands: list[Command] = [Rollback(transaction) for transaction in result.unfinished]
-        self._epoch = result.last_file_id + 1
         commands.append(Trace(f"pybroker {__version__} started {self._now()}, epoch {self._epoch}"))
-        self._writer = self._new_writer(self._epoch)
         locations = self._writer.start([encode_record(encode(command)) for command in commands])
         for command, location in zip(commands, locations, strict=True):
             self._state.apply(command, location)
@@ -338,6 +387,7 @@ class JournalStore:
             post=self._post,
             on_failure=self._on_failure,
             on_shortage=self._make_room,
+            marks=TimeMarks(self._clock),
         )
 
     # ------------------------------------------------------------ messages
@@ -593,12 +643,20 @@ class JournalStore:
         taken = snapshot(self._state, self._append_apart(Trace(CHECKPOINT)))
         self.when_durable(partial(self._indexer.begin, taken))
 
+    def _has_room_for_index(self, byte_count: int) -> bool:
+        """Tell whether the disk can spare so much for an index. Asked in the index's thread.
+
+        Behind it must stay as much as the reserve and a batch take, or it would be the index that fills the disk.
+        """
+        spare = self._settings.reserve_bytes + self._settings.batch_bytes_max
+        return not self._writer.is_full and self._files.free_bytes() >= byte_count + spare
+
     def _append_apart(self, remark: Trace) -> Location:
         """Append a remark as a batch of its own, and return where that begins."""
         self._flush_room()
         self._writer.end_batch()
-        file_id, offset = self._writer.append(encode_record(encode(remark)))
-        return Location(file_id, offset - BATCH_HEADER_BYTES)
+        self._writer.append(encode_record(encode(remark)))
+        return self._writer.batch
 
     def _make_room(self) -> None:
         """Remove what can be, now: the longer the acknowledgements that allow it wait, the less fit on the reserve."""

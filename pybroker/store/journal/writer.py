@@ -46,6 +46,7 @@ from pybroker.broker.domain.errors import StoreError, StoreUnavailable
 from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, explained
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
+from pybroker.store.journal.marks import MARK_BYTES, TimeMarks
 from pybroker.store.journal.reserve import Reserve
 
 Callback = Callable[[], None]
@@ -120,6 +121,7 @@ class JournalWriter:
         on_failure: told once, on the loop, why nothing is written or acknowledged any more.
         call_later: runs a callback after so many seconds; None: what nobody waits for is written at once.
         on_shortage: called on the loop, again and again while the disk is full: whoever can should make room.
+        marks: the time marks that batches begin with; None writes none.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class JournalWriter:
         on_failure: Callable[[Exception], None],
         call_later: Later | None = None,
         on_shortage: Callback | None = None,
+        marks: TimeMarks | None = None,
     ) -> None:
         self._files = files
         self._settings = settings
@@ -143,6 +146,7 @@ class JournalWriter:
         self._on_failure = on_failure
         self._call_later = call_later
         self._on_shortage = on_shortage
+        self._marks = marks
         self._appender = Appender(files, settings)
         self._reserve = Reserve(files, settings.reserve_bytes)
         self._room_at = 0.0
@@ -174,10 +178,24 @@ class JournalWriter:
 
     # ------------------------------------------------------------ the loop's side
 
-    def start(self, records: Sequence[bytes]) -> list[Location]:
-        """Create the first data file, write these records into it, and start the thread. Blocks.
+    def claim(self) -> None:
+        """Create the first data file already, so that nobody else can: `start` writes into it. Blocks.
 
-        On return the records are durable, and the fence has been passed once.
+        Raises:
+            FileExistsError: somebody else has created it.
+            OSError: it cannot be created.
+        """
+        self._appender.claim(self._file_id)
+
+    def withdraw(self) -> None:
+        """Take a claim back: remove the file, in which nothing is. Nothing happens without a claim. Blocks."""
+        self._appender.withdraw()
+
+    def start(self, records: Sequence[bytes]) -> list[Location]:
+        """Create the first data file unless it is claimed, write these records into it, and start the thread. Blocks.
+
+        On return the records are durable, the fence has been passed once, and `is_full` is known: what a client sends
+        first must not be accepted only because nobody has looked yet.
 
         Raises:
             StoreUnavailable: the file cannot be created or written.
@@ -191,6 +209,7 @@ class JournalWriter:
             for batch in batches:
                 self._write_at_start(batch)
             self._check()
+            self._note_room(is_full=not self._reserve.is_in_reach())
         except OSError as error:
             self._appender.abandon()
             raise explained(error, self._files.directory) from error
@@ -318,6 +337,11 @@ class JournalWriter:
         """Where the newest record ends in its data file."""
         return self._end
 
+    @property
+    def batch(self) -> Location:
+        """Where the open batch begins, or the next one will if none is open and it needs no new data file."""
+        return Location(self._open.file_id, self._open.offset)
+
     def _begin_batch(self, record: bytes) -> int:
         """Close the open batch, open one that begins with this record, and return the record's offset."""
         if self._stopped is not None:
@@ -330,7 +354,15 @@ class JournalWriter:
         if not self._queued_count and not self._turn_end_scheduled:
             self._turn_end_scheduled = True
             self._call_soon(self._turn_ended)
-        return self._end + BATCH_HEADER_BYTES
+        offset = self._end + BATCH_HEADER_BYTES
+        return offset if self._marks is None else self._mark(self._marks, offset, size)
+
+    def _mark(self, marks: TimeMarks, offset: int, size: int) -> int:
+        """Begin the open batch with a time mark if one is due and the record fits behind it; return where that goes."""
+        if offset + MARK_BYTES + size <= self._end_max and (mark := marks.begin(self._file_id)):
+            self._records.append(mark)
+            offset += len(mark)
+        return offset
 
     def _open_batch(self, size: int) -> None:
         """Open a batch for a first record of that size, in a new data file if need be.
@@ -562,20 +594,23 @@ class JournalWriter:
         """Hold the reserve, which says that there is room for everything."""
         self._check()
         self._room_at = monotonic() + ROOM_SECONDS
-        is_full = not self._reserve.hold()
-        if is_full is not self.is_full:
-            self.is_full = is_full
-            if is_full:
-                reserve = self._settings.reserve_bytes
-                logger.error(
-                    "%s: less than %d bytes are free: nothing persistent is accepted until there are",
-                    self._files.directory,
-                    reserve,
-                )
-            else:
-                logger.info("%s: there is room again: messages are accepted", self._files.directory)
-        if is_full and self._on_shortage is not None:
+        self._note_room(is_full=not self._reserve.hold())
+        if self.is_full and self._on_shortage is not None:
             self._post(self._on_shortage)
+
+    def _note_room(self, *, is_full: bool) -> None:
+        """Note whether there is room for everything, and say so when that has changed."""
+        if is_full is self.is_full:
+            return
+        self.is_full = is_full
+        directory = self._files.directory
+        if is_full:
+            reserve = self._settings.reserve_bytes
+            logger.error(
+                "%s: less than %d bytes are free: nothing persistent is accepted until there are", directory, reserve
+            )
+        else:
+            logger.info("%s: there is room again: messages are accepted", directory)
 
     # ------------------------------------------------------------ whoever has the disk
 

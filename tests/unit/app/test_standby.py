@@ -11,6 +11,7 @@ import pytest
 from pybroker.broker.app import standby as standby_module
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.status import Status, describe
+from pybroker.store.journal import listing
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import data_file_name
 from pybroker.store.members import Followed, Member, MemberRole, MemberStatus
@@ -154,3 +155,18 @@ def test_status_shows_how_far_a_standby_is(member: Member, expected: str) -> Non
         if member.followed is None
         else {"file_id": 43, "offset": 3_141_592, "at_ms": 1_700_000_060_000, "messages": 1_000_000}
     )
+
+
+def test_it_lists_long_queues_before_it_says_that_it_is_warm(
+    tmp_path: Path, waiting: Callable[[], Standby], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LONG_QUEUE", 100)
+    write_file(tmp_path, 12, [batch(*map(add, range(1200)))])
+    standby = waiting()
+    until(lambda: standby.followed() is not None)
+    follower = standby.end()
+    assert follower is not None
+    (queue,) = follower.state.queues()
+    messages = follower.state.destinations[queue].messages
+    assert follower.listing._listed == {queue: list(messages)}
+    assert len(messages) == 1200

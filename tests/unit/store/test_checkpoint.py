@@ -259,7 +259,14 @@ class Gate:
 
 def indexer(directory: Path, check: Callable[[], None] = allowed, *, grown: int = 0, wanted: bool = True) -> Indexer:
     """Return what writes the index of a directory."""
-    return Indexer(directory, file_bytes_max=1000, check=check, is_wanted=lambda: wanted, grown_bytes_min=grown)
+    return Indexer(
+        directory,
+        file_bytes_max=1000,
+        check=check,
+        has_room=lambda _: True,
+        is_wanted=lambda: wanted,
+        grown_bytes_min=grown,
+    )
 
 
 def test_one_index_is_written_at_a_time(journal: Path) -> None:

@@ -18,6 +18,7 @@ from pybroker.broker.domain.openwire.message import (
 )
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal.appender import JournalSettings
+from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -35,7 +36,7 @@ from pybroker.store.journal.commands import (
     encode,
 )
 from pybroker.store.journal.compaction import Compacted, compacted, encode_data_file
-from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, encode_record
+from pybroker.store.journal.format import BATCH_BYTES_MAX, BATCH_MAGIC, EOF_MARKER, encode_record
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import JournalStore
 
@@ -228,6 +229,25 @@ def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:
     chain.clean(40)
     assert path.read_bytes() == data
     chain.store.abandon()
+
+
+def test_a_file_whose_end_is_missing_is_left_as_it_is(tmp_path: Path) -> None:
+    """A copy would end with an EOF marker like any other, and nobody would ever learn that something is missing."""
+    chain = Chain(tmp_path, cleanups=1)
+    chain.grow(lambda number: chain.store._writer.end_batch())
+    chain.store.abandon()
+    path = tmp_path / "db-2.log"
+    data = path.read_bytes()
+    data = data[: data.rindex(BATCH_MAGIC)]
+    path.write_bytes(data)
+    heir = Chain(tmp_path, cleanups=1)
+    assert [damage.file_id for damage in heir.store.damages] == [2]
+    for number in range(1, 120):  # the lost acknowledgement brought one back
+        heir.store.remove(QUEUE, message(number).message_id)
+    heir.clean(40)
+    heir.store.abandon()
+    kept = path if path.exists() else tmp_path / DAMAGED_DIRECTORY / path.name
+    assert kept.read_bytes() == data
 
 
 def _contents(directory: Path) -> list[Message]:

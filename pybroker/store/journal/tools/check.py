@@ -28,6 +28,7 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.contents import Removed, Transaction
 from pybroker.store.journal.files import SEALED_SUFFIX
 from pybroker.store.journal.format import EOF_MARKER, Location, data_file_name
+from pybroker.store.journal.reader import missing_end
 from pybroker.store.journal.tools.findings import (
     EXAMPLES_MAX,
     NOTHING,
@@ -209,6 +210,20 @@ class _Check(Replay):
             "refuses to start when it rebuilds its index",
             "refuses to start; changes nothing",
             "use the version that wrote this store",
+        )
+
+    def met_missing_end(self, file: DataFile, scan: Scan) -> None:
+        """Report that there was more."""
+        damage = missing_end(file.file_id, scan.end)
+        self._find(
+            Level.DAMAGE,
+            "missing end",
+            Location(file.file_id, damage.offset),
+            damage.length,
+            f"{damage.reason}; how much it was nobody knows",
+            "silently goes on with the next file when it rebuilds its index; stops when it loads a message from there",
+            "goes on with the next file; logs it as damaged",
+            "put a copy of the file from a backup in its place",
         )
 
     def met_end(self, file: DataFile, scan: Scan) -> None:

@@ -19,6 +19,8 @@ from pybroker.store.journal.commands import (
     UnknownCommand,
     decode,
 )
+from pybroker.store.journal.marks import MARK
+from pybroker.store.journal.replay import OURS
 from pybroker.store.journal.state import REMARKS, StoreState
 from pybroker.store.journal.tools.scan import Gap, Record, Scan, Standing, flaw
 from pybroker.store.journal.tools.snapshot import LISTINGS_MAX, DataFile, Progress, Snapshot, has_vanished
@@ -60,6 +62,7 @@ class Replay:
         self.unfinished: list[TransactionId] = []
         self.last_remark: str | None = None
         self.damaged_file_ids: set[int] = set()
+        self._has_markers = False
 
     def run(self, progress: Progress | None = None) -> None:
         """Read all files.
@@ -93,7 +96,18 @@ class Replay:
                 self.met_gap(item)
             elif item.standing is Standing.SOUND:
                 self._take(item)
+        self._look_at_end(file, scan)
         self.met_end(file, scan)
+
+    def _look_at_end(self, file: DataFile, scan: Scan) -> None:
+        """Find out whether a file's end is missing. From the first EOF marker on, all files have to have one."""
+        if scan.is_finished:
+            self._has_markers = True
+        elif self._has_markers and file.size and file.file_id not in self.snapshot.writable:
+            last = self.gaps[-1].damage if self.gaps else None
+            if last is None or (last.file_id, last.at_end) != (file.file_id, True):
+                self.damaged_file_ids.add(file.file_id)
+                self.met_missing_end(file, scan)
 
     def _take(self, record: Record) -> None:
         try:
@@ -116,7 +130,11 @@ class Replay:
         self.state.apply(command, record.location)
         if not isinstance(command, Trace):
             self.last_remark = None
-        elif command.message is not None and not command.message.startswith(REMARKS):
+            return
+        if command.message is None:
+            return
+        self._has_markers |= command.message.startswith(OURS)
+        if not command.message.startswith((*REMARKS, MARK)):
             self.last_remark = command.message
 
     # ------------------------------------------------------------ for subclasses
@@ -133,6 +151,9 @@ class Replay:
 
     def met_flaw(self, record: Record, command: Command | None, reason: str) -> None:
         """Look at a record of a sound batch that does not decode, or (`command`) whose OpenWire object does not."""
+
+    def met_missing_end(self, file: DataFile, scan: Scan) -> None:
+        """Look at a file that ends where a batch ended, though its writer wrote more."""
 
     def met_end(self, file: DataFile, scan: Scan) -> None:
         """Look at a file's end."""

@@ -46,7 +46,7 @@ from pybroker.store.journal.format import (
     Location,
 )
 from pybroker.store.journal.protobuf import read_varint
-from pybroker.store.journal.reader import Buffer, Damage, DataFileWalk
+from pybroker.store.journal.reader import Buffer, Damage, DataFileWalk, is_finished
 
 _RECORD_PATTERN = re.compile(rb"\x01[\x00-%c]" % max(CommandType), re.DOTALL)
 """Record type and command type; what is in front and behind decides whether they are."""
@@ -136,6 +136,11 @@ class Scan:
     def end(self) -> int:
         """The logical end, once the scan is over."""
         return self._walk.end
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is an EOF marker at the logical end, or what was left of one, once the scan is over."""
+        return is_finished(self._data[self._walk.end : self._walk.end + len(EOF_MARKER)])
 
     @property
     def stray_bytes(self) -> int:

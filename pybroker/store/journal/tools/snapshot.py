@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.commands import CommandType
-from pybroker.store.journal.format import BATCH_HEADER_BYTES, BATCH_MAGIC, RECORD_HEADER_BYTES, Location
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, BATCH_MAGIC, EOF_MARKER, RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.reader import Buffer, DataFileWalk, data_files, load, unavailable
 from pybroker.store.journal.replay import inspect
 from pybroker.store.journal.tools.scan import Scan
@@ -43,6 +43,7 @@ class DataFile(NamedTuple):
         descriptor: through which it is read.
         size: its length when it was opened.
         is_compacted: it begins with a `RewrittenDataFile`.
+        is_empty: nothing is written at its beginning: a master has claimed it, and come no further as yet.
     """
 
     file_id: int
@@ -50,6 +51,7 @@ class DataFile(NamedTuple):
     descriptor: int
     size: int
     is_compacted: bool
+    is_empty: bool
 
 
 class Snapshot(AbstractContextManager["Snapshot"]):
@@ -98,11 +100,11 @@ class Snapshot(AbstractContextManager["Snapshot"]):
 
     @property
     def writable(self) -> set[int]:
-        """The files that may have been written last: the highest, and the next one below compacted ones."""
+        """The files that may have been written last: the highest, and the next one below compacted and empty ones."""
         writable: set[int] = set()
         for file in reversed(self.files.values()):
             writable.add(file.file_id)
-            if not file.is_compacted:
+            if not file.is_compacted and not file.is_empty:
                 break
         return writable
 
@@ -192,7 +194,8 @@ def _opened(file_id: int, path: Path) -> DataFile:
         raise unavailable(path, error) from error
     rewritten = bytes((CommandType.REWRITTEN_DATA_FILE,))
     is_compacted = beginning.startswith(BATCH_MAGIC) and beginning[first_payload:] == rewritten
-    return DataFile(file_id, path, descriptor, size, is_compacted)
+    is_empty = beginning.startswith(EOF_MARKER) or not beginning.strip(b"\0")
+    return DataFile(file_id, path, descriptor, size, is_compacted, is_empty)
 
 
 def _descriptor(path: Path) -> int:

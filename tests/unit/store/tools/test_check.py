@@ -191,6 +191,26 @@ def test_a_cut_marker_that_activemq_stumbles_over_is_a_hazard(tmp_path: Path, co
     assert found(tmp_path) == [("hazard", "cut marker")]
 
 
+@pytest.mark.parametrize("zeros", [0, 100])
+def test_an_end_that_is_missing_is_damage_where_markers_are_written(tmp_path: Path, zeros: int) -> None:
+    write(tmp_path, [add(1)])
+    write(tmp_path, [add(2)], first=2, marker=bytes(zeros))
+    write(tmp_path, [add(3)], first=3)
+    assert found(tmp_path) == [("damage", "missing end")]
+    assert "nobody knows" in only(tmp_path).what
+    (tmp_path / "db-1.log").unlink()
+    assert found(tmp_path) == [], "the writer may know no markers"
+    write(tmp_path, [Trace("pybroker started"), add(2)], first=2, marker=bytes(zeros))
+    assert found(tmp_path) == [("damage", "missing end")]
+
+
+def test_below_an_empty_file_the_end_may_be_missing(tmp_path: Path) -> None:
+    write(tmp_path, [add(1)])
+    write(tmp_path, [add(2)], first=2, marker=b"")
+    (tmp_path / "db-3.log").write_bytes(EOF_MARKER)
+    assert found(tmp_path) == []
+
+
 # ---------------------------------------------------------------- one against the other
 
 

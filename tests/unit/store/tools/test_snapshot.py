@@ -78,10 +78,14 @@ def test_many_files_are_open_at_once(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_the_files_written_last_are_the_highest_and_the_next_below_compacted_ones(tmp_path: Path) -> None:
+def test_the_files_written_last_are_the_highest_and_the_next_below_compacted_and_empty_ones(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)], [RewrittenDataFile(1)], [RewrittenDataFile(1)])
     with Snapshot(tmp_path) as snapshot:
         assert snapshot.writable == {2, 3, 4}
+    (tmp_path / "db-5.log").write_bytes(EOF_MARKER)
+    (tmp_path / "db-6.log").touch()
+    with Snapshot(tmp_path) as snapshot:
+        assert snapshot.writable == {2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize(

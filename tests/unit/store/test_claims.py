@@ -1,0 +1,190 @@
+"""A predecessor that lost its lock without noticing begins a data file just when its heir takes the store over."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.journal import store as store_module
+from pybroker.store.journal.appender import JournalSettings, Preallocation
+from pybroker.store.journal.checkpoint import follower
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import EOF_MARKER, data_file_name
+from pybroker.store.journal.reader import data_files
+from tests.unit.store.test_journal_store import QUEUE, Bench, message
+
+LONG = 1500
+"""Content that does not fit into the first data file, and leaves some room in the next."""
+
+
+class Hooked(JournalFiles):
+    """Files of a heir, which is interrupted before it creates or replaces one."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.before_create: list[Callable[[], None]] = []
+        self.before_replace: list[Callable[[], None]] = []
+
+    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+        if self.before_create:
+            self.before_create.pop(0)()
+        return super().create(file_id, preallocate_bytes)
+
+    def replace(self, file_id: int, content: Any) -> None:
+        if self.before_replace:
+            self.before_replace.pop(0)()
+        super().replace(file_id, content)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "kahadb"
+
+
+def master(directory: Path, **options: Any) -> Bench:
+    """Return a master with one confirmed message."""
+    bench = Bench(directory, **options)
+    bench.store.recover()
+    bench.store.add(message(1))
+    bench.sync()
+    return bench
+
+
+def ids(*messages: Message) -> list[str]:
+    return [each.message_id for each in messages]
+
+
+def recovered(directory: Path) -> list[str]:
+    """Return what yet another heir finds."""
+    bench = Bench(directory)
+    found = bench.store.recover().queues[QUEUE]
+    assert not bench.store.damages
+    bench.store.abandon()
+    return list(found)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_number_that_a_predecessor_takes_first_is_left_to_it(
+    directory: Path, is_warm: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stale = master(directory)
+    standby = follower(directory) if is_warm else None
+    if standby is not None:
+        standby.advance()
+
+    def rotate() -> None:
+        stale.store.add(message(2, LONG))
+        stale.sync()
+
+    files = Hooked(directory)
+    files.before_create = [rotate]
+    heir = Bench(directory, files=files, follower=standby)
+    found = heir.store.recover()
+    assert list(found.queues[QUEUE]) == ids(message(1), message(2, LONG)), "all that was there when the number was got"
+    assert heir.store.epoch == 3
+    assert "has just begun db-2.log" in caplog.text
+    if standby is not None:
+        assert standby.rebuild_count == 0, "nothing is read twice"
+
+    stale.store.remove(QUEUE, message(1).message_id)
+    stale.sync()
+    assert stale.store._writer.file_id == 2
+    stale.store.abandon()
+    heir.store.abandon()
+    assert recovered(directory) == ids(message(1), message(2, LONG))
+
+
+def test_once_a_number_is_claimed_no_predecessor_gets_past_it(directory: Path) -> None:
+    """Else its next file would stay, and what it wrote before would not: half a transaction, for instance."""
+    stale = master(directory)
+    transaction = LocalTransactionId("ID:c:1", 7)
+
+    def go_on() -> None:
+        stale.store.add(message(2), transaction)
+        stale.sync()
+        stale.store.add(message(3, LONG), transaction)
+        stale.store.commit(transaction)
+        with pytest.raises(StoreUnavailable, match=r"db-2\.log: File exists"):
+            stale.store.close()
+
+    files = Hooked(directory)
+    files.before_replace = [go_on]
+    heir = Bench(directory, files=files)
+    assert heir.store.recover().queues[QUEUE] == ids(message(1))
+    heir.store.abandon()
+    assert recovered(directory) == ids(message(1))
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0\0\0\x1c\x02WRITE BATCH\0\0"])
+def test_a_heir_that_came_no_further_than_its_claim_is_cut_off_as_well(directory: Path, tail: bytes) -> None:
+    master(directory, settings=JournalSettings(preallocation=Preallocation.NONE)).store.abandon()
+    path = directory / "db-1.log"
+    path.write_bytes(path.read_bytes().removesuffix(EOF_MARKER) + (tail or EOF_MARKER))
+    claimed = JournalFiles(directory).create(2)
+
+    heir = Bench(directory)
+    assert heir.store.recover().queues[QUEUE] == ids(message(1))
+    assert not heir.store.damages, "what is torn below an empty file was written last"
+    assert heir.store.epoch == 3
+    late = path.read_bytes()
+    JournalFiles(directory).write(claimed, (late,), 0)
+    JournalFiles(directory).close(claimed)
+    heir.store.abandon()
+    assert (directory / "db-2.log").read_bytes() == EOF_MARKER
+    assert late.endswith(EOF_MARKER)
+    assert recovered(directory) == ids(message(1))
+
+
+def test_a_claim_on_a_journal_that_cannot_be_opened_is_taken_back(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master(directory).store.abandon()
+    before = data_files(directory)
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("it cannot be read")
+
+    monkeypatch.setattr(store_module.JournalStore, "_read_contents", fail)
+    with pytest.raises(StoreUnavailable, match="it cannot be read"):
+        Bench(directory).store.recover()
+    assert data_files(directory) == before
+
+
+def test_a_heir_that_has_lost_the_lock_itself_touches_nothing(directory: Path) -> None:
+    """The other way round: it was frozen while it read, and whoever took the number is the master."""
+    master(directory).store.abandon()
+    rightful: list[Bench] = []
+
+    def check() -> None:
+        if rightful:
+            raise LockNotHeld("another has it")
+
+    def promote_another() -> None:
+        rightful.append(Bench(directory))
+        rightful[0].store.recover()
+
+    files = Hooked(directory)
+    files.before_create = [promote_another]
+    with pytest.raises(LockNotHeld):
+        Bench(directory, files=files, check=check).store.recover()
+    assert list(data_files(directory)) == [1, 2]
+    rightful[0].store.add(message(2))
+    rightful[0].sync()
+    rightful[0].store.abandon()
+    assert recovered(directory) == ids(message(1), message(2))
+
+
+def test_numbers_that_go_on_being_taken_end_the_promotion(directory: Path) -> None:
+    master(directory).store.abandon()
+    files = Hooked(directory)
+
+    def take_next() -> None:
+        (directory / data_file_name(max(data_files(directory)) + 1)).touch()
+
+    files.before_create = [take_next] * store_module.CLAIMS_MAX
+    with pytest.raises(StoreUnavailable, match="data files appear faster than one can be begun"):
+        Bench(directory, files=files).store.recover()
