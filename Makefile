@@ -13,8 +13,9 @@ FAST := tests/unit tests/property tests/conformance tests/architecture
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing
-	$(BIN)/python examples/demo.py
+demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing; with STORE=postgres in a database
+	$(if $(filter postgres,$(STORE)),$(SYNC) --quiet --inexact --extra postgres)
+	$(BIN)/python examples/demo.py $(STORE)
 
 start: .venv/.runtime ## Run one broker on ./data with its default listeners
 	$(BIN)/pybroker start --store ./data

@@ -1,10 +1,11 @@
 """The main job, in one minute: two brokers on one store, orders streaming in, the master killed with SIGKILL.
 
-Starts a pair on a temporary store, sends the orders of `orders.csv` ten times over through stomp.py with receipts,
-kills the master in mid-stream, goes on with the standby, receives everything there, and counts. Exit code 0 means that
-every order that was accepted came out again.
+Starts a pair on a temporary store, a directory or a PostgreSQL of its own, sends the orders of `orders.csv` ten times
+over through stomp.py with receipts, kills the master in mid-stream, goes on with the standby, receives everything
+there, and counts. Exit code 0 means that every order that was accepted came out again.
 
-    python examples/demo.py
+    python examples/demo.py             # the store is a directory, as ActiveMQ's KahaDB
+    python examples/demo.py postgres    # the store is a database, as ActiveMQ's JDBC adapter
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import stomp
+from private_postgres import private_postgres
 from stomp.exception import StompException
 
 ORDERS = Path(__file__).parent / "orders.csv"
@@ -32,11 +34,13 @@ PATIENCE_SECONDS = 30.0
 BROKEN = "broken"  # what a listener reports when the connection is gone
 
 
-def main() -> int:
+def main(kind: str = "journal") -> int:
     """Run the demo and return the exit code."""
+    if kind not in STORES:
+        raise SystemExit(f"{kind!r} is not a kind of store: write one of {', '.join(STORES)}")
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # a connection that breaks is no news here
     orders = read_orders()
-    with tempfile.TemporaryDirectory(prefix="pybroker-demo-") as store, pair(store) as brokers:
+    with STORES[kind]() as store, pair(store) as brokers:
         addresses = [("127.0.0.1", port) for port in brokers]
         master = wait_for_master(list(brokers))
         say(f"two brokers on the store {store}: port {master} is master, the other one waits")
@@ -65,6 +69,22 @@ def main() -> int:
     print(f"  duplicates                    {duplicates:6}   (sent again, because the receipt was lost in the kill)")
     print(f"  kill to next accepted order   {outage_ms:6.0f} ms")
     return 0 if not lost and len(accepted) == len(orders) else 1
+
+
+# ---------------------------------------------------------------- the store
+
+
+def directory() -> contextlib.AbstractContextManager[str]:
+    """Provide a directory for the journal and its lock."""
+    return tempfile.TemporaryDirectory(prefix="pybroker-demo-")
+
+
+def database() -> contextlib.AbstractContextManager[str]:
+    """Provide a database for the messages and their lock."""
+    return private_postgres(free_port())
+
+
+STORES = {"journal": directory, "postgres": database}
 
 
 # ---------------------------------------------------------------- the pair
@@ -212,4 +232,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

@@ -34,13 +34,18 @@ def test_two_brokers_share_one_volume(root: Path, services: dict[str, Any]) -> N
     assert mounts[0][0].split(":")[0] in declared
 
 
-def settings(service: dict[str, Any]) -> Config:
+def filled(text: str, environment: dict[str, str]) -> str:
+    """A text of the file with Compose's `${NAME:-default}` filled in."""
+    return re.sub(r"\$\{(\w+):-(.*?)\}", lambda match: environment.get(match[1], match[2]), text)
+
+
+def settings(service: dict[str, Any], **environment: str) -> Config:
     """The settings a service's `pybroker start` would run with."""
-    name, *arguments = service["command"]
+    name, *arguments = (filled(word, environment) for word in service["command"])
     assert name == "start"
     context = cli.commands.commands[name].make_context(name, arguments)
     flags = {key: value for key, value in context.params.items() if key in Config.model_fields}
-    return load(None, flags, environment={})
+    return load(None, flags, environment=variables(service, environment) if environment else {})
 
 
 def test_each_keeps_its_store_on_the_shared_volume(services: dict[str, Any]) -> None:
@@ -63,11 +68,8 @@ def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]
 
 
 def variables(service: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
-    """What a service's process finds in its environment: Compose's `${NAME:-default}` filled in."""
-    return {
-        name: re.sub(r"\$\{(\w+):-(.*?)\}", lambda match: environment.get(match[1], match[2]), value)
-        for name, value in service["environment"].items()
-    }
+    """What a service's process finds in its environment."""
+    return {name: filled(value, environment) for name, value in service["environment"].items()}
 
 
 def test_lock_is_on_the_volume_unless_asked_for_in_the_database(root: Path, services: dict[str, Any]) -> None:
@@ -80,6 +82,17 @@ def test_lock_is_on_the_volume_unless_asked_for_in_the_database(root: Path, serv
         assert config.lock == "postgres-row"
         user = database["environment"]["POSTGRES_USER"]
         assert config.lock_url == f"postgresql://{user}@postgres/{database['environment']['POSTGRES_DB']}"
+
+
+def test_store_is_on_the_volume_unless_asked_for_in_the_database(root: Path, services: dict[str, Any]) -> None:
+    """With the variables that the file's head names, each as the shell would set it."""
+    text = (root / "docker-compose.yml").read_text()
+    asked: dict[str, str] = {}
+    for name, value in re.findall(r"(PYBROKER_\w+)=(\S+)", text):
+        asked[name] = asked[value[1:]] if value.startswith("$") else value
+    for service in services.values():
+        config = settings(service, **asked)
+        assert config.store == config.lock_url == asked["PYBROKER_LOCK_URL"]
 
 
 def test_database_is_there_only_when_asked_for_and_then_before_the_members(

@@ -1,4 +1,4 @@
-"""What users install: the import package, its type marker, its command and its licence; nothing else."""
+"""What users install: the import package, the one that Spark finds it by, its type marker, its command, its licence."""
 
 import subprocess
 import sys
@@ -26,13 +26,19 @@ def names(wheel: zipfile.Path) -> list[PurePosixPath]:
 
 def test_wheel_holds_the_import_package_and_its_description_only(wheel: zipfile.Path) -> None:
     tops = {name.parts[0] for name in names(wheel)}
-    (description,) = tops - {"pybroker"}
-    assert "pybroker" in tops
+    (description,) = tops - {"pybroker", "pyspark_kahadb"}
+    assert tops >= {"pybroker", "pyspark_kahadb"}
     assert description.endswith(".dist-info")
 
 
 def test_wheel_holds_every_module_and_the_type_marker(root: Path, wheel: zipfile.Path) -> None:
-    modules = {PurePosixPath(path.relative_to(root)) for path in (root / "pybroker").rglob("*.py")}
+    packages = (root / "pybroker", root / "pyspark_kahadb")
+    modules = {
+        PurePosixPath(path.relative_to(root))
+        for package in packages
+        for pattern in ("*.py", "*.pyi")
+        for path in package.rglob(pattern)
+    }
     assert modules | {PurePosixPath("pybroker/py.typed")} <= set(names(wheel))
 
 

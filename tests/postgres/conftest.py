@@ -37,6 +37,7 @@ class JdbcLives:
             "call_soon": self.loop.call_soon,
             "post": self.loop.call_soon,
             "on_failure": self.failures.append,
+            "read_seconds": 20.0,  # a busy machine is no reason to fail here
         }
         parts |= {"url": self.database.url} | self.options | options
         return JdbcStore(**parts)

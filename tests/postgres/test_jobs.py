@@ -19,8 +19,9 @@ class JobLives:
 
     store: JdbcJobStore
 
-    def __init__(self, database: Any, held_bytes_max: int) -> None:
+    def __init__(self, database: Any, held_bytes_max: int, **options: Any) -> None:
         self.messages = JdbcLives(database)
+        self.options = {"held_bytes_max": held_bytes_max, **options}
         self.held_bytes_max = held_bytes_max
         self.loop = Loop()
         self.failures: list[Exception] = []
@@ -36,7 +37,7 @@ class JobLives:
             call_soon=self.loop.call_soon,
             post=self.loop.call_soon,
             on_failure=self.failures.append,
-            held_bytes_max=self.held_bytes_max,
+            **self.options,
         )
         return self.store.recover()
 

@@ -1,4 +1,4 @@
-"""The command line: `pybroker start | status | produce | consume | browse | journal`."""
+"""The command line: `pybroker start | status | produce | consume | browse | journal | analyze`."""
 
 import json
 import logging
@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from pybroker import __version__
+from pybroker.broker.app import argv, logs
 from pybroker.broker.app import config as settings
-from pybroker.broker.app import logs
+from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.units import format_duration, format_size, parse_duration
 from pybroker.broker.domain.errors import BrokerError, ConfigError
@@ -24,6 +25,7 @@ _START_EXAMPLES = """
 \b
 Examples:
   pybroker start --store /mnt/shared                run the same on two machines: one serves, one waits
+  pybroker start --store postgresql://broker@db/mq  the same, with a database in place of the directory
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
 
@@ -96,6 +98,7 @@ def shown(name: str, value: object) -> str:
 @_settings_options
 def start(config_file: Path | None, **flags: Any) -> None:
     """Run a broker in the foreground: master if nobody else is, else standby until the master is gone."""
+    argv.hide_passwords()
     config = settings.load(config_file, flags)
     logs.configure(config.log_level)
     from pybroker.broker.app.serve import serve
@@ -107,19 +110,28 @@ def start(config_file: Path | None, **flags: Any) -> None:
 
 
 @commands.command()
-@click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory of the pair.")
+@click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory or database of the pair.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(store: str, as_json: bool) -> None:
     """Show who is master, who waits, and since when.
 
     Exit code 0: a master serves; 3: the lock is held but nobody serves yet; 4: there is no master.
     """
+    from pybroker.broker.app import database_status
     from pybroker.broker.app import status as store_status
 
-    found = store_status.read(store)
-    lines = [json.dumps(found.as_json())] if as_json else store_status.describe(found)
-    click.echo("\n".join(lines))
-    sys.exit(found.exit)
+    if settings.is_database(store):
+        argv.hide_passwords()
+        database = database_status.read(store)
+        _show(database.as_json(), database_status.describe(database), database.exit, as_json=as_json)
+    else:
+        found = store_status.read(store)
+        _show(found.as_json(), store_status.describe(found), found.exit, as_json=as_json)
+
+
+def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bool) -> None:
+    click.echo(json.dumps(found) if as_json else "\n".join(described))
+    sys.exit(code)
 
 
 # ---------------------------------------------------------------- clients
@@ -258,6 +270,7 @@ def _patience(timeout: str) -> float:
         raise ConfigError(str(error), setting="--timeout") from error
 
 
+commands.add_command(analyze)
 commands.add_command(journal)
 
 if __name__ == "__main__":

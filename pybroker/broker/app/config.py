@@ -68,7 +68,12 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    store: str = Field("data", description="Data directory shared by the members of a pair, or `memory:` for none.")
+    store: str = Field(
+        "data",
+        repr=False,
+        description="Data directory shared by the members of a pair; or a database with ActiveMQ's tables, "
+        "`postgresql://USER@HOST:5432/DATABASE`, which then holds the lock too; or `memory:` for none.",
+    )
     name: str | None = Field(
         None, description="This member's name in status and logs; by default the host's name, with a number if taken."
     )
@@ -106,14 +111,24 @@ class Config(BaseModel):
         description="The lock that elects the master: `file` is ActiveMQ's own (fcntl on `lock`), `flock` uses "
         "flock(2) on a file beside it, for file systems without byte range locks; it does not exclude an ActiveMQ. "
         "`postgres-row` and `postgres-lease` are ActiveMQ's two in a database, `postgres-advisory` is for pybrokers "
-        "only; they need `lock_url`.",
+        "only; they need `lock_url`. A store in a database has its lock there, `postgres-row` unless it is said "
+        "otherwise.",
     )
     lock_url: str | None = Field(
         None,
         repr=False,
-        description="The database of a `postgres-` lock, `postgresql://USER@HOST:5432/DATABASE`. Rather than on the "
-        "command line, which every user of the machine sees, give a password in the environment or in a file that "
-        "`PGPASSFILE` names.",
+        description="The database of a `postgres-` lock, `postgresql://USER@HOST:5432/DATABASE`; by default the "
+        "store's, if that is one. Rather than on the command line, give a password in the environment or in a file "
+        "that `PGPASSFILE` names.",
+    )
+    create_tables: bool = Field(
+        True, description="Create tables that are missing in a database, as ActiveMQ's `createTablesOnStartup`."
+    )
+    database_grace: Duration | None = Field(
+        None,
+        ge=0,
+        description="How long a master keeps its clients waiting while the store's database is away, before it steps "
+        "back; at most what a lock that was just confirmed is still good for, by default half of `lock_lease`.",
     )
     lock_lease: Duration = Field(
         LEASE_SECONDS,
@@ -238,9 +253,38 @@ class Config(BaseModel):
     def _store_is_known(cls, value: str) -> str:
         if not value:
             raise ValueError("write a directory, or `memory:`")
-        if "://" in value:
-            raise ValueError(f"{value.partition('://')[0]}:// is not a store of this version: write a directory")
+        if "://" in value and not is_database(value):
+            raise ValueError(
+                f"{value.partition('://')[0]}:// is not a store of this version: write a directory, or "
+                "postgresql://USER@HOST:5432/DATABASE"
+            )
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lock_is_with_the_store(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """A store in a database is locked there."""
+        if not _names_database(values):
+            return values
+        return {"lock": "postgres-row"} | values | {"lock_url": values.get("lock_url") or values["store"]}
+
+    @model_validator(mode="after")
+    def _database_fits(self) -> "Config":
+        if not is_database(self.store):
+            if self.database_grace is not None:
+                raise ValueError("database_grace goes with a store in a database")
+            return self
+        if not is_in_database(self.lock):
+            raise ValueError(
+                f"lock = {self.lock} does not guard a store in a database: leave it out, or write postgres-row, "
+                "postgres-lease or postgres-advisory"
+            )
+        if _place(self.store) != _place(self.lock_url or ""):
+            raise ValueError(
+                "store and lock_url are two databases, and a lock in one does not guard the other from those who "
+                "lock there: leave lock_url out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _lock_fits(self) -> "Config":
@@ -250,9 +294,14 @@ class Config(BaseModel):
             if not self.lock_url.startswith(_POSTGRES_SCHEMES):
                 raise ValueError("lock_url is not that of a database: write postgresql://USER@HOST:5432/DATABASE")
             try:
-                Timing.of(self.lock_lease, self.lock_renew)
+                timing = Timing.of(self.lock_lease, self.lock_renew)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
+            if self.database_grace is not None and self.database_grace > timing.grace_seconds_max:
+                raise ValueError(
+                    f"database_grace must be at most {timing.grace_seconds_max:g}s: then another member may have the "
+                    "lock; or raise lock_lease"
+                )
         elif self.lock_url:
             raise ValueError(f"lock_url goes with the locks of a database: set lock to postgres-row, not {self.lock}")
         return self
@@ -308,6 +357,11 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
         raise _translated(error, origin) from error
 
 
+def is_database(store: str) -> bool:
+    """Tell whether a store is a database."""
+    return store.startswith(_POSTGRES_SCHEMES)
+
+
 def is_in_database(lock: str) -> bool:
     """Tell whether a kind of lock is one of a database."""
     return lock.startswith("postgres-")
@@ -338,6 +392,18 @@ def is_size(name: str) -> bool:
     return any(
         isinstance(hint, BeforeValidator) and hint.func is parse_size for hint in Config.model_fields[name].metadata
     )
+
+
+def _names_database(values: Mapping[str, Any]) -> bool:
+    """Tell whether settings, as they were given, name a store in a database."""
+    store = values.get("store")
+    return isinstance(store, str) and is_database(store)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Return server and database that a URL names, without user and options."""
+    authority, _, rest = url.partition("://")[2].partition("/")
+    return authority.rpartition("@")[2], re.split("[?#]", rest)[0]
 
 
 def _from_file(file: Path) -> dict[str, Any]:

@@ -35,6 +35,10 @@ _BIND_SECONDS = 5.0
 
 _BIND_RETRY_SECONDS = 0.005
 
+_CLEANUP_SECONDS = 1.0
+"""A new master's first cleanup: its clients soon consume what holds its predecessor's files, and its own life may be
+short. A pair whose masters keep dying must not pile up files."""
+
 Publish = Callable[[Role, list[str], int], None]
 """Tells the other members this one's role and, as master, where it listens and its epoch (0: as it was)."""
 
@@ -58,6 +62,8 @@ class Node:
         self.role = Role.STANDBY
         self.is_stopping = False
         """True once somebody asked for the end."""
+        self.has_served = False
+        """True once it was master."""
         self._config = config
         self._name = name
         self._publish = publish
@@ -175,7 +181,7 @@ class Node:
         self._follower = None  # the store's from here on
         term = _Term(
             store=store,
-            jobs=wiring.make_jobs(self._config, self._lock, self._store_failed, turn),
+            jobs=wiring.make_jobs(self._config, self._lock, self._store_failed, turn, store),
             broker=wiring.make_broker(self._config, self._name, store, loop.call_soon),
             server=Server(connections_max=self._config.connections_max, turn=turn),
             chores=[],
@@ -201,6 +207,7 @@ class Node:
             wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm)
         term.store.cleanup()  # else what each failover leaves would be replayed in the next
         self._begin_chores(term)
+        self.has_served = True
         self._on(Event.SERVING)
         milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
         _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
@@ -219,21 +226,26 @@ class Node:
 
     def _begin_chores(self, term: _Term) -> None:
         config = self._config
-        for seconds, chore in (
-            (config.lock_check, self._check_lock),
-            (config.expire_interval, term.broker.expire),
-            (config.expire_interval, term.broker.relieve),
-            (config.cleanup_interval, term.store.cleanup),
-            *(() if term.jobs is None else ((config.cleanup_interval, term.jobs.cleanup),)),
+        for first, seconds, chore in (
+            (config.lock_check, config.lock_check, self._check_lock),
+            (config.expire_interval, config.expire_interval, term.broker.expire),
+            (config.expire_interval, config.expire_interval, term.broker.relieve),
+            (_CLEANUP_SECONDS, config.cleanup_interval, term.store.cleanup),
+            *(() if term.jobs is None else ((config.cleanup_interval, config.cleanup_interval, term.jobs.cleanup),)),
         ):
-            term.chores.append(asyncio.create_task(self._every(seconds, chore)))
+            term.chores.append(asyncio.create_task(self._every(seconds, chore, first)))
 
-    async def _every(self, seconds: float, chore: Callable[[], None]) -> None:
-        """Do a chore again and again; one that fails ends the term, for nobody knows what it leaves behind."""
+    async def _every(self, seconds: float, chore: Callable[[], None], first: float) -> None:
+        """Do a chore again and again, in twice the time of the last once until that is `seconds`.
+
+        One that fails ends the term, for nobody knows what it leaves behind.
+        """
+        delay = min(first, seconds)
         try:
             while True:
-                await asyncio.sleep(seconds)
+                await asyncio.sleep(delay)
                 chore()
+                delay = min(2 * delay, seconds)
         except Exception as error:
             _log.exception("a periodic task failed")
             self._store_failed(error)

@@ -4,8 +4,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from pybroker.broker.app import eventloop, wiring
-from pybroker.broker.app.config import MEMORY_STORE, Config
+from pybroker.broker.app import database, eventloop, wiring
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.journal.replay import inspect
@@ -13,19 +13,22 @@ from pybroker.transports.server import bind
 
 
 def check(config: Config) -> None:
-    """Look at certificates, store and ports without touching them.
+    """Look at certificates, store and ports without touching them; but a database's missing tables are created.
 
     A port is only tried when no other member holds the lock: beside a living master on the same machine it is
     rightly taken, and will be free when it is needed.
 
     Raises:
         ConfigError: a certificate or key is of no use, the store is not a directory that can be used, a port is taken.
-        StoreError: the journal is not one, or of a newer format.
+        StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     eventloop.choose(config.event_loop)
     wiring.make_tls(config)
     if config.store == MEMORY_STORE:
         _check_ports(config)
+        return
+    if is_database(config.store):
+        database.check(config)
         return
     journal = layout(config.store).journal
     _check_directory(Path(config.store))

@@ -9,11 +9,12 @@ import socket
 import sys
 
 from pybroker import __version__
-from pybroker.broker.app import eventloop, preflight, wiring
-from pybroker.broker.app.config import MEMORY_STORE, Config
+from pybroker.broker.app import database, eventloop, preflight, wiring
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node, Publish
+from pybroker.broker.app.presence import Presence
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
@@ -23,6 +24,9 @@ _log = logging.getLogger(__name__)
 _GC_THRESHOLD = 50_000
 """Objects between two collections. A message makes some thirty, nearly all freed by their reference count; at Python's
 default of 700 the collector would run every few dozen messages, and ever so often go through the whole backlog."""
+
+_AGAIN_SECONDS = 1.0
+"""Between two lives, for a database that takes connections and fails all the same."""
 
 _SPARE_FILES = 200
 """Descriptors the broker needs besides its connections: journal files, sockets, libraries."""
@@ -49,6 +53,9 @@ async def _serve(config: Config) -> None:
         _log.info("pybroker %s on a store in memory: nothing outlives this process", __version__)
         await _live(config, config.name or "memory", _tell_nobody)
         return
+    if is_database(config.store):
+        await _serve_database(config)
+        return
     where = layout(config.store)
     try:
         where.journal.mkdir(parents=True, exist_ok=True)
@@ -71,8 +78,24 @@ async def _serve(config: Config) -> None:
         membership.close()
 
 
+async def _serve_database(config: Config) -> None:
+    presence = Presence(config)
+    _log.info("pybroker %s: member %s, with %s", __version__, presence.name, wiring.lock_name(config))
+    database.warn_of_unused(config)
+    renewal = asyncio.create_task(presence.renew())
+    try:
+        await _live(config, presence.name, presence.publish)
+    finally:
+        renewal.cancel()
+        presence.close()
+
+
 async def _live(config: Config, name: str, publish: Publish, membership: Membership | None = None) -> None:
-    """Live one life after another: a member that lost its lock stands by again, from scratch."""
+    """Live one life after another: a member that lost its lock stands by again, from scratch.
+
+    So does a master whose database failed, and whoever found it away when he was to become one: it most likely comes
+    back. What cannot pass was found at the start.
+    """
     loop = asyncio.get_running_loop()
     while True:
         node = Node(config, name, publish)
@@ -86,8 +109,21 @@ async def _live(config: Config, name: str, publish: Publish, membership: Members
             if node.is_stopping:
                 raise
             _log.warning("standing by again after losing the lock: %s", error)
+        except StoreUnavailable as error:
+            may_pass = is_database(config.store) and (node.has_served or database.is_away(error))
+            if node.is_stopping or not may_pass:
+                raise
+            _log.warning("standing by again after losing the database: %s", error)
+            if not await _pauses(node):
+                return
         else:
             return
+
+
+async def _pauses(node: Node) -> bool:
+    """Wait before another life; False when the end was asked for meanwhile."""
+    await asyncio.sleep(_AGAIN_SECONDS)
+    return not node.is_stopping
 
 
 def _tell_nobody(role: Role, listeners: list[str], epoch: int) -> None:

@@ -1,19 +1,21 @@
 """Which adapter serves which setting: the one place that chooses stores, locks and protocols."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote
 
 from pybroker import __version__
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_in_database, is_tls, plain
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database, is_tls, plain
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.policies import policy_map
@@ -50,7 +52,9 @@ from pybroker.transports.tls import server_context
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the driver is an extra
-    from pybroker.locks.postgres.provider import Database
+    from pybroker.locks.postgres.provider import Database, PostgresLock
+    from pybroker.store.jdbc.jobs import JdbcJobStore
+    from pybroker.store.jdbc.store import JdbcStore
 
 _log = logging.getLogger(__name__)
 
@@ -76,34 +80,74 @@ def make_lock(config: Config) -> LockProvider:
     return FileLock(path, clock=clock, poll_seconds=config.lock_poll)
 
 
-def _make_database_lock(config: Config) -> LockProvider:
+def _make_database_lock(config: Config) -> "PostgresLock":
     """Return the lock in the configured database.
 
     Raises:
         ConfigError: the URL is none, or the driver is not installed.
     """
-    try:
+    with needs_driver(config.lock, "lock"):
         from pybroker.locks.postgres.advisory import PostgresAdvisoryLock
         from pybroker.locks.postgres.lease import LEASE_POLL_SECONDS, PostgresLeaseLock
         from pybroker.locks.postgres.row import PostgresRowLock
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg2":
-            raise
-        hint = "pip install 'pybroker[postgres]'"
-        raise ConfigError(f"{config.lock} needs psycopg2, which is not installed", setting="lock", hint=hint) from error
-    database = _lock_database(config.lock_url or "", config.lock_lease, config.lock_renew)
+    database = _lock_database(
+        database_url(config.lock_url or "", config.name),
+        config.lock_lease,
+        config.lock_renew,
+        setting="store" if is_database(config.store) else "lock_url",
+        grace_seconds=grace_seconds(config) if is_database(config.store) else 0.0,
+        may_create=config.create_tables,
+    )
     if config.lock == "postgres-lease":
         poll_seconds = config.lock_poll or LEASE_POLL_SECONDS
-        return PostgresLeaseLock(database, member=config.name or "", poll_seconds=poll_seconds)
+        return PostgresLeaseLock(database, member=config.name or socket.gethostname(), poll_seconds=poll_seconds)
     return PostgresRowLock(database) if config.lock == "postgres-row" else PostgresAdvisoryLock(database)
 
 
 @cache
-def _lock_database(url: str, lease_seconds: float, renew_seconds: float | None) -> "Database":
+def _lock_database(
+    url: str,
+    lease_seconds: float,
+    renew_seconds: float | None,
+    *,
+    setting: str,
+    grace_seconds: float,
+    may_create: bool,
+) -> "Database":
     """Return one and the same database for all lives of a member: it knows whether it was ever reached."""
     from pybroker.locks.postgres.provider import Database
 
-    return Database(url, Timing.of(lease_seconds, renew_seconds))
+    timing = Timing.of(lease_seconds, renew_seconds)
+    return Database(url, timing, setting=setting, grace_seconds=grace_seconds, may_create=may_create)
+
+
+@contextlib.contextmanager
+def needs_driver(what: str, setting: str) -> Generator[None]:
+    """Say what to install when an import fails for want of the database's driver.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "psycopg2":
+            raise
+        hint = "pip install 'pybroker[postgres]'"
+        raise ConfigError(f"{what} needs psycopg2, which is not installed", setting=setting, hint=hint) from error
+
+
+def database_url(url: str, member: str | None, part: str = "") -> str:
+    """Return a database's URL under which the server shows whose session it is: `pybroker`, member, `store` or not."""
+    shown = " ".join(each for each in ("pybroker", member or socket.gethostname(), part) if each)
+    return f"{url}{'&' if '?' in url else '?'}application_name={quote(shown)}"
+
+
+def grace_seconds(config: Config) -> float:
+    """Return how long a store's database may be away."""
+    if config.database_grace is not None:
+        return config.database_grace
+    return Timing.of(config.lock_lease, config.lock_renew).grace_seconds_max
 
 
 def lock_name(config: Config) -> Path | str:
@@ -128,7 +172,9 @@ def is_locked(path: Path | str) -> bool:
 
 def make_standby(config: Config) -> Standby | None:
     """Return what follows the configured store from now on; None where there is nothing to follow."""
-    return None if config.store == MEMORY_STORE else Standby(layout(config.store).journal, clock)
+    if config.store == MEMORY_STORE or is_database(config.store):
+        return None
+    return Standby(layout(config.store).journal, clock)
 
 
 def make_store(
@@ -149,6 +195,8 @@ def make_store(
     """
     if config.store == MEMORY_STORE:
         return MemoryStore()
+    if is_database(config.store):
+        return _make_database_store(config, lock, on_failure, turn)
     journal = layout(config.store).journal
     loop = asyncio.get_running_loop()
     return JournalStore(
@@ -158,7 +206,7 @@ def make_store(
             reserve_bytes=config.disk_reserve,
             store_bytes_max=config.store_limit,
         ),
-        prioritized=any(each.prioritized_messages for each in config.policies),
+        prioritized=is_prioritized(config),
         check=lock.check,
         call_soon=turn.commit,
         call_later=loop.call_later,
@@ -169,6 +217,37 @@ def make_store(
         follower=follower,
         wants_index=lambda: not has_standby(config),
     )
+
+
+def _make_database_store(
+    config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn
+) -> "JdbcStore":
+    from pybroker.store.jdbc.store import JdbcStore
+
+    return JdbcStore(
+        database_url(config.store, config.name, "store"),
+        prioritized=is_prioritized(config),
+        may_create=config.create_tables,
+        check=_check_of(lock),
+        call_soon=turn.commit,
+        call_later=asyncio.get_running_loop().call_later,
+        post=turn.post,
+        on_failure=on_failure,
+        grace=grace_seconds(config),
+    )
+
+
+def is_prioritized(config: Config) -> bool:
+    """Tell whether any destination is served by priority, so that the store keeps that order."""
+    return any(each.prioritized_messages for each in config.policies)
+
+
+def _check_of(lock: LockProvider) -> Callable[[], None]:
+    """Return what asks a lock for a store that has a thread to wait in."""
+    from pybroker.locks.postgres.provider import PostgresLock
+
+    assert isinstance(lock, PostgresLock), "a store in a database is locked there"
+    return lock.check_surely
 
 
 def has_standby(config: Config) -> bool:
@@ -199,7 +278,7 @@ def make_broker(
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
-    return Broker(
+    broker = Broker(
         name,
         store=store,
         clock=clock,
@@ -212,16 +291,25 @@ def make_broker(
         ),
         call_soon=call_soon,
     )
+    if is_database(config.store):
+        cast("JdbcStore", store).on_readable = broker.expire  # which dispatches what waits for its bodies
+    return broker
 
 
 def make_jobs(
-    config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn
+    config: Config,
+    lock: LockProvider,
+    on_failure: Callable[[Exception], None],
+    turn: Turn,
+    store: MessageStore,
 ) -> JobStore | None:
-    """Return the store of scheduled messages, closed as yet; None when there is no scheduler."""
+    """Return the store of scheduled messages beside a store, closed as yet; None when there is no scheduler."""
     if not config.scheduler:
         return None
     if config.store == MEMORY_STORE:
         return MemoryJobStore()
+    if is_database(config.store):
+        return _make_database_jobs(config, lock, on_failure, turn, store)
     return JournalJobStore(
         layout(config.store).scheduler,
         settings=_journal_settings(config),
@@ -230,6 +318,26 @@ def make_jobs(
         post=turn.post,
         on_failure=on_failure,
         clock=clock,
+    )
+
+
+def _make_database_jobs(
+    config: Config,
+    lock: LockProvider,
+    on_failure: Callable[[Exception], None],
+    turn: Turn,
+    store: MessageStore,
+) -> "JdbcJobStore":
+    from pybroker.store.jdbc.jobs import JdbcJobStore
+
+    return JdbcJobStore(
+        database_url(config.store, config.name, "jobs"),
+        epoch=lambda: store.epoch,
+        check=_check_of(lock),
+        call_soon=turn.commit,
+        post=turn.post,
+        on_failure=on_failure,
+        grace=grace_seconds(config),
     )
 
 

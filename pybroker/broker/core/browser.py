@@ -12,7 +12,7 @@ from itertools import islice
 from operator import attrgetter
 
 from pybroker.broker.core.consumer import Consumer
-from pybroker.broker.core.paging import PAGE_MAX
+from pybroker.broker.core.paging import PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -43,7 +43,8 @@ class Snapshot:
             try:
                 found = next(self._found, None)
             except StoreUnavailable as error:
-                _log.error("a browser of %s is shown no more: %s", self._consumer.request.destination, error)
+                shown = self._consumer.request.destination
+                _log.log(severity(error), "a browser of %s is shown no more: %s", shown, error)
                 found = None
             if found is None:
                 self._found = None

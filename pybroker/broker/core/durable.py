@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Consumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.paging import severity
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
@@ -132,7 +133,7 @@ class Durable(StoredSource):
                 if pending.is_paged and not pending.fill():
                     break
             except StoreUnavailable as error:
-                _log.error("%s is not served further now: %s", self.info.key, error)
+                _log.log(severity(error), "%s is not served further now: %s", self.info.key, error)
                 break
             reference = pending.pop(State.DISPATCHED)
             if reference.message.expiration and self.is_over(reference.message):

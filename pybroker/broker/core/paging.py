@@ -24,9 +24,12 @@ at the first 400 of a queue.
 Source: ActiveMQ 5.17, `maxPageSize` (200), `cursorMemoryHighWaterMark` (70 %), `maxExpirePageSize` (400).
 """
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
+
+from pybroker.broker.domain.errors import NotReadYet, StoreUnavailable
 
 PAGE_MAX = 200
 """Messages read at a time."""
@@ -46,6 +49,11 @@ SCANNED_MAX = 20_000
 Without a loop to spread them over it is a twentieth."""
 
 SCAN_SECONDS = 10
+
+
+def severity(error: StoreUnavailable) -> int:
+    """Return the log level of a page that was not read: one that comes a little later is nothing to report."""
+    return logging.DEBUG if isinstance(error, NotReadYet) else logging.ERROR
 
 
 class Backlog(Protocol):

@@ -21,7 +21,7 @@ from pybroker.broker.core.contenders import Contenders
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
-from pybroker.broker.core.paging import PAGE_MAX
+from pybroker.broker.core.paging import PAGE_MAX, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
@@ -182,7 +182,7 @@ class Queue(StoredSource):
                 is_for_one = consumer is not None and not self._is_search_open and not self._reopen()
                 self._search([consumer] if consumer is not None and is_for_one else contenders.eligible)
         except StoreUnavailable as error:
-            _log.error("%s is not served further now: %s", self.destination, error)
+            _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
         """Journal that a message is done with."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
@@ -144,7 +144,7 @@ class StoredSource:
                 if self.paging.soon(self._go_on_scanning):
                     return
         except StoreUnavailable as error:
-            _log.error("what is past its time is not looked for further now: %s", error)
+            _log.log(severity(error), "what is past its time is not looked for further now: %s", error)
 
     def _scan_page(self) -> bool:
         """Look at one page; tell whether to go on at once."""

@@ -86,6 +86,10 @@ class StoreUnavailable(StoreError):
         self.hint = hint
 
 
+class NotReadYet(StoreUnavailable):
+    """It is being read: whoever wants it asks again once the store says so."""
+
+
 class JournalCorrupt(StoreError):
     """A record or batch that does not decode, where a crash cannot explain it.
 

@@ -3,6 +3,8 @@
 It is `pg_advisory_lock` on two numbers. As with the row lock a standby waits inside the server and wakes at once. It
 needs no table and no rights, and no open transaction, so VACUUM is not held up. No ActiveMQ knows of it.
 
+**Won anew** after a restart of the server, whether another pybroker had it in between is for the store's epoch to tell.
+
 The numbers are those of this database: two pairs that are to be independent need two databases.
 """
 
@@ -13,7 +15,7 @@ from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, Bell, Refused, S
 _WAIT_SECONDS = 60.0
 """As in `row`."""
 
-_CLASS, _OBJECT = 0x70796272, 1
+KEY = _CLASS, _OBJECT = 0x70796272, 1
 """"pybr", and room for more."""
 
 

@@ -2,6 +2,15 @@
 
 Asking (`check`) is a comparison of two numbers and never blocks, whatever the network does. A process that was frozen
 finds, in the first check after, that its time is over, before its threads have done anything else about it.
+
+```text
+            the session breaks                  grace over, taken by somebody, frozen too long
+   SURE --------------------------> IN DOUBT -----------------------------------------------> LOST
+     ^                                  |
+     +---- won anew, nobody between ----+
+```
+
+IN DOUBT is for a lock that ends with its session and is worth winning anew, see `provider`; others are lost at once.
 """
 
 import logging
@@ -25,7 +34,12 @@ Raises:
 """
 
 Reopen = Callable[[float, Bell], Session]
-"""Open a new session within so many seconds."""
+"""Open a new session within so many seconds, on which the lock can be confirmed.
+
+Raises:
+    LockNotHeld: somebody else has the lock, or had it.
+    DatabaseUnreachable: there is no database to ask.
+"""
 
 
 class Keeper:
@@ -40,6 +54,7 @@ class Keeper:
         confirmed_at: float,
         confirm: Confirm,
         reopen: Reopen | None = None,
+        grace_seconds: float | None = None,
     ) -> None:
         """Take a lock over.
 
@@ -50,12 +65,16 @@ class Keeper:
             confirmed_at: start of the statement that confirmed it first.
             confirm: how.
             reopen: opens another session when one breaks. None: the lock lives and dies with its session.
+            grace_seconds: the lock ends with its session, and `reopen` has so long to win it anew. None: it does not.
         """
         self._session = session
         self._name = name
         self._timing = timing
         self._confirm = confirm
         self._reopen = reopen
+        self._grace_seconds = grace_seconds
+        self._sure = threading.Event()
+        self._sure.set()
         self._confirmed_at = confirmed_at
         self._deadline = confirmed_at + timing.hold_seconds
         self._lost: LockNotHeld | None = None
@@ -70,15 +89,26 @@ class Keeper:
         return None if self._session.is_closed else self._session.backend_pid
 
     def check(self) -> None:
-        """Make sure that the lock can still be counted on; some hundred nanoseconds.
+        """Make sure that the lock is not lost; some hundred nanoseconds.
 
         Raises:
-            LockNotHeld: it cannot.
+            LockNotHeld: it is.
         """
         if self._lost is not None:
             raise LockNotHeld(str(self._lost))
         if now() >= self._deadline:
             raise LockNotHeld(f"{self._name}: not confirmed for {now() - self._confirmed_at:.1f} s")
+
+    def check_surely(self) -> None:
+        """Make sure that the lock can be counted on; while that is in doubt, wait.
+
+        Raises:
+            LockNotHeld: it cannot.
+        """
+        self._sure.wait(max(0.0, self._deadline - now()))
+        self.check()
+        if not self._sure.is_set():
+            raise LockNotHeld(f"{self._name}: not won anew in time")
 
     def is_lost(self) -> bool:
         """Tell what `check` would."""
@@ -112,6 +142,7 @@ class Keeper:
         except Exception as error:  # a bug must not leave a master whose lock nobody keeps
             _log.exception("keeping the lock failed unexpectedly")
             self._lost = LockNotHeld(f"{self._name}: {error!r}")
+        self._sure.set()  # after `_lost`, which whoever waits finds
         self._session.close()
 
     def _keep(self) -> None:
@@ -127,6 +158,7 @@ class Keeper:
                 if self._reopen is None:
                     raise
                 if not told:
+                    left = self._doubt(left)
                     _log.warning("%s: not renewed, %.1f s are left to try again: %s", self._name, left, error.reason)
                     told = True
                 self._bell.pause(min(_RECONNECT_SECONDS, left))
@@ -135,14 +167,26 @@ class Keeper:
         if told:
             _log.info("%s: renewed", self._name)
 
+    def _doubt(self, left: float) -> float:
+        """Count on the lock no more if it ends with its session; return how long to try to win it anew."""
+        if self._grace_seconds is None:
+            return left
+        left = min(left, self._grace_seconds)
+        self._deadline = now() + left
+        self._sure.clear()
+        return left
+
     def _confirm_once(self, started: float, left: float) -> None:
         if self._session.is_closed:
             assert self._reopen is not None, "else there is no second try"
             self._session = self._reopen(min(CONNECT_SECONDS, left), self._bell)
             left = self._deadline - now()
-        # Where another connection may do better, one that does not answer is not waited for to the last.
-        self._confirm(self._session, left if self._reopen is None else min(left, self._timing.renew_seconds))
+        # Where another connection may do better, one that does not answer is not waited for to the last. But to give a
+        # session up that is the lock would be to give the lock up.
+        is_patient = self._reopen is None or self._grace_seconds is not None
+        self._confirm(self._session, left if is_patient else min(left, self._timing.renew_seconds))
         if now() >= self._deadline:
             raise LockNotHeld(f"{self._name}: the confirmation took {now() - started:.1f} s, which was too long")
         self._confirmed_at = started
         self._deadline = started + self._timing.hold_seconds
+        self._sure.set()

@@ -69,11 +69,12 @@ class PostgresLeaseLock(PostgresLock):
         return round(self._database.timing.lease_seconds * 1000)
 
     def _prepare(self, session: Session) -> None:
-        require_table(session)
+        require_table(session, may_create=self._database.may_create)
         session.run(_DURABLE)
 
     def _reopen(self, seconds: float, bell: Bell) -> Session:
-        session = super()._reopen(seconds, bell)
+        """Open another session: the lease does not end with its own."""
+        session = self._database.open(seconds=seconds, bell=bell)
         session.run(_DURABLE)
         return session
 

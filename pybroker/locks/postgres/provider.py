@@ -5,6 +5,11 @@ Each kind says in a few statements how it takes and confirms a lock; see `row`, 
 **Unreachable.** A database that this process never reached is most likely a mistake in a setting, so that is an
 error. One that it reached before is waited for, as by a standby while the server is restarted.
 
+**A restart of the database** ends a lock that lives in a session. Where the store is in the same database, and so
+checks in every transaction that nobody has taken over, the master wins it anew (`Database.grace_seconds`): meanwhile
+nothing is acknowledged, and when somebody else had it in between, it is lost. A standby whose wait was ended in that
+way lets the former master go first.
+
 **Behind a pooler** (PgBouncer) only session pooling works, and the pooler hides a member's death from the server: it
 must be given the same bounds on its own connections.
 """
@@ -24,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
 _TELL_SECONDS = 60.0
-_GIVE_BACK_SECONDS = 1.0
-"""An orderly stop waits no longer than that for the server; it frees the lock by itself, when the stream ends."""
+_HEAD_START_SECONDS = 1.0
+"""What a standby waits after an outage: a master tries every 0.2 s to win its lock anew."""
 
 
 class Database:
@@ -34,17 +39,29 @@ class Database:
     Attributes:
         target: where it is.
         timing: what sessions are bounded by.
+        grace_seconds: how long to try to win a lock anew that ended with its session; 0: it is lost at once.
+        may_create: create the table if it is missing.
         was_reached: somebody has been there.
     """
 
-    def __init__(self, url: str, timing: Timing | None = None) -> None:
-        """Read the URL, without connecting.
+    def __init__(
+        self,
+        url: str,
+        timing: Timing | None = None,
+        *,
+        setting: str = "lock_url",
+        grace_seconds: float = 0.0,
+        may_create: bool = True,
+    ) -> None:
+        """Read the URL, without connecting; `setting` is its name as the user knows it.
 
         Raises:
             ConfigError: it is none.
         """
-        self.target = Target(url)
+        self.target = Target(url, setting)
         self.timing = timing or Timing.of()
+        self.grace_seconds = grace_seconds
+        self.may_create = may_create
         self.was_reached = False
 
     def open(self, *, seconds: float = CONNECT_SECONDS, bell: Bell | None = None) -> Session:
@@ -78,6 +95,8 @@ class PostgresLock(ABC):
         self._cancelled = False
         self._mutex = threading.Lock()  # over `_cancelled`, `_keeper` and the order of a cancel and a win
         self._told_at: float | None = None
+        self._goes_second = False
+        self._backend: tuple[int, str] | None = None
 
     @property
     def name(self) -> str:
@@ -135,15 +154,22 @@ class PostgresLock(ABC):
             self._bell.ring()
 
     def check(self) -> None:
-        """Make sure that the lock can still be counted on. It compares two times; nothing is asked, nothing waits.
+        """Make sure that the lock is not lost. It compares two times; nothing is asked, nothing waits.
+
+        With `grace_seconds` it may be in doubt all the same: then what must not happen without it asks `check_surely`.
 
         Raises:
             LockNotHeld: it was not confirmed in time, or is known to be lost.
         """
-        keeper = self._keeper
-        if keeper is None:
-            raise LockNotHeld(f"{self.name}: the lock is not held by this broker")
-        keeper.check()
+        self._held().check()
+
+    def check_surely(self) -> None:
+        """As `check`, but wait while the lock is in doubt, at most `grace_seconds`: not for an event loop's thread.
+
+        Raises:
+            LockNotHeld: as `check`, or somebody else had the lock in between.
+        """
+        self._held().check_surely()
 
     def release(self) -> None:
         """Give the lock back; nothing happens when it is not held. Takes a second at most."""
@@ -182,13 +208,49 @@ class PostgresLock(ABC):
         """Give the lock back."""
 
     def _reopen(self, seconds: float, bell: Bell) -> Session:
-        """Open another session for a lock that does not end with its own."""
-        return self._database.open(seconds=seconds, bell=bell)
+        """Open another session and win the lock anew on it. See `keeper.Reopen`."""
+        session = self._database.open(seconds=seconds, bell=bell)
+        try:
+            self._prepare(session)
+            if not self._take(session):
+                self._end_former(session)
+                raise LockNotHeld(f"{self.name}: its session ended, and somebody else has it now")
+            if not self._is_undisturbed():
+                raise LockNotHeld(f"{self.name}: its session ended, and somebody else had it in between")
+            self._backend = session.backend()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _is_undisturbed(self) -> bool:
+        """Tell whether nobody else had the lock that was just won anew, as far as the lock itself can tell."""
+        return True
+
+    def _end_former(self, session: Session) -> None:
+        """End our former session if it is that which has the lock: what broke the connection broke our end only.
+
+        Raises:
+            DatabaseUnreachable: it was there; the lock is free in a moment, or a standby's.
+        """
+        if self._backend is not None and session.end_backend(self._backend):
+            raise DatabaseUnreachable(self.name, "the former session had to be ended first")
 
     _outlives_session = False
     """True for a lock that another session can confirm."""
 
+    @property
+    def _is_regained(self) -> bool:
+        """True for one that ends with its session, and is worth winning anew."""
+        return not self._outlives_session and self._database.grace_seconds > 0
+
     # ------------------------------------------------------------ winning
+
+    def _held(self) -> Keeper:
+        keeper = self._keeper
+        if keeper is None:
+            raise LockNotHeld(f"{self.name}: the lock is not held by this broker")
+        return keeper
 
     def _is_ours(self) -> bool:
         """Tell whether the lock is held; what is left of a lost one is put away."""
@@ -204,6 +266,7 @@ class PostgresLock(ABC):
             return self._attempt(bell)
         except DatabaseUnreachable as error:
             self._tell(error)
+            self._goes_second = self._is_regained
             bell.pause(_RETRY_SECONDS)
             return False
 
@@ -212,6 +275,9 @@ class PostgresLock(ABC):
         session = self._database.open(bell=bell)
         try:
             self._told_at = None
+            if bell is not None and self._goes_second:
+                self._goes_second = False
+                bell.pause(_HEAD_START_SECONDS)
             self._prepare(session)
             if not (self._take(session) if bell is None else self._wait(session, bell)):
                 return False
@@ -219,6 +285,7 @@ class PostgresLock(ABC):
             # is asked after it tells, and its start is what to count from.
             started = now()
             self._confirm(session, self._database.timing.hold_seconds)
+            self._backend = session.backend() if self._is_regained else None
             self._keep(session, started)
         finally:
             if self._keeper is None:
@@ -232,7 +299,8 @@ class PostgresLock(ABC):
             timing=self._database.timing,
             confirmed_at=confirmed_at,
             confirm=self._confirm,
-            reopen=self._reopen if self._outlives_session else None,
+            reopen=self._reopen if self._outlives_session or self._is_regained else None,
+            grace_seconds=self._database.grace_seconds if self._is_regained else None,
         )
         with self._mutex:
             self._keeper = keeper

@@ -37,18 +37,19 @@ _FORBIDDEN = "42501"
 _UNAVAILABLE = ("08", "53", "57P", "58")
 """Beginnings of sqlstates that pass: connection, resources, shutdown and start, the server's own disk."""
 
+# {setting} is where the URL stands.
 _REMEDIES = (
-    ("password authentication failed", "check user and password in lock_url, or its passfile"),
-    ("no password supplied", "put the password into lock_url, or into a file that PGPASSFILE names"),
+    ("password authentication failed", "check user and password in {setting}, or its passfile"),
+    ("no password supplied", "put the password into {setting}, or into a file that PGPASSFILE names"),
     ("no pg_hba.conf entry", "allow this host, user and database in the server's pg_hba.conf"),
-    ('role "', "create the user, or name another one in lock_url"),
-    ('database "', "create the database, or name another one in lock_url"),
-    ("translate host name", "check the host's name in lock_url"),
-    ("refused", "start PostgreSQL there, let it listen on that address, and check host and port in lock_url"),
-    ("No such file", "start PostgreSQL there, and check host and port in lock_url"),
+    ('role "', "create the user, or name another one in {setting}"),
+    ('database "', "create the database, or name another one in {setting}"),
+    ("translate host name", "check the host's name in {setting}"),
+    ("refused", "start PostgreSQL there, let it listen on that address, and check host and port in {setting}"),
+    ("No such file", "start PostgreSQL there, and check host and port in {setting}"),
     ("too many", "raise max_connections on the server"),
-    ("SSL", "check sslmode in lock_url against what the server offers"),
-    ("certificate", "check sslmode and sslrootcert in lock_url"),
+    ("SSL", "check sslmode in {setting} against what the server offers"),
+    ("certificate", "check sslmode and sslrootcert in {setting}"),
 )
 
 
@@ -108,27 +109,32 @@ class Bell:
 class Target:
     """Where a URL leads: what the driver is told, and what people are."""
 
-    def __init__(self, url: str) -> None:
-        """Read a libpq URL, without connecting.
+    def __init__(self, url: str, setting: str = "lock_url") -> None:
+        """Read a libpq URL, without connecting; `setting` is its name as the user knows it.
 
         Raises:
             ConfigError: it is none; the message does not quote it.
         """
+        self.setting = setting
         if not url.startswith(SCHEMES):
-            raise _no_url("it must begin with postgresql://")
+            raise self._no_url("it must begin with postgresql://")
         authority = re.split(r"[/?#]", url.split("://", 1)[1], maxsplit=1)[0]
         if authority.count("@") > 1:
-            raise _no_url("there is more than one @ before the host: write those of user and password as %40")
+            raise self._no_url("there is more than one @ before the host: write those of user and password as %40")
         try:
             self.parameters: dict[str, str] = dict(_extensions.parse_dsn(url))
         except _psycopg2.Error:
             # libpq's message may quote a piece of the password; the cause is dropped with it.
-            raise _no_url("write special characters of user and password as %XX, and check the options") from None
+            raise self._no_url("write special characters of user and password as %XX, and check the options") from None
         hosts = self.parameters.get("host", "localhost").split(",")
         ports = self.parameters.get("port", "5432").split(",")
         ports += ports[-1:] * (len(hosts) - len(ports))
         where = ",".join(_in_url(host, port or "5432") for host, port in zip(hosts, ports, strict=False))
         self.name = f"postgresql://{where}/{self.parameters.get('dbname', '')}"
+
+    def _no_url(self, what: str) -> ConfigError:
+        hint = "write postgresql://USER@HOST:5432/DATABASE"
+        return ConfigError(f"this is not the URL of a PostgreSQL database: {what}", setting=self.setting, hint=hint)
 
     def without_secrets(self, text: str) -> str:
         """Return the text with the passwords in it made unreadable."""
@@ -141,11 +147,6 @@ class Target:
 
 def _in_url(host: str, port: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _no_url(what: str) -> ConfigError:
-    hint = "write postgresql://USER@HOST:5432/DATABASE"
-    return ConfigError(f"this is not the URL of a PostgreSQL database: {what}", setting="lock_url", hint=hint)
 
 
 class Session:
@@ -194,6 +195,18 @@ class Session:
     def backend_pid(self) -> int:
         """The server's process, as in `pg_stat_activity`."""
         return int(self._connection.info.backend_pid)
+
+    def backend(self) -> tuple[int, str]:
+        """Return the server's process and its start, which is another for every session."""
+        statement = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        ((pid, start),) = self.run(statement)
+        return pid, start
+
+    def end_backend(self, backend: tuple[int, str]) -> bool:
+        """End another session of the same user; False when it is gone already."""
+        self.run("ROLLBACK")  # of what was refused before, or nothing
+        statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start::text = %s"
+        return bool(self.run(statement, *backend))
 
     def set(self, settings: Mapping[str, str]) -> None:
         """Change settings for this session, those that the server knows."""
@@ -272,11 +285,11 @@ class Session:
         state: str = error.pgcode or ""
         name, message = self.target.name, _first_line(self.target.without_secrets(str(error)))
         if state == _READ_ONLY:
-            return read_only(name)
+            return read_only(self.target)
         if state == _FORBIDDEN:
             return ConfigError(
                 f"{name}: {message}",
-                setting="lock_url",
+                setting=self.target.setting,
                 hint="as the table's owner: GRANT SELECT, INSERT, UPDATE ON activemq_lock TO the user; or let the user "
                 "create it: GRANT CREATE ON SCHEMA public TO the user",
             )
@@ -287,8 +300,9 @@ class Session:
 
     def _unreachable(self, error: Any) -> DatabaseUnreachable:
         message = _first_line(self.target.without_secrets(str(error)))
-        hint = next((remedy for sign, remedy in _REMEDIES if sign in message), "check server, network and lock_url")
-        return DatabaseUnreachable(self.target.name, message, hint=hint)
+        remedy = "check server, network, and the URL in {setting}"
+        hint = next((found for sign, found in _REMEDIES if sign in message), remedy)
+        return DatabaseUnreachable(self.target.name, message, hint=hint.format(setting=self.target.setting))
 
 
 class Refused(LockError):
@@ -304,13 +318,13 @@ class Refused(LockError):
         self.state = state
 
 
-def read_only(name: str) -> DatabaseUnreachable:
+def read_only(target: Target) -> DatabaseUnreachable:
     """Return the error for a server, or a session, that only reads: a replica, which may become the primary."""
     return DatabaseUnreachable(
-        name,
+        target.name,
         "the database is read-only",
-        hint="name the primary in lock_url, or all servers with ?target_session_attrs=read-write, and make sure that "
-        "default_transaction_read_only is off",
+        hint=f"name the primary in {target.setting}, or all servers with ?target_session_attrs=read-write, and make "
+        "sure that default_transaction_read_only is off",
     )
 
 

@@ -44,10 +44,10 @@ def require_primary(session: Session) -> None:
     )
     if recovering or reads_only:
         session.close()
-        raise read_only(session.target.name)
+        raise read_only(session.target)
 
 
-def require_table(session: Session) -> None:
+def require_table(session: Session, *, may_create: bool = True) -> None:
     """Make sure that the table is there with its row, or create them.
 
     Raises:
@@ -55,17 +55,11 @@ def require_table(session: Session) -> None:
         StoreUnavailable: there is another table of that name.
     """
     columns = dict(session.run(_FIND_COLUMNS, TABLE))
+    if not columns and not may_create:
+        hint = "leave create_tables out, or create the table"
+        raise ConfigError(f"there is no table {TABLE}", setting="create_tables", hint=hint)
     if not columns:
-        try:
-            session.run(_CREATE)
-        except Refused as error:
-            if error.state not in _ALREADY_THERE:
-                raise ConfigError(
-                    f"{TABLE} cannot be created: {error}",
-                    setting="lock_url",
-                    hint="create the user's schema, or set search_path for the user",
-                ) from error
-        else:
+        if _create(session):
             return
         columns = dict(session.run(_FIND_COLUMNS, TABLE))
     if {name: columns.get(name) for name in _COLUMNS} != _COLUMNS:
@@ -73,7 +67,22 @@ def require_table(session: Session) -> None:
         raise StoreUnavailable(
             f"{session.target.name}: {TABLE} is not ActiveMQ's table, which has {wanted}",
             path=session.target.name,
-            hint="name another database in lock_url, or rename that table",
+            hint=f"name another database in {session.target.setting}, or rename that table",
         )
     if not session.run(_HAS_ROW):
         session.run(_ADD_ROW)
+
+
+def _create(session: Session) -> bool:
+    """Create the table; False when somebody else does."""
+    try:
+        session.run(_CREATE)
+    except Refused as error:
+        if error.state in _ALREADY_THERE:
+            return False
+        raise ConfigError(
+            f"{TABLE} cannot be created: {error}",
+            setting=session.target.setting,
+            hint="create the user's schema, or set search_path for the user",
+        ) from error
+    return True

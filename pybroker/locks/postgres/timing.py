@@ -76,6 +76,11 @@ class Timing:
         """How long after a confirmation the master may count on the lock."""
         return self.lease_seconds * 5 / 6
 
+    @property
+    def grace_seconds_max(self) -> float:
+        """How much of that is left at least, whenever the database goes away: it may just have been due to confirm."""
+        return self.hold_seconds - self.renew_seconds
+
     def client_parameters(self) -> dict[str, str]:
         """Return what libpq is told, for a connection whose server is gone."""
         return {

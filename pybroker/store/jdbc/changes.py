@@ -78,8 +78,9 @@ class Changes:
         subscriptions: what to write of those that are there, filled in when the batch is taken.
         kept: containers of queues that exist while they are empty, or do no more.
         apart: acknowledgements beyond the cursors, with the message's id; and those that go.
-        producers: the highest sequence number of each producer.
-        remembered: the only producers to be remembered, now and then.
+        producers: the highest sequence number of each producer, where it has grown.
+        producers_id: the number of this in the log of them; filled in when the batch is taken.
+        producers_begin_anew: these are all, and what the log had before goes.
         prepared: transactions' keys to position and whether ActiveMQ's tables name them; None: it is over.
         delivered: at a clean stop, the note about what consumers have seen.
         callbacks: who waits for it.
@@ -101,7 +102,8 @@ class Changes:
     apart: dict[ApartKey, str] = field(default_factory=dict[ApartKey, str])
     apart_deleted: set[ApartKey] = field(default_factory=set[ApartKey])
     producers: dict[str, int] = field(default_factory=dict[str, int])
-    remembered: list[str] | None = None
+    producers_id: int = 0
+    producers_begin_anew: bool = False
     prepared: dict[str, tuple[int, bool] | None] = field(default_factory=dict[str, tuple[int, bool] | None])
     delivered: str | None = None
     callbacks: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])

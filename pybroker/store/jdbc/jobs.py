@@ -3,7 +3,8 @@
 ActiveMQ keeps its scheduler's jobs in files, whatever its message store is; here they share the fate of the messages.
 Writing is as in `store`: one transaction for everything of a turn, behind the same fence, on a connection of its own.
 
-Messages are kept in memory up to a limit, and beyond it read back when their time has come.
+Messages are kept in memory up to a limit, at a recovery those that are due first. The others are read back when their
+time has come.
 """
 
 import threading
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pybroker.broker.domain.errors import JournalCorrupt, ResourceLimit, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc.changes import OPERATION_BYTES
+from pybroker.store.jdbc.fence import JOBS, Fence
 from pybroker.store.jdbc.postgres import Connection, describe
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.statements import StatementWriter
@@ -24,6 +26,12 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 _JOBS = (
     "SELECT id, job_id, start_time, cron, delay, period, repeat, next_time, run_count FROM pybroker_jobs ORDER BY id"
 )
+
+_MESSAGES = """
+SELECT id, msg FROM (
+    SELECT id, msg, sum(length(msg)) OVER (ORDER BY next_time, id) AS bytes FROM pybroker_jobs
+) AS jobs WHERE bytes <= %d
+"""
 
 Move = tuple[int, int, int]
 """Where a job stands: next time, repeat, run count."""
@@ -64,6 +72,7 @@ class JdbcJobStore:
         post: the same, from another thread.
         on_failure: told once why nothing is written or acknowledged any more.
         held_bytes_max: messages beyond that are not kept in memory.
+        grace: how many seconds a database may be away before the store stops.
 
     Raises:
         ConfigError: the URL makes no sense.
@@ -79,6 +88,7 @@ class JdbcJobStore:
         post: Schedule,
         on_failure: Callable[[Exception], None],
         held_bytes_max: int = HELD_BYTES_MAX,
+        grace: float = 0.0,
     ) -> None:
         self.name = describe(url)
         """Where the database is, without user and password."""
@@ -89,6 +99,7 @@ class JdbcJobStore:
         self._post = post
         self._on_failure = on_failure
         self._held_bytes_max = held_bytes_max
+        self._grace = grace
         self._held_bytes = 0
         self._held: dict[int, int] = {}
         self._last_id = 0
@@ -100,38 +111,45 @@ class JdbcJobStore:
     # ------------------------------------------------------------ opening
 
     def recover(self) -> Sequence[Job]:
-        """Return the jobs, without their messages. Blocks.
+        """Return the jobs, with as many of their messages as may be in memory. Blocks.
 
         Raises:
             StoreUnavailable: the database cannot be reached or read.
+            LockNotHeld: another broker has taken over.
         """
         connection = Connection(self._url)
+        fence = Fence(JOBS, self._epoch())
         try:
             ensure(connection)
+            fence.shut_out(connection)
             jobs = self._load(connection)
         except BaseException:
             connection.close()
             raise
         self._writer = DatabaseWriter(
             connection,
-            render=lambda changes: _statements(connection, changes, self._epoch()),
+            fence=fence,
+            connect=lambda seconds: Connection(self._url, seconds=seconds),
+            render=_statements,
+            is_done=_is_done,
             take=self._take,
             peek=lambda: self._changes,
             check=self._check,
             call_soon=self._call_soon,
             post=self._post,
             on_failure=self._on_failure,
+            grace=self._grace,
         )
         self._writer.start()
         return jobs
 
     def _load(self, connection: Connection) -> list[Job]:
-        jobs: list[Job] = []
+        jobs: dict[int, Job] = {}
         with connection.snapshot():
             for rows in connection.stream(_JOBS):
                 for number, job_id, start_time, cron, delay, period, repeat, next_time, run_count in rows:
                     self._last_id = number
-                    job = Job(
+                    jobs[number] = Job(
                         job_id=job_id,
                         start_time=start_time,
                         cron=cron,
@@ -143,8 +161,12 @@ class JdbcJobStore:
                         data=None,
                         place=number,
                     )
-                    jobs.append(job)
-        return jobs
+            for rows in connection.stream(_MESSAGES % self._held_bytes_max):
+                for number, data in rows:
+                    jobs[number].data = bytes(data)
+                    self._held[number] = len(data)
+        self._held_bytes = sum(self._held.values())
+        return list(jobs.values())
 
     # ------------------------------------------------------------ jobs
 
@@ -231,8 +253,8 @@ class JdbcJobStore:
 
     @property
     def is_full(self) -> bool:
-        """False: a database without room fails a commit, and with it the store."""
-        return False
+        """True while the database's disk is full."""
+        return self._writer is not None and self._writer.is_full
 
     # ------------------------------------------------------------ closing
 
@@ -297,9 +319,14 @@ class JdbcJobStore:
         return self._writer
 
 
-def _statements(connection: Connection, changes: JobChanges, epoch: int) -> list[bytes]:
+def _is_done(_connection: Connection, _changes: JobChanges) -> bool:
+    """Tell that a batch is to be repeated: it changes nothing if it has taken effect."""
+    return False
+
+
+def _statements(connection: Connection, changes: JobChanges) -> list[bytes]:
     """Return the messages to the server that a batch is."""
-    writer = StatementWriter(connection, epoch)
+    writer = StatementWriter(connection)
     with connection.translated():
         writer.rows("DELETE FROM pybroker_jobs WHERE id IN (", "%s", ((each,) for each in changes.removed), ")")
         writer.rows(
@@ -310,6 +337,7 @@ def _statements(connection: Connection, changes: JobChanges, epoch: int) -> list
                 (number, job.job_id, job.start_time, job.cron, job.delay, job.period, *changes.moved[number], data)
                 for number, (job, data) in changes.added.items()
             ),
+            " ON CONFLICT DO NOTHING",
         )
         writer.rows(
             "UPDATE pybroker_jobs j SET next_time = v.next_time, repeat = v.repeat, run_count = v.run_count"

@@ -21,6 +21,7 @@ Source: PostgreSQL 15, libpq parameters, "Client Connection Defaults"; psycopg2 
 """
 
 import contextlib
+import math
 import os
 import socket
 from collections.abc import Generator, Iterator, Sequence
@@ -35,7 +36,6 @@ from pybroker.store.jdbc.watchdog import Watchdog
 
 CLIENT_DEFAULTS = {
     "application_name": "pybroker",
-    "connect_timeout": "5",
     "keepalives": "1",
     "keepalives_idle": "2",
     "keepalives_interval": "1",
@@ -65,10 +65,27 @@ HINTS = {
     errorcodes.UNDEFINED_TABLE: "the tables are not there: allow them to be created, or correct the schema",
 }
 FENCED = errorcodes.DIVISION_BY_ZERO
-"""How the fence in a transaction fails (see `statements`)."""
+"""How the fence in a transaction fails (see `fence`)."""
+PASSING = ("08", "40", "53", "57", "58", errorcodes.LOCK_NOT_AVAILABLE, errorcodes.READ_ONLY_SQL_TRANSACTION)
+"""Beginnings of errors that may be gone the next time: connection, conflict, resources, shutdown and start, the
+server's own disk; and a server that is about to become the primary."""
+CONNECT_SECONDS = 5.0
+CONNECT_SECONDS_MIN = 2
+"""libpq waits that long at least."""
 
 
 _watchdog = Watchdog()
+
+
+class DatabaseAway(StoreUnavailable):
+    """It may be over soon: a connection that broke, a server that is being restarted or is too busy.
+
+    Unless the connection is open still, nobody knows what became of what was under way on it.
+    """
+
+
+class DatabaseFull(DatabaseAway):
+    """The server's disk is full. The transaction was rolled back."""
 
 
 class Connection:
@@ -76,24 +93,26 @@ class Connection:
 
     Args:
         url: `postgresql://user:password@host:port/database?parameters`, or libpq's `key=value` form.
+        seconds: how long to wait for a server; at least two.
 
     Raises:
         ConfigError: the URL makes no sense.
-        StoreUnavailable: nobody answers there, or does not let us in.
+        DatabaseAway: nobody answers there, or does not let us in.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, seconds: float = CONNECT_SECONDS) -> None:
         given = parse(url)
         self.name = describe(url)
         """Where it leads, for logs and errors."""
         self._secret = given.get("password", "")
-        arguments: Any = {**CLIENT_DEFAULTS, **given}
+        patience = max(CONNECT_SECONDS_MIN, math.ceil(seconds))
+        arguments: Any = {**CLIENT_DEFAULTS, "connect_timeout": str(patience), **given}
         try:
             self._connection: Any = psycopg2.connect(**arguments)
         except (psycopg2.Error, UnicodeError) as error:
             text = self._one_line(str(error))
             hint = "check host, port, database, user and password in the store's URL, and that PostgreSQL runs there"
-            raise StoreUnavailable(f"{self.name}: {text}", path=self.name, hint=hint) from None  # it may quote the URL
+            raise DatabaseAway(f"{self.name}: {text}", path=self.name, hint=hint) from None  # it may quote the URL
         self._connection.autocommit = True
         self._is_late = False
         self._quoting: Any = self._connection.cursor()
@@ -107,7 +126,9 @@ class Connection:
             seconds: how long to wait for the answer; None: as long as the kernel believes in the link.
 
         Raises:
-            StoreUnavailable: they failed, or nobody knows whether they did.
+            DatabaseAway: they failed, and may not the next time; or nobody knows whether they did.
+            DatabaseFull: there is no room for them.
+            StoreUnavailable: they failed.
             LockNotHeld: the fence in them is closed.
         """
         with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
@@ -193,10 +214,15 @@ class Connection:
             return LockNotHeld(f"{self.name}: another broker has taken the database over")
         if self._is_late:
             hint = "see whether the database, and the network to it, are well"
-            return StoreUnavailable(f"{self.name}: no answer in time", path=self.name, hint=hint)
+            return DatabaseAway(f"{self.name}: no answer in time", path=self.name, hint=hint)
         text = (error.diag.message_primary if error.pgcode else None) or str(error)
         hint = HINTS.get(error.pgcode, "") if error.pgcode else "the connection was lost: see the server's log"
-        return StoreUnavailable(f"{self.name}: {self._one_line(text)}", path=self.name, hint=hint)
+        return self._kind(error.pgcode or "")(f"{self.name}: {self._one_line(text)}", path=self.name, hint=hint)
+
+    def _kind(self, code: str) -> type[StoreUnavailable]:
+        if code == errorcodes.DISK_FULL:
+            return DatabaseFull
+        return DatabaseAway if self.is_closed or not code or code.startswith(PASSING) else StoreUnavailable
 
     def _one_line(self, text: str) -> str:
         """Return a message without line breaks and without the password."""

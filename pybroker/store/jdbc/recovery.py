@@ -35,6 +35,7 @@ _ACKS = (
     " FROM activemq_acks ORDER BY container, client_id, sub_name, priority"
 )
 _MESSAGES = "SELECT id, container, msgid_prod, msgid_seq, priority, xid FROM activemq_msgs ORDER BY id"
+_PRODUCERS = "SELECT id, sequences FROM pybroker_producers ORDER BY id"
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,9 @@ def take_over(connection: Connection) -> Takeover:
     if not rows:
         hint = "stop all brokers and drop the table: the next start creates it anew"
         raise StoreUnavailable(f"{connection.name}: pybroker_epoch is empty", path=connection.name, hint=hint)
-    connection.execute("UPDATE pybroker_epoch SET epoch = epoch + 1, delivered = NULL; COMMIT")
+    connection.execute(
+        "UPDATE pybroker_epoch SET epoch = epoch + 1, attempt = 0, job_attempt = 0, delivered = NULL; COMMIT"
+    )
     ((epoch, delivered, count, last_id),) = rows
     return Takeover(epoch=epoch + 1, delivered=delivered, count=count, last_id=last_id)
 
@@ -124,8 +127,8 @@ class Loader:
             self._load_positions()
             for rows in self._connection.stream(_MESSAGES):
                 self._load_messages(rows)
-            for rows in self._connection.stream("SELECT producer_id, sequence FROM pybroker_producers"):
-                self._state.sequences.restore(dict(rows))
+            for rows in self._connection.stream(_PRODUCERS):
+                self._load_producers(rows)
         for key in self._unused:
             self._state.changes.delete_apart(key)
         self._restore_doubts()
@@ -286,6 +289,13 @@ class Loader:
             self._state.rewrite(settled.destination, settled.subscription_key or "")
 
     # ------------------------------------------------------------ transactions in doubt
+
+    def _load_producers(self, rows: Iterable[Sequence[Any]]) -> None:
+        for number, text in rows:
+            try:
+                self._state.restore_producers(number, json.loads(text))
+            except (ValueError, AttributeError) as error:
+                self._damaged(f"pybroker_producers, id {number}: {error}")
 
     def _load_positions(self) -> None:
         """Meet the transactions in doubt in the order of their preparation."""

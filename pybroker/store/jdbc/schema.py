@@ -2,9 +2,9 @@
 
 | table of our own | what it holds |
 | --- | --- |
-| `pybroker_epoch` | one row: how often the store was taken over, and what the last clean stop said |
+| `pybroker_epoch` | one row: how often the store was taken over (see `fence`), and what the last clean stop said |
 | `pybroker_acked` | acknowledgements of durable subscriptions beyond `last_acked_id`, see `contents` |
-| `pybroker_producers` | the last sequence number of each producer, for duplicates |
+| `pybroker_producers` | a log of producers' last sequence numbers, as JSON, for duplicates |
 | `pybroker_prepared` | transactions in doubt in the order of their preparation |
 | `pybroker_jobs` | scheduled messages, which ActiveMQ keeps in files |
 | `pybroker_no_local` | durable subscriptions with `noLocal`, for which ActiveMQ's table has no column |
@@ -53,8 +53,9 @@ OWN = {
     "pybroker_epoch": """
 CREATE TABLE pybroker_epoch (
     id integer PRIMARY KEY CHECK (id = 1), version integer NOT NULL, epoch bigint NOT NULL,
+    attempt bigint NOT NULL, job_attempt bigint NOT NULL,
     delivered text, stopped_count bigint NOT NULL, stopped_id bigint NOT NULL);
-INSERT INTO pybroker_epoch VALUES (1, 1, 0, '[]', 0, 0);
+INSERT INTO pybroker_epoch VALUES (1, 1, 0, 0, 0, '[]', 0, 0);
 """,
     "pybroker_acked": """
 CREATE TABLE pybroker_acked (
@@ -63,7 +64,7 @@ CREATE TABLE pybroker_acked (
     PRIMARY KEY (container, client_id, sub_name, id, xid));
 """,
     "pybroker_producers": """
-CREATE TABLE pybroker_producers (producer_id varchar(250) PRIMARY KEY, sequence bigint NOT NULL);
+CREATE TABLE pybroker_producers (id bigint PRIMARY KEY, sequences text NOT NULL);
 """,
     "pybroker_prepared": """
 CREATE TABLE pybroker_prepared (xid varchar(250) PRIMARY KEY, position bigint NOT NULL, marked boolean NOT NULL);

@@ -19,11 +19,13 @@ from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, 
 from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
 from pybroker.store.jdbc.stamp import stamped
 from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
-from pybroker.store.producers import PRODUCERS_MAX, ProducerSequences
+from pybroker.store.producers import ProducerSequences
 
 TEXT_LENGTH_MAX = 250
 """Of every text column in ActiveMQ's tables, in characters."""
 SEQUENCE_MAX = 2**63 - 1
+PRODUCERS_ROWS_MAX = 1000
+"""Of the log of producers, before it is begun anew."""
 
 Operation = Message | Settled
 
@@ -48,7 +50,8 @@ class StoreState:
         self._dirty: dict[tuple[Destination, str], bool] = {}
         self._prepared_count = 0
         self._producer = ""
-        self._new_producers: set[str] = set()
+        self._producers_id = 0
+        self._producers_rows = 0
 
     # ------------------------------------------------------------ messages
 
@@ -214,6 +217,12 @@ class StoreState:
             subscription = contents.subscriptions[key]
             changes.subscriptions[_key(contents, subscription)] = _rows(subscription, is_anew=is_anew)
         self._dirty.clear()
+        if changes.producers_begin_anew:
+            changes.producers = {producer_id: known[0] for producer_id, known in self.sequences.items()}
+        if changes.producers or changes.producers_begin_anew:
+            self._producers_id += 1
+            self._producers_rows += 1
+            changes.producers_id = self._producers_id
         for transaction, doubt in self.doubts.items():
             is_marked = self._is_marked(transaction, doubt)
             if is_marked is not doubt.is_marked:
@@ -222,11 +231,17 @@ class StoreState:
         return changes
 
     def forget_producers(self) -> None:
-        """Have producers forgotten in the tables that are here, once there are many."""
-        if len(self._new_producers) > PRODUCERS_MAX:
-            self._new_producers.clear()
-            self.changes.remembered = [producer_id for producer_id, _ in self.sequences.items()]
+        """Have the log of producers begun anew, with those that are remembered here, once it is long."""
+        if self._producers_rows > PRODUCERS_ROWS_MAX:
+            self._producers_rows = 0
+            self.changes.producers_begin_anew = True
             self.changes.count()
+
+    def restore_producers(self, number: int, sequences: dict[str, int]) -> None:
+        """Note producers' sequence numbers as a row of the tables has them."""
+        self.sequences.restore(sequences)
+        self._producers_id = number
+        self._producers_rows += 1
 
     def rewrite(self, topic: Destination, subscription_key: str) -> None:
         """Have a durable subscription written anew."""
@@ -422,12 +437,12 @@ class StoreState:
         """Note a producer's sequence number."""
         self.sequences.note(message_id)
         producer_id, _, text = message_id.rpartition(":")
-        producers = self.changes.producers
+        producers, number = self.changes.producers, int(text)
         known = producers.get(producer_id)
         if known is None:
-            self._new_producers.add(producer_id)
             self.changes.count()
-        producers[producer_id] = int(text) if known is None else max(known, int(text))
+        if known is None or number > known:
+            producers[producer_id] = number
 
     def _meet(self, destination: Destination) -> Contents:
         """Make room for a destination that is not known."""

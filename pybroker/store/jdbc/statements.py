@@ -1,32 +1,34 @@
-"""A batch of changes as SQL: one message to the server, which is one transaction, with the fence in front.
+"""A batch of changes as SQL: one message to the server, which is one transaction, with the fence (see there) in front.
 
-The fence: every transaction reads the epoch with a lock that only a take-over does not share, and fails unless it is
-its own. Whoever takes over raises the epoch, which waits for transactions under way and makes all later ones fail. So a
-master that was frozen, or cut off, cannot write once there is another; and it need not find that out by any other way.
+Every statement says what is to be, not what is to change: a batch that may have taken effect already can be repeated,
+once it is certain that nothing of the first time is still under way. Only a message's row is never written over, so
+that nobody else's is: whether a batch's rows are there has to be looked up before (`is_done`).
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from binascii import hexlify
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
+from pybroker.store.jdbc.fence import CHECK
 from pybroker.store.jdbc.postgres import Connection
 from pybroker.store.jdbc.xid import SENT_PREFIX
 
 TEXT_BYTES_MAX = 32 << 20
 """One message to the server has at most about that much; a batch of more is sent in several."""
 
-_FENCE = b"SELECT 1 / count(*) FROM (SELECT FROM pybroker_epoch WHERE id = 1 AND epoch = %d FOR SHARE) AS fence"
-"""PostgreSQL has no other way to fail on purpose outside of a function than an arithmetic error."""
 _SUBSCRIPTION = "(%s,%s,%s)"
 
 
-def statements(connection: Connection, changes: Changes, epoch: int) -> list[bytes]:
+def statements(connection: Connection, changes: Changes) -> list[bytes]:
     """Return the messages that a batch is: one as a rule. The first begins with the fence.
 
     Raises:
         StoreUnavailable: a value cannot be written in SQL.
     """
-    writer = StatementWriter(connection, epoch)
+    writer = StatementWriter(connection)
     if changes.is_long:
         writer.add(b"SET LOCAL statement_timeout = 0")
     with connection.translated():
@@ -38,13 +40,36 @@ def statements(connection: Connection, changes: Changes, epoch: int) -> list[byt
     return writer.messages()
 
 
+def is_done(connection: Connection, changes: Changes) -> bool:
+    """Tell whether a batch has taken effect, as far as it matters: if it has not, it is to be repeated.
+
+    To be asked behind a fence, when nothing of that batch is under way.
+
+    Raises:
+        StoreUnavailable: the database fails.
+        LockNotHeld: another broker's messages are where this one's belong.
+    """
+    expected = {
+        sequence: (row.container, row.producer_id, row.producer_sequence) for sequence, row in changes.inserted.items()
+    }
+    wanted = [*changes.inserted, *changes.renumbered]
+    sql = "SELECT id, container, msgid_prod, msgid_seq FROM activemq_msgs WHERE id = ANY(%s)"
+    rows = connection.rows(sql, (wanted,)) if wanted else []
+    for sequence, *found in rows:
+        if tuple(found) != expected.get(sequence, tuple(found)):
+            raise LockNotHeld(f"{connection.name}: another broker has written a message under the id {sequence}")
+    if rows and len(rows) != len(wanted):
+        raise LockNotHeld(f"{connection.name}: of the last transaction a part is there: another broker was at it")
+    return bool(rows)
+
+
 class StatementWriter:
     """Gathers statements, behind the fence."""
 
-    def __init__(self, connection: Connection, epoch: int) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._done: list[list[bytes]] = []
-        self._open = [_FENCE % epoch]
+        self._open = [CHECK]
         self._size = 0
 
     def add(self, sql: bytes) -> None:
@@ -57,11 +82,18 @@ class StatementWriter:
 
     def rows(self, before: str, template: str, rows: Iterable[Sequence[Any]], after: str = "") -> None:
         """Add statements about rows: one, unless it would be very long."""
+        literal = self._connection.literal
+        self.texts(before, (literal(template, row) for row in rows), after)
+
+    def quote(self, text: str | None) -> bytes:
+        """Return a text as SQL."""
+        return self._connection.literal("%s", (text,))
+
+    def texts(self, before: str, texts: Iterable[bytes], after: str = "") -> None:
+        """Add statements about rows that are SQL already."""
         chunk: list[bytes] = []
         size = 0
-        literal = self._connection.literal
-        for row in rows:
-            text = literal(template, row)
+        for text in texts:
             chunk.append(text)
             size += len(text)
             if size > TEXT_BYTES_MAX:
@@ -118,10 +150,9 @@ def _delete(writer: StatementWriter, changes: Changes) -> None:
 
 def _insert(writer: StatementWriter, changes: Changes) -> None:
     """Insert messages, and change those that transactions hold."""
-    writer.rows(
+    writer.texts(
         "INSERT INTO activemq_msgs (id, container, msgid_prod, msgid_seq, expiration, msg, priority, xid) VALUES ",
-        "(%s,%s,%s,%s,%s,%s,%s,%s)",
-        ((sequence, *row) for sequence, row in changes.inserted.items()),
+        _messages(writer, changes),
     )
     writer.rows(
         "UPDATE activemq_msgs m SET id = v.new, xid = NULL FROM (VALUES ",
@@ -135,6 +166,25 @@ def _insert(writer: StatementWriter, changes: Changes) -> None:
         changes.marked.items(),
         ") AS v (id, xid) WHERE m.id = v.id",
     )
+
+
+def _messages(writer: StatementWriter, changes: Changes) -> Iterator[bytes]:
+    """Yield messages' rows: what the driver would write, at a fifth of the time."""
+    quoted: dict[str | None, bytes] = {}
+    for sequence, (container, producer, number, expiration, data, priority, xid) in changes.inserted.items():
+        for text in (container, producer, xid):
+            if text not in quoted:
+                quoted[text] = writer.quote(text)
+        yield b"(%d,%b,%b,%d,%d,'\\x%b',%d,%b)" % (
+            sequence,
+            quoted[container],
+            quoted[producer],
+            number,
+            expiration,
+            hexlify(data),
+            priority,
+            quoted[xid],
+        )
 
 
 def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
@@ -169,6 +219,7 @@ def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
         "INSERT INTO pybroker_acked (container, client_id, sub_name, id, xid, message_id) VALUES ",
         "(%s,%s,%s,%s,%s,%s)",
         ((*key.subscription, key.sequence, key.xid, message_id) for key, message_id in changes.apart.items()),
+        " ON CONFLICT DO NOTHING",
     )
 
 
@@ -181,16 +232,7 @@ def _write_notes(writer: StatementWriter, changes: Changes) -> None:
         "(%s,%s,%s,%s,0,11)",
         ((each,) * 4 for each, is_kept in changes.kept.items() if is_kept),
     )
-    writer.rows(
-        "INSERT INTO pybroker_producers AS p VALUES ",
-        "(%s,%s)",
-        sorted(changes.producers.items()),
-        " ON CONFLICT (producer_id) DO UPDATE SET sequence = greatest(p.sequence, excluded.sequence)",
-    )
-    if changes.remembered is not None:
-        writer.rows(
-            "DELETE FROM pybroker_producers WHERE producer_id <> ALL (", "%s::varchar[]", [(changes.remembered,)], ")"
-        )
+    _write_producers(writer, changes)
     over = ((xid,) for xid in changes.prepared)
     writer.rows("DELETE FROM pybroker_prepared WHERE xid IN (", "%s", over, ")")
     writer.rows(
@@ -205,3 +247,15 @@ def _write_notes(writer: StatementWriter, changes: Changes) -> None:
             "%s",
             [(changes.delivered,)],
         )
+
+
+def _write_producers(writer: StatementWriter, changes: Changes) -> None:
+    """Add to the log of producers' sequence numbers, or begin it anew: a row for all of a batch.
+
+    No row per producer that is changed again and again: see `fence` for what many versions of a row cost.
+    """
+    if changes.producers_begin_anew:
+        writer.add(b"DELETE FROM pybroker_producers WHERE id < %d" % changes.producers_id)
+    if changes.producers:
+        row = (changes.producers_id, json.dumps(changes.producers))
+        writer.rows("INSERT INTO pybroker_producers VALUES ", "(%s,%s)", [row], " ON CONFLICT DO NOTHING")

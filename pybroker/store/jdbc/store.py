@@ -4,7 +4,7 @@
 recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
 add …     change the state, note the change               (no I/O, no waiting)
           `- end of the turn: one transaction of everybody's changes, in a thread of its own
-read      bodies by id, on a second connection
+read      bodies by id, on a second connection, in a second thread
 ```
 
 What is in memory are ids: some 250 bytes per pending message, whatever its size.
@@ -13,7 +13,6 @@ Source: ActiveMQ 5.17, `JDBCPersistenceAdapter`, `JDBCMessageStore`, `JDBCTopicM
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from pybroker.broker.domain.destination import Destination
@@ -27,13 +26,15 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
-from pybroker.store.jdbc.postgres import Connection, describe
+from pybroker.store.jdbc.fence import MESSAGES, Fence
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe
+from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.stamp import unstamped
 from pybroker.store.jdbc.state import StoreState
-from pybroker.store.jdbc.statements import statements
-from pybroker.store.jdbc.writer import DatabaseWriter, Later, Schedule
+from pybroker.store.jdbc.statements import is_done, statements
+from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter, Later, Schedule
 
 DELIVERED_MAX = 20_000
 """Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
@@ -53,6 +54,8 @@ class JdbcStore:
         call_later: runs a callback after so many seconds; None: what nobody waits for is committed at once.
         prioritized: dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         may_create: create tables that are missing.
+        grace: how many seconds a database may be away before the store stops; everybody waits meanwhile.
+        read_seconds: how long `read` may block.
 
     Raises:
         ConfigError: the URL makes no sense.
@@ -69,6 +72,8 @@ class JdbcStore:
         call_later: Later | None = None,
         prioritized: bool = False,
         may_create: bool = True,
+        grace: float = 0.0,
+        read_seconds: float = READ_SECONDS,
     ) -> None:
         self.name = describe(url)
         """Where the database is, without user and password."""
@@ -76,6 +81,8 @@ class JdbcStore:
         """What could not be used, in words; it stays in the tables as it is."""
         self.epoch = 0
         """Of this mastership. It only grows, whoever was master."""
+        self.on_readable: Callable[[], None] = _ignore
+        """Called on the loop once messages can be read that could not in time: ask `read` again."""
         self._url = url
         self._check = check
         self._call_soon = call_soon
@@ -84,10 +91,11 @@ class JdbcStore:
         self._call_later = call_later
         self._prioritized = prioritized
         self._may_create = may_create
+        self._grace = grace
+        self._read_seconds = read_seconds
         self._state = StoreState(prioritized=prioritized)
         self._writer: DatabaseWriter[Changes] | None = None
-        self._reader: Connection | None = None
-        self._reading = threading.Lock()
+        self._reader = self._new_reader()
 
     # ------------------------------------------------------------ opening
 
@@ -117,7 +125,10 @@ class JdbcStore:
         loader.load()
         self.damages = loader.damages
         logger.info("%s: epoch %d, %d messages", self.name, self.epoch, loader.message_count)
-        writer = self._new_writer(connection)
+        self._reader.read([0], seconds=STATEMENT_SECONDS)  # connects; ids begin with 1
+        fence = Fence(MESSAGES, self.epoch)
+        fence.prepare(connection)
+        writer = self._new_writer(connection, fence)
         writer.commit(self._state.take())
         self._writer = writer
         recovery = Recovery(
@@ -133,10 +144,13 @@ class JdbcStore:
         writer.start()
         return recovery
 
-    def _new_writer(self, connection: Connection) -> DatabaseWriter[Changes]:
+    def _new_writer(self, connection: Connection, fence: Fence) -> DatabaseWriter[Changes]:
         return DatabaseWriter(
             connection,
-            render=lambda changes: statements(connection, changes, self.epoch),
+            fence=fence,
+            connect=lambda seconds: Connection(self._url, seconds=seconds),
+            render=statements,
+            is_done=is_done,
             take=lambda: self._state.take(),
             peek=lambda: self._state.changes,
             check=self._check,
@@ -144,7 +158,11 @@ class JdbcStore:
             post=self._post,
             on_failure=self._on_failure,
             call_later=self._call_later,
+            grace=self._grace,
         )
+
+    def _new_reader(self) -> BodyReader:
+        return BodyReader(lambda: Connection(self._url), self._post, lambda: self.on_readable())
 
     def _backlogs(self) -> list[Backlog]:
         return [
@@ -168,7 +186,8 @@ class JdbcStore:
         ]
 
     def _read_sent(self, sent: Sequence[Sent]) -> list[Message]:
-        return self._read([(each.packed >> PRIORITY_BITS, each.message_id) for each in sent])
+        wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent]
+        return self._read(wanted, seconds=STATEMENT_SECONDS)
 
     def _in_order(self, messages: Iterable[tuple[str, int]]) -> list[str]:
         """Return message ids in dispatch order; the messages come by age."""
@@ -177,12 +196,12 @@ class JdbcStore:
     # ------------------------------------------------------------ messages
 
     def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
-        """Return durable messages, in this order. Blocks for a round trip to the database.
+        """Return durable messages, in this order. Blocks for `read_seconds` at most.
 
         What is not there or does not decode is left out, noted in `damages` and logged.
 
         Raises:
-            StoreUnavailable: the database does not answer.
+            StoreUnavailable: the database does not answer, or has not yet: ask again, see `on_readable`.
         """
         contents = self._state.contents.get(destination, Contents(""))
         wanted: list[tuple[int, str]] = []
@@ -192,19 +211,18 @@ class JdbcStore:
                 self._damaged(f"{destination} is to have {message_id}, which the store has not")
             else:
                 wanted.append((packed >> PRIORITY_BITS, message_id))
-        return self._read(wanted)
+        return self._read(wanted, contents.container, seconds=self._read_seconds)
 
-    def _read(self, wanted: Sequence[tuple[int, str]]) -> list[Message]:
+    def _read(self, wanted: Sequence[tuple[int, str]], container: str = "", *, seconds: float) -> list[Message]:
         """Return messages by sequence id and message id."""
         if not wanted:
             return []
-        with self._reading:
-            rows = dict(self._ask([sequence for sequence, _ in wanted]))
+        bodies = self._reader.read([sequence for sequence, _ in wanted], container, seconds=seconds)
         alike = Alike()
         messages: list[Message] = []
         for sequence, message_id in wanted:
             try:
-                messages.append(alike.route(unstamped(without_size_prefix(bytes(rows[sequence]))), message_id))
+                messages.append(alike.route(unstamped(without_size_prefix(bodies[sequence])), message_id))
             except KeyError:
                 self._damaged(
                     f"id {sequence}: there is no message {message_id} any more: it was deleted by someone else"
@@ -212,21 +230,6 @@ class JdbcStore:
             except (MalformedOpenWire, TypeError) as error:
                 self._damaged(f"id {sequence}: the message {message_id} does not decode: {error}")
         return messages
-
-    def _ask(self, sequences: list[int]) -> Iterable[tuple[int, bytes]]:
-        """Fetch bodies. A connection that was lost is opened again: once, nothing is at stake in reading twice."""
-        sql = "SELECT id, msg FROM activemq_msgs WHERE id = ANY(%s)"
-        is_new = self._reader is None or self._reader.is_closed
-        if self._reader is None or self._reader.is_closed:
-            self._reader = Connection(self._url)
-        try:
-            rows = self._reader.rows(sql, (sequences,))
-        except StoreUnavailable:
-            if is_new or not self._reader.is_closed:
-                raise
-            self._reader = Connection(self._url)
-            rows = self._reader.rows(sql, (sequences,))
-        return [(sequence, data) for sequence, data in rows]
 
     @property
     def is_on_disk(self) -> bool:
@@ -372,13 +375,13 @@ class JdbcStore:
 
     @property
     def is_full(self) -> bool:
-        """False: a database without room fails a commit, and with it the store."""
-        return False
+        """True while the database's disk is full: what is sent must be refused; what was accepted waits for room."""
+        return self._writer is not None and self._writer.is_full
 
     # ------------------------------------------------------------ cleaning up and closing
 
     def cleanup(self) -> None:
-        """Have producers forgotten that have not sent for long; messages go when they are consumed."""
+        """Have producers forgotten that have not sent for long. Messages go when they are consumed."""
         if self._writer is not None:
             self._state.forget_producers()
             self._writer.wake()
@@ -403,15 +406,11 @@ class JdbcStore:
         """Let go at once, as if killed: for a master that lost its lock. Commits nothing more, acknowledges nothing."""
         if self._writer is not None:
             self._writer.abandon()
-        if self._reader is not None:
-            self._reader.interrupt()
-            self._close_reader()
+        self._close_reader()
 
     def _close_reader(self) -> None:
-        with self._reading:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
+        reader, self._reader = self._reader, self._new_reader()
+        reader.close(ABANDON_SECONDS)
 
     def _opened(self) -> DatabaseWriter[Changes]:
         """Return the writer, which takes changes."""
@@ -423,3 +422,7 @@ class JdbcStore:
     def _damaged(self, text: str) -> None:
         self.damages = [*self.damages, text]
         logger.error("%s: damaged: %s. The message is not delivered.", self.name, text)
+
+
+def _ignore() -> None:
+    """Nobody asks again."""

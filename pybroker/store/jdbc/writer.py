@@ -11,8 +11,23 @@ Everything of one turn of the loop is one batch. While a batch is being committe
 slower the database and the busier the broker, the larger the batches. One that nobody waits for, of acknowledgements
 mostly, is left open for a few milliseconds.
 
-A commit that fails is never retried: when the connection broke, nobody knows whether it took effect. The writer stops,
-nobody is called back any more, one failure is reported.
+Who was just answered often has the next thing to send, a moment later. To begin the next batch at once would leave it
+out, and those who wait would share two batches in turn instead of one. So the next batch waits for as many as there
+could be, for a quarter of the time that the last one took.
+
+A commit that fails because the database is away, or without an answer, is not the end: for a set grace the thread tries
+to get on, while everybody waits. On a new connection it shuts out what it sent before (see `fence`), looks whether that
+took effect, and repeats it if not. The lock's fence is asked before each try, since who might be master meanwhile need
+not be one of ours. After the grace, or another error, the writer stops, nobody is called back any more, one failure is
+reported. A full disk has no such bound: the batch waits until there is room, and meanwhile `is_full` is True.
+
+```text
+              COMMIT fails
+  WRITING ------------------> AWAY --- grace is over, other error ---> STOPPED
+     ^                         | |
+     |   was done, or repeated | | try: lock's fence, connect, shut out, look, repeat
+     `-------------------------´ `-<-´
+```
 """
 
 import logging
@@ -20,10 +35,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
+from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
-from pybroker.store.jdbc.postgres import Connection
+from pybroker.store.jdbc.fence import Fence
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, DatabaseAway, DatabaseFull
 
 Callback = Callable[[], None]
 Schedule = Callable[[Callback], object]
@@ -37,6 +54,12 @@ IDLE_BYTES_MAX = 256 * 1024
 """Beyond that much they are committed anyway."""
 ABANDON_SECONDS = 1.0
 """How long giving up waits for a commit that was cut off. The fence makes a later end of it harmless."""
+GATHER_SHARE, GATHER_SECONDS_MAX = 0.25, 0.002
+"""How long a batch waits for those who were just answered: of the time that a commit takes, and at most."""
+RETRY_SECONDS = 0.1
+"""Between two tries to get on."""
+FULL_RETRY_SECONDS = 0.5
+"""Between two looks for room on a full disk."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +81,11 @@ class DatabaseWriter(Generic[B]):
 
     Args:
         connection: for the thread alone from `start` on.
+        fence: of this writer.
+        connect: opens another connection, within so many seconds if it can.
         render: turns a batch into messages to the server, see `statements`.
+        is_done: tells whether a batch has taken effect already, or need not be known to have; see `statements`.
+        grace: how long a database may be away, in seconds.
         take: returns what has gathered, and begins anew.
         peek: returns the batch that gathers now.
         check: the lock's fence, asked after each commit; raises `LockNotHeld`.
@@ -72,7 +99,10 @@ class DatabaseWriter(Generic[B]):
         self,
         connection: Connection,
         *,
-        render: Callable[[B], Sequence[bytes]],
+        fence: Fence,
+        connect: Callable[[float], Connection],
+        render: Callable[[Connection, B], Sequence[bytes]],
+        is_done: Callable[[Connection, B], bool],
         take: Callable[[], B],
         peek: Callable[[], B],
         check: Callback,
@@ -80,9 +110,16 @@ class DatabaseWriter(Generic[B]):
         post: Schedule,
         on_failure: Callable[[Exception], None],
         call_later: Later | None = None,
+        grace: float = 0.0,
     ) -> None:
+        self.is_full = False
+        """True while the server's disk is full and a batch waits for room."""
         self._connection = connection
+        self._fence = fence
+        self._connect = connect
         self._render = render
+        self._is_done = is_done
+        self._grace = grace
         self._take = take
         self._open = peek
         self._check = check
@@ -93,11 +130,14 @@ class DatabaseWriter(Generic[B]):
         self._inbox: SimpleQueue[B | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="database-writer", daemon=True)
         self._failure: Exception | None = None
-        self._abandoned = False
+        self._abandoned = threading.Event()
+        self._is_closing = False
         # What follows belongs to the loop.
         self._under_way: list[B] = []
         self._turn_end_scheduled = False
         self._is_idling = False
+        self._expected_count = 0
+        self._sent_at = 0.0
         self._stopped: StoreError | None = None
         self._has_failed = False
 
@@ -118,7 +158,8 @@ class DatabaseWriter(Generic[B]):
 
     def wake(self) -> None:
         """Take note that something has changed: it is due at the end of the turn, unless a commit is under way."""
-        if not self._turn_end_scheduled and not self._under_way and not self._is_idling:
+        is_waiting = self._under_way or self._is_idling or self._expected_count
+        if not self._turn_end_scheduled and not is_waiting:
             self._turn_end_scheduled = True
             self._call_soon(self._turn_ended)
 
@@ -127,7 +168,11 @@ class DatabaseWriter(Generic[B]):
         changes = self._open()
         if changes.touched:
             changes.callbacks.append(callback)
-            if self._is_idling and not self._turn_end_scheduled and not self._under_way:  # until now nobody waited
+            if self._expected_count:
+                if len(changes.callbacks) >= self._expected_count:
+                    self._expected_count = 0
+                    self.wake()
+            elif self._is_idling and not self._turn_end_scheduled and not self._under_way:  # until now nobody waited
                 self._turn_end_scheduled = True
                 self._call_soon(self._turn_ended)
         elif self._under_way:
@@ -148,6 +193,7 @@ class DatabaseWriter(Generic[B]):
             LockNotHeld: a fence was closed.
         """
         if self._stopped is None:
+            self._is_closing = True
             self._send()
             self._stopped = StoreUnavailable("the store is closed")
             self._inbox.put(None)
@@ -158,7 +204,7 @@ class DatabaseWriter(Generic[B]):
 
     def abandon(self) -> None:
         """Stop without committing anything more, as if killed: the connection is cut. Harmless when repeated."""
-        self._abandoned = True
+        self._abandoned.set()
         self._stopped = StoreUnavailable("the store was given up")
         self._inbox.put(None)
         self._connection.interrupt()
@@ -188,17 +234,34 @@ class DatabaseWriter(Generic[B]):
         if self._open().touched:
             changes = self._take()
             self._under_way.append(changes)
+            self._sent_at = monotonic()
             self._inbox.put(changes)
 
     def _written(self, changes: B) -> None:
         """Tell those who wait for a batch; then what has arrived meanwhile is due."""
-        if self._abandoned:
+        if self._abandoned.is_set():
             return
         self._under_way.remove(changes)
-        if self._open().touched and not self._under_way:
+        if not self._under_way:
+            self._expect(len(changes.callbacks) + len(self._open().callbacks))
             self._is_idling = False
-            self.wake()
+            if self._open().touched:
+                self.wake()
         self._call(changes.callbacks)
+
+    def _expect(self, count: int) -> None:
+        """Have the next batch wait for so many who wait for it, for a short while."""
+        if self._call_later is not None and count > 1 and self._open().byte_count <= IDLE_BYTES_MAX:
+            self._expected_count = count
+            seconds = min(GATHER_SECONDS_MAX, GATHER_SHARE * (monotonic() - self._sent_at))
+            self._call_later(seconds, self._gathered)
+
+    def _gathered(self) -> None:
+        """Wait no longer."""
+        if self._expected_count:
+            self._expected_count = 0
+            if self._open().touched:
+                self.wake()
 
     def _call(self, callbacks: Sequence[Callback]) -> None:
         bug: Exception | None = None
@@ -213,7 +276,7 @@ class DatabaseWriter(Generic[B]):
 
     def _failed(self, error: Exception) -> None:
         """Stop for good and say why, once."""
-        if self._has_failed or self._abandoned:
+        if self._has_failed or self._abandoned.is_set():
             return
         self._has_failed = True
         reason = StoreUnavailable(f"the store has stopped: {error}")
@@ -226,12 +289,12 @@ class DatabaseWriter(Generic[B]):
     def _run(self) -> None:
         """Commit what arrives, in order, until the end or the first failure."""
         try:
-            while (changes := self._inbox.get()) is not None and not self._abandoned:
+            while (changes := self._inbox.get()) is not None and not self._abandoned.is_set():
                 self.commit(changes)
                 self._post(partial(self._written, changes))
         except Exception as error:  # whatever it is, going on would be worse
             self._failure = error
-            if not self._abandoned:
+            if not self._abandoned.is_set():
                 logger.error("the database writer stops: %s", error)
                 self._post(partial(self._failed, error))
         finally:
@@ -244,9 +307,60 @@ class DatabaseWriter(Generic[B]):
             StoreUnavailable: it failed, or nobody knows.
             LockNotHeld: a fence is closed.
         """
-        for message in self._render(changes):
-            if changes.is_long:
-                self._connection.execute(message, seconds=None)
-            else:
-                self._connection.execute(message)
+        try:
+            self._execute(changes)
+        except DatabaseAway as error:
+            self._get_on(changes, error)
         self._check()
+
+    def _execute(self, changes: B) -> None:
+        seconds = None if changes.is_long else STATEMENT_SECONDS
+        for message in self._render(self._connection, changes):
+            self._connection.execute(message, seconds=seconds)
+
+    def _get_on(self, changes: B, error: DatabaseAway) -> None:
+        """Find out what became of a batch, and have it committed, within the grace."""
+        begun = monotonic()
+        deadline = begun + self._grace
+        self._say_why(error)
+        while (self.is_full and not self._is_closing) or monotonic() < deadline:
+            if self._abandoned.wait(FULL_RETRY_SECONDS if self.is_full else RETRY_SECONDS):
+                break
+            try:
+                self._check()
+                self._try_again(changes, deadline - monotonic())
+            except DatabaseAway as again:
+                if type(again) is not type(error):
+                    self._say_why(again)
+                    deadline = monotonic() + self._grace
+                error = again
+            else:
+                self.is_full = False
+                logger.info("the database takes what is written again, after %.1f s", monotonic() - begun)
+                return
+        raise error
+
+    def _say_why(self, error: DatabaseAway) -> None:
+        self.is_full = isinstance(error, DatabaseFull)
+        if self.is_full:
+            logger.error("new messages are refused until there is room: %s", error)
+        elif self._grace:
+            logger.warning("nothing is confirmed for up to %g s while this is tried again: %s", self._grace, error)
+
+    def _try_again(self, changes: B, seconds: float) -> None:
+        """Commit a batch, unless it turns out to be committed."""
+        if self._connection.is_closed:
+            self._connection = self._connect(seconds)
+            if self._abandoned.is_set():
+                raise DatabaseAway("the store was given up")
+            try:
+                self._fence.shut_out(self._connection, seconds=max(seconds, RETRY_SECONDS))
+                is_done = self._is_done(self._connection, changes)
+            except BaseException:
+                self._connection.close()  # else the next try would not look
+                raise
+            if is_done:
+                return
+        else:
+            self._connection.execute("ROLLBACK")  # of a batch in several messages, whose last ones were not sent
+        self._execute(changes)

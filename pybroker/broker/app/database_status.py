@@ -1,0 +1,214 @@
+"""`pybroker status` of a store in a database: read from the server alone, changing nothing.
+
+Who holds the lock, who waits and who serves is what the server says of its sessions (`pg_locks`, `pg_stat_activity`),
+whose names tell the member: `pybroker NAME` is a lock's, `pybroker NAME serves ADDRESS…` is shown by a master, see
+`presence`. A session of another name that has the lock is an ActiveMQ's.
+"""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pybroker.broker.app.logs import instant
+from pybroker.broker.app.presence import SERVES
+from pybroker.broker.app.status import Exit
+from pybroker.broker.app.wiring import database_url, needs_driver
+
+DESTINATIONS_MAX = 20
+"""As many as are listed, the longest first."""
+
+# A session that waits for a row has a share of the table as well, and somebody who blocks it. The two numbers are those
+# of the advisory lock. Of a lease its own id tells the host.
+_HOLDERS = """
+SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'this host'),
+  (extract(epoch FROM coalesce(a.xact_start, a.backend_start)) * 1000)::bigint
+FROM (
+  SELECT pid FROM pg_locks
+  WHERE locktype = 'relation' AND relation = to_regclass('activemq_lock') AND mode = 'RowShareLock' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  UNION SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+) AS holding JOIN pg_stat_activity a USING (pid)
+WHERE cardinality(pg_blocking_pids(pid)) = 0
+"""
+_SESSIONS = """
+SELECT pid, application_name, coalesce(host(client_addr), 'this host'),
+  (extract(epoch FROM backend_start) * 1000)::bigint
+FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'pybroker %%' AND pid <> pg_backend_pid()
+ORDER BY backend_start
+"""
+_LEASE = """
+SELECT broker_name, time FROM activemq_lock
+WHERE id = 1 AND broker_name IS NOT NULL AND time > extract(epoch FROM clock_timestamp()) * 1000
+"""
+_WAITING = """
+SELECT container, count(*) FROM activemq_msgs WHERE xid IS NULL GROUP BY container ORDER BY 2 DESC, 1 LIMIT %s
+"""
+
+
+Rows = Sequence[tuple[Any, ...]]
+"""What a query returned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseMember:
+    """A member as the server sees it.
+
+    Attributes:
+        name: as it calls itself.
+        role: MASTER, PROMOTING or STANDBY.
+        host: where its session comes from.
+        since_ms: when that began, or when it got the lock.
+        listeners: where it serves, as far as they fit into a session's name.
+    """
+
+    name: str
+    role: str
+    host: str
+    since_ms: int
+    listeners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseStatus:
+    """What a database tells.
+
+    Attributes:
+        store: where it is, without user and password.
+        holder: who has the lock, in words; empty when nobody has.
+        epoch: how often a pybroker has taken the store over.
+        members: those that are alive.
+        waiting: messages by destination, of the longest ones.
+    """
+
+    store: str
+    holder: str
+    epoch: int
+    members: list[DatabaseMember]
+    waiting: dict[str, int]
+
+    @property
+    def master(self) -> DatabaseMember | None:
+        """The member that serves."""
+        return next((member for member in self.members if member.role == "MASTER"), None)
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code."""
+        if not self.holder:
+            return Exit.NO_MASTER
+        return Exit.MASTER if self.master else Exit.STARTING
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return {
+            "store": self.store,
+            "lock": f"activemq_lock in {self.store}",
+            "locked": bool(self.holder),
+            "master": self.master.name if self.master else None,
+            "epoch": self.epoch,
+            "members": [asdict(member) | {"alive": True} for member in self.members],
+            "waiting": self.waiting,
+        }
+
+
+def read(store: str) -> DatabaseStatus:
+    """Ask a database. Blocks.
+
+    Raises:
+        ConfigError: the URL is none, or the driver is not installed.
+        StoreUnavailable: it cannot be reached or read.
+    """
+    with needs_driver("a store in a database", "--store"):
+        from pybroker.locks.postgres.advisory import KEY
+        from pybroker.store.jdbc.postgres import Connection
+
+    connection = Connection(database_url(store, socket.gethostname(), "status"))
+    try:
+        ((lock, messages, epochs),) = connection.rows(
+            "SELECT to_regclass('activemq_lock'), to_regclass('activemq_msgs'), to_regclass('pybroker_epoch')"
+        )
+        return assembled(
+            connection.name,
+            holders=connection.rows(_HOLDERS, KEY),
+            lease=connection.rows(_LEASE) if lock else [],
+            sessions=connection.rows(_SESSIONS),
+            epoch=connection.rows("SELECT epoch FROM pybroker_epoch") if epochs else [],
+            waiting=connection.rows(_WAITING, (DESTINATIONS_MAX,)) if messages else [],
+        )
+    finally:
+        connection.close()
+
+
+def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: Rows, waiting: Rows) -> DatabaseStatus:
+    """Put together what was read, row by row as the queries above return it. Pure."""
+    leasers = {_leaser(name) for name, _ in lease}
+    serving = {_member_of(name): where for _, name, _, _ in sessions if (where := _addresses(name)) is not None}
+    won = {pid: int(since) for pid, _, _, since in holders}
+    members: list[DatabaseMember] = []
+    for pid, application, host, since in sessions:
+        name = _member_of(application)
+        if application != f"pybroker {name}":
+            continue
+        is_holder = pid in won or name in leasers
+        member = DatabaseMember(
+            name=name,
+            role=("MASTER" if name in serving else "PROMOTING") if is_holder else "STANDBY",
+            host=host,
+            since_ms=won.get(pid, int(since)),
+            listeners=serving.get(name, ()) if is_holder else (),
+        )
+        members.append(member)
+    words = [name for name, _ in lease]
+    words += [
+        f"{application or 'a session'} from {host} (server process {pid})" for pid, application, host, _ in holders
+    ]
+    return DatabaseStatus(
+        store=store,
+        holder=words[0] if words else "",
+        epoch=epoch[0][0] if epoch else 0,
+        members=members,
+        waiting=dict(waiting),
+    )
+
+
+def describe(status: DatabaseStatus) -> list[str]:
+    """Return the lines a person reads, the answer first."""
+    lines = [_answer(status)]
+    for member in sorted(status.members, key=lambda member: (member.role != "MASTER", member.name)):
+        epoch = f", epoch {status.epoch}" if member.role == "MASTER" else ""
+        what = f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, from {member.host}"
+        lines.append(f"  {member.name:<24} {what}")
+    lines += [f"  {count:>12,} messages on {destination}" for destination, count in status.waiting.items()]
+    return lines
+
+
+def _answer(status: DatabaseStatus) -> str:
+    if status.master:
+        return f"master: {status.master.name} at {', '.join(status.master.listeners) or 'no listener'}"
+    if not status.holder:
+        return f"no master: nobody holds the lock in {status.store}"
+    if any(member.role == "PROMOTING" for member in status.members):
+        return "no master yet: a member is being promoted"
+    return f"no pybroker is master, but {status.holder} holds the lock in {status.store}: an ActiveMQ?"
+
+
+def _member_of(application: str) -> str:
+    """Return the member that a session's name tells; empty when it is not a pybroker's."""
+    program, _, rest = application.partition(" ")
+    return rest.partition(" ")[0] if program == "pybroker" else ""
+
+
+def _addresses(application: str) -> tuple[str, ...] | None:
+    """Return where a session says that its member serves; None when it is not for that."""
+    _, _, rest = application.partition(" ")
+    _, _, said = rest.partition(" ")
+    word, _, addresses = said.partition(" ")
+    return tuple(addresses.split()) if word == SERVES else None
+
+
+def _leaser(holder: str) -> str:
+    """Return the member in a lease's holder id, `NAME@HOST-PID-…`."""
+    return holder.partition("@")[0]

@@ -1,0 +1,89 @@
+"""A client for ActiveMQ and pybroker that finds the next broker by itself when one goes.
+
+- `connect`: the synchronous API (`sync`); `aio.connect`: its twin for asyncio; `arguments`: what both take
+- `errors`: one type per cause; `messages`: what is sent and received
+- `uri`, `reconnect`: which brokers there are, and which is tried when
+- `state`: what a connection has open and restores; `consumers` and `tickets` are its parts
+- `conversation`: what a protocol does for it; `openwire` and `stomp` do it, each with its `…_messages`
+- `link`: the only I/O; `stomp_py` is for those who stay with stomp.py
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.broker.domain.destination import Destination
+    from pybroker.client.consumers import Redelivery
+    from pybroker.client.errors import (
+        BadOption,
+        BrokerMissing,
+        ClientError,
+        ConnectionClosed,
+        ConnectionFailed,
+        ConnectionLost,
+        DestinationRefused,
+        FrameTooLarge,
+        LoginRefused,
+        NoRoom,
+        ProtocolViolation,
+        Refused,
+        SelectorRefused,
+        Timeout,
+        TransactionInDoubt,
+        TransactionRolledBack,
+        UnknownOption,
+        UnreadableMessage,
+        UnsendableMessage,
+        UntrustedBroker,
+        UnusableURI,
+    )
+    from pybroker.client.messages import Message
+    from pybroker.client.sync import Connection, Consumer, Producer, Transaction, connect
+
+__all__ = [
+    "BadOption",
+    "BrokerMissing",
+    "ClientError",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "Consumer",
+    "Destination",
+    "DestinationRefused",
+    "FrameTooLarge",
+    "LoginRefused",
+    "Message",
+    "NoRoom",
+    "Producer",
+    "ProtocolViolation",
+    "Redelivery",
+    "Refused",
+    "SelectorRefused",
+    "Timeout",
+    "Transaction",
+    "TransactionInDoubt",
+    "TransactionRolledBack",
+    "UnknownOption",
+    "UnreadableMessage",
+    "UnsendableMessage",
+    "UntrustedBroker",
+    "UnusableURI",
+    "connect",
+]
+
+_HOMES = {
+    "pybroker.client.sync": ("Connection", "Consumer", "Producer", "Transaction", "connect"),
+    "pybroker.client.messages": ("Message",),
+    "pybroker.client.consumers": ("Redelivery",),
+    "pybroker.broker.domain.destination": ("Destination",),
+}
+"""Where names are; those that are nowhere here are errors."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first used: errors and URIs are read without the rest."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "pybroker.client.errors")
+    return getattr(importlib.import_module(home), name)

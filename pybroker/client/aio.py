@@ -1,0 +1,366 @@
+"""The asyncio API: the twin of `sync`, for tasks of one event loop.
+
+The connection's I/O is a task of its own in the application's loop. Nothing here is for other threads or loops. One
+consumer with `ack="auto"`, and one transaction, belong to one task at a time; `message.ack()` is a plain call.
+
+Every call that may have to wait takes `timeout`, in seconds. None, the default, means the URI's `timeout`, and without
+that as long as it takes. A task that is cancelled while it waits leaves what it asked for as a timeout would.
+"""
+
+# ruff: noqa: ASYNC109 -- `timeout` is an argument here as it is in `sync`; asyncio.timeout works as well
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.client.arguments import (
+    CLOSE_SECONDS,
+    Headers,
+    Settings,
+    Subscription,
+    destination_of,
+    header_values,
+    make_link,
+    subscribe,
+    temporary_kind,
+)
+from pybroker.client.consumers import ConsumerState, Redelivery
+from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
+from pybroker.client.link import Link
+from pybroker.client.messages import Body, Message
+from pybroker.client.state import TransactionState
+from pybroker.client.tickets import Ticket
+from pybroker.client.uri import BrokerURI, parse
+
+Value = TypeVar("Value")
+
+
+def connect(
+    uri: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    client_id: str | None = None,
+    timeout: float | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    redelivery: Redelivery | None = None,
+    on_interrupted: Callable[[Exception], object] | None = None,
+    on_resumed: Callable[[str], object] | None = None,
+) -> "Connection":
+    """Return a connection to a broker, for an `async with` statement, which connects and closes it.
+
+    Arguments and errors are those of `sync.connect`; the errors but those of the URI come from the statement. The
+    callbacks are called in the loop.
+    """
+    settings = Settings(
+        user=user,
+        password=password,
+        client_id=client_id,
+        ssl_context=ssl_context,
+        redelivery=redelivery,
+        on_interrupted=on_interrupted,
+        on_resumed=on_resumed,
+    )
+    return Connection(parse(uri), settings, timeout)
+
+
+class Waiter:
+    """How tasks wait: for tickets, and for consumers' messages."""
+
+    def __init__(self, link: Link, timeout: float | None) -> None:
+        self.link = link
+        self._timeout = timeout
+
+    async def wait(self, ticket: Ticket[Value], timeout: float | None, what: str) -> Value | None:
+        """Wait for an outcome."""
+        if timeout is None:
+            timeout = self._timeout
+        if not ticket.is_done:
+            done = _Flag()
+            with self.link:
+                ticket.watch(done.set)
+            error: ClientError = ConnectionClosed(f"{what} was cancelled")
+            try:
+                if not await done.wait(timeout):
+                    error = Timeout(f"{what} took longer than {timeout:g} s")
+            finally:
+                with self.link as state:
+                    state.withdraw(ticket, error)
+        return ticket.result()
+
+    async def send(
+        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: Headers
+    ) -> None:
+        """Send a message, and wait until it is safe, or at least on its way."""
+        with self.link as state:
+            ticket = state.send(producer, destination, body, header_values(headers))
+        await self.wait(ticket, timeout, "sending")
+        if self.link.is_congested:
+            await self.wait_until_clear(timeout)
+
+    async def wait_until_clear(self, timeout: float | None) -> None:
+        """Wait until the broker takes bytes, so that sends without answer do not pile up here."""
+        clear = _Flag()
+        self.link.when_clear(clear.set)
+        if not await clear.wait(self._timeout if timeout is None else timeout):
+            raise Timeout("the broker takes no more messages at present")
+
+    async def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
+        """Wait for a message."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            arrived = _Flag()
+            with self.link:
+                message = consumer.take()
+                if message is not None:
+                    return message
+                consumer.bell.watch(arrived.set)
+            left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                rang = await arrived.wait(left)
+            finally:
+                consumer.bell.unwatch(arrived.set)
+            if not rang and deadline is not None:
+                raise Timeout(f"no message within {timeout:g} s")
+            if not rang:
+                self.link.check_presence(self._timeout)
+
+
+class _Flag:
+    """Set once, by the loop's own thread."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def set(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Return whether it was set in time."""
+        done, _ = await asyncio.wait({self._future}, timeout=timeout)
+        return bool(done)
+
+
+class Connection:
+    """A connection, to whichever broker serves. An async context manager, made by `connect`."""
+
+    def __init__(self, uri: BrokerURI, settings: Settings, timeout: float | None) -> None:
+        self._link = make_link(uri, settings)
+        self._waiter = Waiter(self._link, uri.failover.timeout_seconds if uri.failover is not None else None)
+        self._connect_timeout = timeout
+        self._running: asyncio.Task[None] | None = None
+        self._producer: int | None = None
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._link.run(), name="pybroker-client")
+        try:
+            await self._waiter.wait(self._link.first, self._connect_timeout, "connecting")
+        except BaseException:
+            await self.close(0)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(CLOSE_SECONDS, finished=kind is None)
+
+    @property
+    def broker(self) -> str | None:
+        """The address of the broker that serves; None while there is none."""
+        address = self._link.address
+        return str(address) if address is not None else None
+
+    async def send(
+        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+    ) -> None:
+        """Send a message, as `sync.Connection.send` does."""
+        await self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
+
+    def _own_producer(self) -> int:
+        """Return the producer of what is sent without one; messages name their destination themselves."""
+        if self._producer is None:
+            with self._link as state:
+                self._producer, _ = state.add_producer()
+        return self._producer
+
+    async def producer(self, destination: str | Destination, *, timeout: float | None = None) -> "Producer":
+        """Return a producer for one destination, as `sync.Connection.producer` does."""
+        where = destination_of(destination)
+        with self._link as state:
+            number, ticket = state.add_producer(where)
+        await self._waiter.wait(ticket, timeout, "opening a producer")
+        return Producer(self._link, self._waiter, where, number)
+
+    async def consumer(
+        self, destination: str | Destination, *, timeout: float | None = None, **subscription: Unpack[Subscription]
+    ) -> "Consumer":
+        """Return a consumer of a queue or topic, as `sync.Connection.consumer` does."""
+        with self._link as state:
+            consumer, ticket = subscribe(state, destination, **subscription)
+            made = Consumer(self._link, self._waiter, consumer)
+        await self._waiter.wait(ticket, timeout, "subscribing")
+        return made
+
+    def transaction(self) -> "Transaction":
+        """Begin a transaction, for an `async with` statement: its end commits, an exception rolls back."""
+        with self._link as state:
+            return Transaction(self._link, self._waiter, state.begin())
+
+    async def request(
+        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+    ) -> Message:
+        """Send a message and return the answer to it, as `sync.Connection.request` does."""
+        producer = self._own_producer()
+        with self._link as state:
+            ticket = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
+        reply = await self._waiter.wait(ticket, timeout, "an answer")
+        assert reply is not None, "a ticket without error has a value"
+        return reply
+
+    async def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
+        """Return a new queue, or topic, that lives as long as this connection; only it can consume from it."""
+        with self._link as state:
+            destination, ticket = state.add_temporary(temporary_kind(topic=topic))
+        await self._waiter.wait(ticket, timeout, "making a temporary destination")
+        return destination
+
+    async def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a durable subscription, as `sync.Connection.unsubscribe` does."""
+        with self._link as state:
+            ticket = state.remove_durable(name)
+        await self._waiter.wait(ticket, timeout, "deleting a durable subscription")
+
+    async def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Close it, with all its consumers and producers; `timeout` bounds the broker's goodbye."""
+        await self._close(timeout, finished=True)
+
+    async def _close(self, timeout: float, *, finished: bool) -> None:
+        if self._running is not None:
+            await self._link.close(timeout, finished=finished)
+            await asyncio.gather(self._running, return_exceptions=True)
+
+
+class Producer:
+    """Sends to one destination. An async context manager."""
+
+    def __init__(self, link: Link, waiter: Waiter, destination: Destination, number: int) -> None:
+        self.destination = destination
+        self._link = link
+        self._waiter = waiter
+        self._number = number
+
+    async def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]) -> None:
+        """Send a message, as `Connection.send` does."""
+        await self._waiter.send(self._number, self.destination, body, timeout, headers)
+
+    def close(self) -> None:
+        """End sending."""
+        with self._link as state:
+            state.remove_producer(self._number)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class Consumer:
+    """Messages of one destination: an async context manager, and an async iterator. See `sync.Consumer`."""
+
+    def __init__(self, link: Link, waiter: Waiter, consumer: ConsumerState) -> None:
+        self._link = link
+        self._waiter = waiter
+        self._consumer = consumer
+        consumer.settler = self._settle
+
+    async def receive(self, timeout: float | None = None) -> Message:
+        """Return the next message, as `sync.Consumer.receive` does."""
+        return await self._waiter.receive(self._consumer, timeout)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.receive()
+        except ConnectionClosed:
+            raise StopAsyncIteration from None
+
+    def close(self) -> None:
+        """Stop consuming. What is not acknowledged will be given to others."""
+        self._close(finished=True)
+
+    def _close(self, *, finished: bool) -> None:
+        with self._link as state:
+            state.unsubscribe(self._consumer, finished=finished)
+
+    def _settle(self, message: Message) -> None:
+        with self._link:
+            self._consumer.settle(message)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(finished=kind is None)
+
+
+class Transaction:
+    """Several sends and receives that happen all, or not at all. An async context manager."""
+
+    def __init__(self, link: Link, waiter: Waiter, transaction: TransactionState) -> None:
+        self._link = link
+        self._waiter = waiter
+        self._transaction = transaction
+
+    async def send(self, destination: str | Destination, body: Body, **headers: Unpack[Headers]) -> None:
+        """Send a message with the commit, as `sync.Transaction.send` does."""
+        where, values = destination_of(destination), header_values(headers)
+        with self._link as state:
+            state.send_in(self._transaction, where, body, values)
+        if self._link.is_congested:
+            await self._waiter.wait_until_clear(None)
+
+    async def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
+        """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged."""
+        with self._link as state:
+            state.check(self._transaction)
+        message = await consumer.receive(timeout)
+        self.ack(message)
+        return message
+
+    def ack(self, message: Message) -> None:
+        """Acknowledge a message, that a consumer gave before, with the commit."""
+        with self._link as state:
+            state.take_in(self._transaction, message)
+
+    async def commit(self, timeout: float | None = None) -> None:
+        """Do all of it, as `sync.Transaction.commit` does."""
+        with self._link as state:
+            ticket = state.commit(self._transaction)
+        await self._waiter.wait(ticket, timeout, "committing")
+
+    def rollback(self) -> None:
+        """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
+        with self._link as state:
+            state.roll_back(self._transaction)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self._transaction.is_ended:
+            await self.commit()

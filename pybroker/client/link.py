@@ -1,0 +1,590 @@
+"""The I/O: keeps a `ClientState` connected to some broker, as its `Reconnector` decides. All of it in one event loop.
+
+Applications call the state from any thread, inside `with link:`, which locks it and sees to it that what was asked
+for is sent. The asyncio API runs the link in the application's own loop, the synchronous one in a thread for it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from pybroker.client.conversation import Conversation, Ended, Event, LoginFailed, Opened, Redirected
+from pybroker.client.errors import (
+    BrokerMissing,
+    ClientError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ConnectionLost,
+    FrameTooLarge,
+    LoginRefused,
+    ProtocolViolation,
+    Timeout,
+    UntrustedBroker,
+)
+from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
+from pybroker.client.state import ClientState
+from pybroker.client.tickets import Bell, Ticket
+from pybroker.client.uri import Address, BrokerURI
+
+GOODBYE_SECONDS: Final = 5.0
+"""How long a broker may take to answer a goodbye before the connection is simply cut."""
+
+LIST_BYTES_MAX: Final = 64 * 1024
+"""Of a file with brokers."""
+
+_FATAL: Final = (LoginRefused, FrameTooLarge, UntrustedBroker)
+"""Trying again would not help, nor would another broker."""
+
+_log = logging.getLogger(__name__)
+
+
+class Wire(asyncio.Protocol):
+    """One transport with its conversation.
+
+    Attributes:
+        conversation: what is spoken on it.
+        lost: done when the transport is gone, with why.
+        congestion: rings when the transport takes bytes again.
+        is_congested: the peer takes bytes more slowly than they come.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.congestion = Bell()
+        self.is_congested = False
+        self.take: Callable[[bytes], None] = self._take_as_spare
+        self._heard = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the greeting."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.write(self.conversation.bytes_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what came."""
+        try:
+            self.take(data)
+        except ClientError as error:
+            self.drop(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end."""
+        self._end(exc or ConnectionLost("the broker closed the connection"))
+
+    def pause_writing(self) -> None:
+        """Note that the peer is slow."""
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        """Note that it is not any more."""
+        self.is_congested = False
+        self.congestion.ring()
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    def socket(self) -> socket.socket | None:
+        """Return the socket, for its options."""
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
+
+    def finish(self, error: Exception) -> None:
+        """Close the transport once what was written has gone."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.close()
+
+    def drop(self, error: Exception) -> None:
+        """Cut the transport."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def keep(self) -> None:
+        """Keep a spare alive until it is lost, or this is cancelled."""
+        while not self.lost.done():
+            try:
+                due_at = self.conversation.tick(time.monotonic())
+            except ClientError as error:
+                self.drop(error)
+                return
+            self.write(self.conversation.bytes_to_send())
+            self._heard.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_seconds_until(due_at)):
+                    await self._heard.wait()
+
+    def _take_as_spare(self, data: bytes) -> None:
+        for event in self.conversation.receive(data):
+            if isinstance(event, Ended):
+                self.drop(ConnectionLost(event.reason))
+        self.write(self.conversation.bytes_to_send())
+        self._heard.set()  # what was agreed may ask for earlier checks
+
+    def _end(self, error: Exception) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)
+        self._heard.set()
+        self.resume_writing()
+
+
+class Link:
+    """One connection's I/O. Use `with link:` around every call of the state.
+
+    Attributes:
+        state: what it keeps connected.
+        first: the outcome of the first connection.
+        address: the broker at present; None while there is none.
+        down_since: since when there is none, by `time.monotonic`; None while there is.
+    """
+
+    def __init__(
+        self,
+        uri: BrokerURI,
+        state: ClientState,
+        *,
+        make: Callable[[Address], Conversation],
+        ssl_context: ssl.SSLContext | None = None,
+        on_interrupted: Callable[[Exception], object] | None = None,
+        on_resumed: Callable[[str], object] | None = None,
+    ) -> None:
+        """Begin without a connection; `run` makes it.
+
+        Args:
+            uri: the brokers.
+            state: see above.
+            make: makes a conversation with a broker.
+            ssl_context: for TLS; by default one that checks certificates against the system's authorities.
+            on_interrupted: called when the connection is lost and another one will be tried, with why.
+            on_resumed: called when everything is restored, with the broker's address.
+        """
+        self.state = state
+        self.first: Ticket[None] = Ticket()
+        self.address: Address | None = None
+        self.down_since: float | None = time.monotonic()
+        self._uri = uri
+        self._make = make
+        self._ssl_context = ssl_context
+        self._on_interrupted = on_interrupted
+        self._on_resumed = on_resumed
+        self._reconnector = Reconnector(uri, random.Random())  # noqa: S311 -- spreads load, keeps no secrets
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._outbox: list[bytes] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_woken = False
+        self._is_closing = False
+        self._wire: Wire | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._spares: dict[Address, tuple[Wire, asyncio.Task[None]]] = {}
+        self._spare_news: asyncio.Event | None = None
+
+    # ------------------------------------------------------------ for the application
+
+    def __enter__(self) -> ClientState:
+        """Lock the state."""
+        self._lock.acquire()
+        self._depth += 1
+        return self.state
+
+    def __exit__(self, *_: object) -> None:
+        """Unlock it, and have sent what was asked for."""
+        self._depth -= 1
+        needs_pump = self._depth == 0 and self._loop is not None and not self._is_woken and self._collect()
+        self._is_woken = self._is_woken or needs_pump
+        self._lock.release()
+        if not needs_pump or self._loop is None:
+            return
+        if threading.get_ident() == self._loop_thread:
+            self._pump()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
+                self._loop.call_soon_threadsafe(self._pump)
+
+    @property
+    def is_congested(self) -> bool:
+        """True when sends without answer should wait for `congestion`."""
+        return self._wire is not None and self._wire.is_congested
+
+    def when_clear(self, watcher: Callable[[], None]) -> None:
+        """Have that called once the broker takes bytes again, or is gone; at once if it does."""
+        if self._wire is not None and self._wire.is_congested:
+            self._wire.congestion.watch(watcher)
+        else:
+            watcher()
+
+    def check_thread(self) -> None:
+        """Check that the caller may wait: what it waits for could not come while the I/O's own thread does.
+
+        Raises:
+            ClientError: it is a callback.
+        """
+        if threading.get_ident() == self._loop_thread:
+            raise ClientError("a callback of a connection cannot wait for it: do that in another thread")
+
+    async def run(self) -> None:
+        """Keep the state connected until it is closed, or no broker can be reached."""
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._task = asyncio.current_task()
+        self._spare_news = asyncio.Event()
+        error: ClientError = ConnectionClosed("the connection is closed")
+        try:
+            if not self._is_closing:  # perhaps before it began
+                error = await self._keep_connected()
+        except asyncio.CancelledError:
+            if not self._is_closing:
+                raise
+        except Exception as bug:
+            error = ConnectionFailed(f"the client failed: {bug!r}")
+            raise
+        finally:
+            await self._end(error)
+
+    def check_presence(self, seconds: float | None) -> None:
+        """Check that there has been a broker in that time; None for no limit.
+
+        Raises:
+            Timeout: there has been none.
+        """
+        down_since = self.down_since
+        if seconds is not None and down_since is not None and time.monotonic() - down_since >= seconds:
+            raise Timeout(f"no broker for more than {seconds:g} s")
+
+    async def close(self, seconds: float, *, finished: bool) -> None:
+        """Say goodbye to the broker, wait for its answer for so many seconds, and end; see `ClientState.close`."""
+        self._is_closing = True
+        wire = self._wire
+        with self:
+            said = self.state.is_open
+            self.state.close(finished=finished)
+        if said and wire is not None:
+            await asyncio.wait({wire.lost}, timeout=seconds)
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # ------------------------------------------------------------ connections
+
+    async def _keep_connected(self) -> ClientError:
+        """Connect again and again; return why there is no point in going on."""
+        reconnector = self._reconnector
+        while True:
+            for warning in reconnector.warnings:
+                _log.warning("%s", warning)
+            reconnector.warnings.clear()
+            step = reconnector.next_step()
+            match step:
+                case Pause():
+                    if step.warning:
+                        _log.warning("%s", step.warning)
+                    await asyncio.sleep(step.seconds)
+                case ReadList(url=url):
+                    await self._read_list(url)
+                case GiveUp():
+                    return _given_up(step)
+                case Connect():
+                    error = await self._try(step)
+                    if isinstance(error, _FATAL):
+                        return error
+
+    async def _try(self, step: Connect) -> Exception:
+        """Connect to a broker and stay with it; return why that is over."""
+        address, reconnector = step.address, self._reconnector
+        try:
+            wire = await self._take_spare(address) if step.is_spare else await self._dial(address)
+        except (OSError, ClientError) as error:
+            reconnector.failed(error)
+            _log.debug("%s: %s", address, error)
+            return error
+        opened = self._opened = asyncio.get_running_loop().create_future()
+        try:
+            await self._log_in(wire)
+            await asyncio.wait({opened, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not opened.done():
+                reconnector.failed(wire.lost.result())
+                return wire.lost.result()
+            reconnector.connected(time.monotonic())
+            await self._stay(address, wire)
+            reconnector.lost(wire.lost.result(), time.monotonic())
+            return wire.lost.result()
+        finally:
+            wire.drop(ConnectionClosed("the connection is closed"))
+            self._detach()
+            if opened.done():
+                self._interrupted(address, wire.lost.result())
+
+    async def _log_in(self, wire: Wire) -> None:
+        wire.take = self._take
+        with self._lock:
+            self._outbox.clear()
+            self._wire = wire
+            is_again = self.first.is_done
+            self.state.attach(wire.conversation, is_failover=self._uri.failover is not None, is_again=is_again)
+        self._set_timer(time.monotonic())
+        self._pump()
+
+    async def _stay(self, address: Address, wire: Wire) -> None:
+        """Note that everything is restored, and look for spares until the connection is lost."""
+        is_again, down_since = self.first.is_done, self.down_since
+        self.address, self.down_since = address, None
+        if is_again and down_since is not None:
+            _log.info("resumed on %s after %.3f s", address, time.monotonic() - down_since)
+            self._call(self._on_resumed, str(address))
+        else:
+            _log.info("connected to %s", address)
+        with self:
+            self.first.resolve()
+        looking = asyncio.create_task(self._look_for_spares())
+        try:
+            await asyncio.wait({wire.lost})
+        finally:
+            looking.cancel()
+            await asyncio.wait({looking})
+
+    def _detach(self) -> None:
+        with self._lock:
+            self._wire = self._opened = None
+            self._outbox.clear()
+            self.state.interrupted()
+        self._set_timer(float("inf"))
+
+    def _interrupted(self, address: Address, error: Exception) -> None:
+        self.address, self.down_since = None, time.monotonic()
+        if self._is_closing:
+            return
+        _log.warning("connection to %s lost: %s", address, error)
+        if self._uri.failover is not None and not isinstance(error, _FATAL):
+            self._call(self._on_interrupted, error)
+
+    def _call(self, callback: Callable[..., object] | None, *arguments: object) -> None:
+        if callback is None:
+            return
+        try:
+            callback(*arguments)
+        except Exception:
+            _log.exception("a callback of the application failed")
+
+    async def _dial(self, address: Address) -> Wire:
+        """Connect to a broker.
+
+        Raises:
+            OSError: it cannot be reached, also in time.
+            UntrustedBroker: TLS finds that it is another.
+        """
+        options = address.options
+        tls = self._tls(address) if address.scheme.is_tls else None
+        try:
+            async with asyncio.timeout(options.connection_timeout_seconds):
+                _, wire = await asyncio.get_running_loop().create_connection(
+                    lambda: Wire(self._make(address)),
+                    address.host,
+                    address.port,
+                    ssl=tls,
+                    server_hostname=address.host if tls is not None else None,
+                )
+        except ssl.SSLCertVerificationError as error:
+            raise UntrustedBroker(f"{address}: {error}", address=str(address)) from error
+        except TimeoutError as error:
+            raise ConnectionLost(f"{address} did not answer in time", address=str(address)) from error
+        self._tune(wire, address)
+        return wire
+
+    def _tune(self, wire: Wire, address: Address) -> None:
+        sock = wire.socket()
+        options = address.options
+        if sock is None:
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.tcp_no_delay)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, options.keep_alive)
+        if options.socket_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.socket_buffer_bytes)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.socket_buffer_bytes)
+
+    def _tls(self, address: Address) -> ssl.SSLContext:
+        context = self._ssl_context
+        if context is None:
+            context = ssl.create_default_context()
+            context.check_hostname = address.options.verify_host_name
+        return context
+
+    async def _read_list(self, url: str) -> None:
+        path = Path(url2pathname(urlsplit(url).path) if url.startswith("file:") else url)
+        try:
+            with await asyncio.to_thread(path.open, encoding="utf-8") as file:
+                text = await asyncio.to_thread(file.read, LIST_BYTES_MAX)
+        except (OSError, ValueError) as error:
+            _log.warning("the list of brokers cannot be read: %s", error)
+        else:
+            self._reconnector.listed(text)
+
+    async def _end(self, error: ClientError) -> None:
+        self._is_closing = True
+        for wire, keeping in self._spares.values():
+            wire.drop(error)
+            keeping.cancel()
+        self._spares.clear()
+        self._set_timer(float("inf"))
+        with self._lock:
+            self.state.fail(error)
+            self.first.resolve(error=error)
+        await asyncio.sleep(0)  # so that the transports are closed when this is over
+
+    # ------------------------------------------------------------ bytes and time
+
+    def _collect(self) -> bool:
+        """Take over what is to be sent; tell whether the loop has something to do. With the lock held."""
+        data = self.state.bytes_to_send()
+        if data:
+            self._outbox.append(data)
+        return bool(self._outbox) or self.state.due_at < self._timer_at
+
+    def _pump(self) -> None:
+        """Send, and set the timer. In the loop."""
+        with self._lock:
+            self._is_woken = False
+            self._collect()
+            outbox, self._outbox = self._outbox, []
+            wire, due_at = self._wire, self.state.due_at
+        if wire is not None:
+            wire.write(b"".join(outbox))
+            if due_at < self._timer_at:
+                self._set_timer(due_at)
+
+    def _set_timer(self, due_at: float) -> None:
+        if due_at == self._timer_at and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, due_at
+        if due_at != float("inf") and self._loop is not None:
+            self._timer = self._loop.call_later(_seconds_until(due_at) or 0, self._tick)
+
+    def _tick(self) -> None:
+        wire = self._wire
+        if wire is None:
+            return
+        try:
+            with self._lock:
+                due_at = self.state.tick()
+                self._collect()
+        except ClientError as error:
+            wire.drop(error)
+            return
+        self._set_timer(due_at)
+        self._pump()
+
+    def _take(self, chunk: bytes) -> None:
+        with self._lock:
+            events = self.state.receive(chunk)
+        for event in events:
+            self._handle(event)
+        self._pump()
+
+    def _handle(self, event: Event) -> None:
+        wire, opened = self._wire, self._opened
+        if wire is None:
+            return
+        match event:
+            case Opened():
+                self._set_timer(time.monotonic())  # what was agreed may ask for earlier checks
+                if opened is not None and not opened.done():
+                    opened.set_result(None)
+            case LoginFailed(error=error):
+                wire.drop(error)
+            case Ended(reason=reason):
+                self._pump()  # there may be a last word
+                wire.finish(ConnectionLost(reason))
+            case Redirected():
+                if self._reconnector.told(event):
+                    self._move("the broker sends the client to another one")
+                if self._spare_news is not None:
+                    self._spare_news.set()
+            case _:
+                pass
+
+    def _move(self, why: str) -> None:
+        """Leave the present broker in order; the next one is the reconnector's choice."""
+        wire = self._wire
+        if wire is None or self._loop is None:
+            return
+        _log.info("leaving %s: %s", self.address, why)
+        with self:
+            self.state.close(finished=False)
+        self._loop.call_later(GOODBYE_SECONDS, wire.drop, ConnectionLost(why))
+
+    # ------------------------------------------------------------ spares
+
+    async def _look_for_spares(self) -> None:
+        """Hold connections to other brokers ready, if the URI wants that."""
+        reconnector, news = self._reconnector, cast("asyncio.Event", self._spare_news)
+        while True:
+            step = reconnector.spare_step(time.monotonic())
+            if isinstance(step, Connect):
+                await self._make_spare(step.address)
+                continue
+            news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(step.seconds if step is not None else None):
+                    await news.wait()
+
+    async def _make_spare(self, address: Address) -> None:
+        try:
+            wire = await self._dial(address)
+        except (OSError, ClientError):
+            self._reconnector.spare_failed(time.monotonic())
+            return
+        self._spares[address] = wire, asyncio.create_task(self._keep_spare(address, wire))
+        if self._reconnector.spare_ready(address):
+            self._move(f"{address} is preferred")
+
+    async def _keep_spare(self, address: Address, wire: Wire) -> None:
+        await wire.keep()
+        if self._spares.pop(address, None) is not None:
+            self._reconnector.spare_lost(address, time.monotonic())
+            if self._spare_news is not None:
+                self._spare_news.set()
+
+    async def _take_spare(self, address: Address) -> Wire:
+        wire, keeping = self._spares.pop(address, (None, None))
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+        if wire is None or wire.lost.done():
+            raise ConnectionLost(f"the connection to {address} that was held ready is gone", address=str(address))
+        return wire
+
+
+def _given_up(step: GiveUp) -> ClientError:
+    cause = step.error
+    if isinstance(cause, ProtocolViolation):
+        return cause
+    error: ClientError
+    if step.rounds == 0:
+        error = ConnectionLost(f"the connection broke: {cause}")
+    else:
+        attempts = "1 attempt" if step.rounds == 1 else f"{step.rounds} attempts"
+        error = BrokerMissing(f"no broker after {attempts}: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _seconds_until(due_at: float) -> float | None:
+    return None if due_at == float("inf") else max(0.0, due_at - time.monotonic())

@@ -1,0 +1,498 @@
+"""OpenWire for a client: requests become commands, commands become events; `openwire_messages` has the messages.
+
+It offers loose encoding without caching, in the newest version it knows; any ActiveMQ agrees to that. One session does
+for everything: transactions are told apart by their ids, and acknowledgements name their consumer.
+
+Source: OpenWire v12 (ActiveMQ 5.17): connecting, consuming, acknowledging, failover clients; `InactivityMonitor`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.openwire import commands as wire
+from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, UnencodableOpenWire
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX
+from pybroker.broker.domain.openwire.marshal.wireformat import (
+    INACTIVITY_MS,
+    INITIAL_DELAY_MS,
+    Agreement,
+    Offer,
+    agree,
+    decode_offer,
+    encode_offer,
+)
+from pybroker.broker.domain.openwire.values import encode_map
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.client.conversation import (
+    Acknowledge,
+    AddProducer,
+    AddTemporary,
+    Answered,
+    Begin,
+    Commit,
+    Complained,
+    ConsumerEnded,
+    Delivered,
+    Ended,
+    Event,
+    Login,
+    LoginFailed,
+    Opened,
+    Redirected,
+    RemoveDurable,
+    RemoveProducer,
+    RemoveTemporary,
+    Request,
+    Rollback,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from pybroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    DestinationRefused,
+    FrameTooLarge,
+    LoginRefused,
+    NoRoom,
+    ProtocolViolation,
+    Refused,
+    SelectorRefused,
+    TransactionRolledBack,
+    UnsendableMessage,
+)
+from pybroker.client.messages import Message, Outgoing
+from pybroker.client.openwire_messages import Receipt, encode_body, received
+
+SESSION: Final = 1
+_NOTHING_DELIVERED: Final = -1
+
+_LOGIN, _SESSION, _GOODBYE = 1, 2, 3
+"""The conversation's own command numbers; see `conversation.FIRST_NUMBER`."""
+
+_KINDS: Final[Mapping[str, type[Refused]]] = {
+    "InvalidDestinationException": DestinationRefused,
+    "DestinationDoesNotExistException": DestinationRefused,
+    "InvalidSelectorException": SelectorRefused,
+    "ResourceAllocationException": NoRoom,
+    "SecurityException": DestinationRefused,  # after the login: this user may not use that destination
+}
+"""What the broker's exceptions mean, by the last part of their names: `javax.jms` or `jakarta.jms`, it is the same."""
+
+_LOGIN_FATAL: Final = frozenset(("SecurityException", "InvalidClientIDException", "JMSSecurityException"))
+"""What no other broker of the same installation would see differently."""
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Whether the peer is still there, and whether it is time to say that we are; times in seconds.
+
+    Each side sends something every third of the agreed duration, and gives the other up after the whole of it; with a
+    check every duration, a silent peer is noticed between one and two durations after its last byte.
+    """
+
+    duration: float
+    read_at: float
+    write_at: float
+    has_read: bool = True
+    has_written: bool = True
+
+    def is_dead(self, now: float) -> bool:
+        """Check whether the peer has been silent for too long, if that is due."""
+        if now < self.read_at:
+            return False
+        heard, self.has_read, self.read_at = self.has_read, False, now + self.duration
+        return not heard
+
+    def is_due(self, now: float) -> bool:
+        """Check whether we have been silent for so long that a KeepAliveInfo is due."""
+        if now < self.write_at:
+            return False
+        wrote, self.has_written, self.write_at = self.has_written, False, now + self.duration / 3
+        return not wrote
+
+
+class OpenWireConversation:
+    """See `conversation.Conversation`."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "",
+        inactivity_ms: int = INACTIVITY_MS,
+        initial_delay_ms: int = INITIAL_DELAY_MS,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        """Begin: the first bytes are there to be sent.
+
+        Args:
+            host: what was dialled, for virtual hosts.
+            inactivity_ms: silence after which the peer counts as dead; 0 for never. The smaller of both offers holds.
+            initial_delay_ms: grace before that watch begins, and how long the peer may take for its first frame.
+            frame_bytes_max: the largest frame, in either direction; the smaller of both offers holds.
+        """
+        self._login: Login | None = None
+        self._connection_id = self._client_id = ""
+        self._offer = Offer(
+            tcp_no_delay_enabled=True,
+            max_inactivity_ms=inactivity_ms,
+            initial_delay_ms=initial_delay_ms,
+            frame_bytes_max=frame_bytes_max,
+            host=host or None,
+            provider_name="pybroker",
+            platform_details="Python",
+        )
+        self._out = bytearray(encode_offer(self._offer))
+        self._in = bytearray()
+        self._offset = 0
+        self._agreement: Agreement | None = None
+        self._format = WireFormat()
+        self._frame_bytes_max = frame_bytes_max
+        self._pulse: Pulse | None = None
+        self._hello_by: float | None = None
+
+    def open(self, login: Login) -> None:
+        """See `Conversation.open`."""
+        self._login = login
+        self._connection_id, self._client_id = login.connection_id, login.client_id
+        if self._agreement is not None:
+            self._log_in(login)
+
+    # ------------------------------------------------------------ in
+
+    def receive(self, chunk: bytes) -> list[Event]:
+        """See `Conversation.receive`."""
+        if self._pulse is not None:
+            self._pulse.has_read = True
+        self._in += chunk
+        events: list[Event] = []
+        try:
+            while (frame := self._next_frame()) is not None:
+                if self._agreement is None:
+                    self._greet(frame)
+                else:
+                    events += self._events(frame)
+        except MalformedOpenWire as error:
+            raise ProtocolViolation(f"the peer does not speak OpenWire: {error}") from error
+        del self._in[: self._offset]
+        self._offset = 0
+        return events
+
+    def _next_frame(self) -> bytes | None:
+        data, start = self._in, self._offset + INT.size
+        if len(data) < start:
+            return None
+        size: int = INT.unpack_from(data, self._offset)[0]
+        if self._agreement is None and not _GREETING.startswith(data[start : start + len(_GREETING)]):
+            raise ProtocolViolation("the peer does not speak OpenWire: perhaps the port is one of another protocol")
+        if not 0 < size <= self._frame_bytes_max:
+            self._check_size(size)
+        end = start + size
+        if len(data) < end:
+            return None
+        self._offset = end
+        return bytes(memoryview(data)[start:end])
+
+    def _check_size(self, size: int) -> None:
+        if self._agreement is None or size <= 0:
+            raise ProtocolViolation(f"the peer does not speak OpenWire: a frame of {size} bytes")
+        limit = self._frame_bytes_max
+        raise FrameTooLarge(f"the broker sends {size} bytes, at most {limit} were agreed", size=size, limit=limit)
+
+    def _greet(self, frame: bytes) -> None:
+        """Draw the conclusion from both offers, and log in if that was asked for."""
+        agreement = agree(self._offer, decode_offer(frame))
+        self._agreement = agreement
+        self._format = agreement.wire_format()
+        self._frame_bytes_max = agreement.frame_bytes_max
+        if self._login is not None:
+            self._log_in(self._login)
+
+    def _log_in(self, login: Login) -> None:
+        if login.is_failover:
+            self._put(wire.ConnectionControl(fault_tolerant=True))
+        self._put(
+            wire.ConnectionInfo(
+                command_id=_LOGIN,
+                response_required=True,
+                connection_id=wire.ConnectionId(self._connection_id),
+                client_id=login.client_id,
+                user_name=login.user,
+                password=login.password,
+                manageable=True,
+                fault_tolerant=login.is_failover,
+                failover_reconnect=login.is_again,
+            )
+        )
+
+    def _events(self, frame: bytes) -> Sequence[Event]:
+        if frame == _NULL_COMMAND:
+            return ()
+        command = self._format.decode(frame)
+        match command:
+            case wire.MessageDispatch(message=wire.ActiveMQMessage() as message, consumer_id=consumer_id):
+                if consumer_id is None:
+                    return ()
+                return (Delivered(consumer_id.value, received(command, message)),)
+            case wire.Response(correlation_id=number):
+                return self._answered(number, command)
+            case wire.KeepAliveInfo(response_required=True):
+                self._put(wire.KeepAliveInfo())
+            case wire.ConnectionControl():
+                return _redirected(command)
+            case wire.ConsumerControl(close=True, consumer_id=wire.ConsumerId(value=consumer)):
+                return (ConsumerEnded(consumer, Refused("the broker closed the consumer")),)
+            case wire.ConnectionErrorCommand(exception=exception):
+                return (Complained(_refusal(exception)),)
+            case wire.ShutdownInfo():
+                return (Ended("the broker shuts the connection down"),)
+            case _:
+                pass  # BrokerInfo, ProducerAck and what newer brokers may tell: nothing that a client needs
+        return ()
+
+    def _answered(self, number: int, response: wire.Response) -> Sequence[Event]:
+        exception = response.exception if isinstance(response, wire.ExceptionResponse) else None
+        failed = isinstance(response, wire.ExceptionResponse)
+        if number == _LOGIN:
+            return self._logged_in(exception, failed)
+        if number == _GOODBYE:
+            self._put(wire.ShutdownInfo())
+            return (Ended("closed"),)
+        return (Answered(number, _refusal(exception) if failed else None),)
+
+    def _logged_in(self, exception: wire.Throwable | None, failed: bool) -> Sequence[Event]:
+        if failed:
+            name, text = _name(exception), _text(exception)
+            if name in _LOGIN_FATAL:
+                return (LoginFailed(LoginRefused(f"the broker refuses the login: {text}")),)
+            return (Ended(f"the broker does not take the connection: {text}"),)
+        session = wire.SessionId(self._connection_id, SESSION)
+        self._put(wire.SessionInfo(command_id=_SESSION, session_id=session))
+        return (Opened(),)
+
+    # ------------------------------------------------------------ out
+
+    def request(self, request: Request, number: int, *, answer: bool) -> None:
+        """See `Conversation.request`."""
+        try:
+            commands = self._commands(request)
+            commands[-1].response_required = answer
+            for command in commands:
+                command.command_id = number
+                self._put(command)
+        except UnencodableOpenWire as error:
+            raise UnsendableMessage(str(error)) from error
+
+    def close(self) -> None:
+        """See `Conversation.close`."""
+        goodbye = wire.RemoveInfo(
+            command_id=_GOODBYE,
+            response_required=True,
+            object_id=wire.ConnectionId(self._connection_id),
+            last_delivered_sequence_id=wire.LAST_DELIVERED_UNSET,
+        )
+        self._put(goodbye)
+
+    def bytes_to_send(self) -> bytes:
+        """See `Conversation.bytes_to_send`."""
+        data = bytes(self._out)
+        self._out.clear()
+        return data
+
+    def tick(self, now: float) -> float:
+        """See `Conversation.tick`."""
+        agreement, pulse = self._agreement, self._pulse
+        if agreement is None:
+            self._hello_by = self._hello_by or now + self._offer.initial_delay_ms / 1000
+            if now >= self._hello_by:
+                raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
+            return self._hello_by
+        if agreement.max_inactivity_ms <= 0:
+            return float("inf")
+        if pulse is None:
+            first = now + agreement.initial_delay_ms / 1000
+            pulse = self._pulse = Pulse(agreement.max_inactivity_ms / 1000, first, first)
+        if pulse.is_dead(now):
+            raise ConnectionLost(f"the broker was silent for more than {pulse.duration:g} s")
+        if pulse.is_due(now):
+            self._put(wire.KeepAliveInfo())
+            pulse.has_written = False  # or every second one would be left out
+        return min(pulse.read_at, pulse.write_at)
+
+    def _put(self, command: wire.DataStructure) -> None:
+        frame = self._format.encode(command)
+        limit = self._frame_bytes_max
+        if len(frame) > limit:
+            raise FrameTooLarge(
+                f"a frame of {len(frame)} bytes, the broker takes at most {limit}", size=len(frame), limit=limit
+            )
+        self._out += INT.pack(len(frame))
+        self._out += frame
+        if self._pulse is not None:
+            self._pulse.has_written = True
+
+    def _commands(self, request: Request) -> Sequence[wire.BaseCommand]:
+        match request:
+            case Send(message=message):
+                return (self._message(message),)
+            case Acknowledge():
+                return self._acks(request)
+            case Begin(transaction=number):
+                return (self._transaction(number, wire.TransactionType.BEGIN),)
+            case Commit(transaction=number):
+                return (self._transaction(number, wire.TransactionType.COMMIT_ONE_PHASE),)
+            case Rollback(transaction=number):
+                return (self._transaction(number, wire.TransactionType.ROLLBACK),)
+            case Subscribe():
+                return (self._consumer_info(request),)
+            case Unsubscribe(consumer=consumer, last=last):
+                return (_removed(self._consumer_id(consumer), _broker_sequence(last)),)
+            case AddProducer(producer=producer, destination=destination):
+                return (wire.ProducerInfo(producer_id=self._producer_id(producer), destination=destination),)
+            case RemoveProducer(producer=producer):
+                return (_removed(self._producer_id(producer)),)
+            case AddTemporary(destination=destination):
+                return (self._destination_info(destination, wire.DestinationOperation.ADD),)
+            case RemoveTemporary(destination=destination):
+                return (self._destination_info(destination, wire.DestinationOperation.REMOVE),)
+            case RemoveDurable(name=name):
+                return (
+                    wire.RemoveSubscriptionInfo(
+                        connection_id=wire.ConnectionId(self._connection_id),
+                        subscription_name=name,
+                        client_id=self._client_id,
+                    ),
+                )
+
+    def _message(self, message: Outgoing) -> wire.BaseCommand:
+        make, content = encode_body(message.body)
+        producer_id = self._producer_id(message.producer)
+        command = make(
+            producer_id=producer_id,
+            destination=message.destination,
+            transaction_id=self._transaction_id(message.transaction),
+            message_id=wire.OpenWireMessageId(None, producer_id, message.sequence),
+            group_id=message.group_id,
+            group_sequence=message.group_sequence,
+            correlation_id=message.correlation_id,
+            persistent=message.persistent,
+            expiration=message.expiration,
+            priority=message.priority,
+            reply_to=message.reply_to,
+            timestamp=message.timestamp,
+            jms_type=message.type,
+            content=content,
+            marshalled_properties=encode_map(message.properties) if message.properties else None,
+        )
+        return command
+
+    def _acks(self, request: Acknowledge) -> Sequence[wire.BaseCommand]:
+        transaction_id = self._transaction_id(request.transaction)
+        receipts = [message.receipt for message in request.messages if isinstance(message.receipt, Receipt)]
+        ack = wire.MessageAck(
+            destination=receipts[-1].destination,
+            transaction_id=transaction_id,
+            consumer_id=self._consumer_id(request.consumer),
+            ack_type=wire.AckType.STANDARD,
+            first_message_id=receipts[0].message_id,
+            last_message_id=receipts[-1].message_id,
+            message_count=len(receipts),
+        )
+        if request.poison is not None:
+            ack.ack_type = wire.AckType.POISON
+            ack.poison_cause = wire.Throwable(class_name="java.lang.Throwable", message=request.poison)
+        if not request.individually or request.poison is not None:
+            return (ack,)
+        return tuple(
+            replace(
+                ack,
+                ack_type=wire.AckType.INDIVIDUAL,
+                destination=receipt.destination,
+                first_message_id=None,
+                last_message_id=receipt.message_id,
+                message_count=1,
+            )
+            for receipt in receipts
+        )
+
+    def _consumer_info(self, request: Subscribe) -> wire.BaseCommand:
+        return wire.ConsumerInfo(
+            consumer_id=self._consumer_id(request.consumer),
+            destination=request.destination,
+            prefetch_size=request.prefetch,
+            dispatch_async=True,
+            selector=request.selector,
+            client_id=self._client_id,
+            subscription_name=request.durable,
+            no_local=request.no_local,
+            exclusive=request.exclusive,
+            priority=request.priority,
+        )
+
+    def _destination_info(self, destination: Destination, operation: int) -> wire.BaseCommand:
+        return wire.DestinationInfo(
+            connection_id=wire.ConnectionId(self._connection_id), destination=destination, operation_type=operation
+        )
+
+    def _transaction(self, number: int, kind: int) -> wire.BaseCommand:
+        return wire.TransactionInfo(
+            connection_id=wire.ConnectionId(self._connection_id), transaction_id=self._transaction_id(number), type=kind
+        )
+
+    def _transaction_id(self, number: int | None) -> LocalTransactionId | None:
+        return None if number is None else LocalTransactionId(self._connection_id, number)
+
+    def _producer_id(self, number: int) -> wire.ProducerId:
+        return wire.ProducerId(self._connection_id, SESSION, number)
+
+    def _consumer_id(self, number: int) -> wire.ConsumerId:
+        return wire.ConsumerId(self._connection_id, SESSION, number)
+
+
+# ---------------------------------------------------------------- what came
+
+_GREETING: Final = bytes((wire.WireFormatInfo.DATA_TYPE,)) + wire.MAGIC
+_NULL_COMMAND: Final = b"\x00"
+
+
+def _redirected(command: wire.ConnectionControl) -> Sequence[Event]:
+    brokers = tuple(each.strip() for each in (command.connected_brokers or "").split(",") if each.strip())
+    reconnect_to = command.reconnect_to or ""
+    if not brokers and not reconnect_to and not command.rebalance_connection:
+        return ()
+    return (Redirected(brokers, reconnect_to, command.rebalance_connection),)
+
+
+def _name(exception: wire.Throwable | None) -> str:
+    """Return a Java exception's name without its package."""
+    return (exception.class_name or "").rpartition(".")[2] if exception else ""
+
+
+def _text(exception: wire.Throwable | None) -> str:
+    return (exception.message if exception else None) or _name(exception) or "no reason given"
+
+
+def _refusal(exception: wire.Throwable | None) -> ClientError:
+    name, text = _name(exception), _text(exception)
+    if name == "TransactionRolledBackException":
+        return TransactionRolledBack(text)
+    kind = (exception.class_name or "") if exception else ""
+    return _KINDS.get(name, Refused)(text, kind=kind)
+
+
+# ---------------------------------------------------------------- what goes
+
+
+def _removed(what: wire.Identifier, last_delivered: int = wire.LAST_DELIVERED_UNSET) -> wire.BaseCommand:
+    return wire.RemoveInfo(object_id=what, last_delivered_sequence_id=last_delivered)
+
+
+def _broker_sequence(last: Message | None) -> int:
+    """Return the broker's number of the last message that was handed over: the others were not delivered."""
+    receipt = last.receipt if last is not None else None
+    if not isinstance(receipt, Receipt) or receipt.message_id is None:
+        return _NOTHING_DELIVERED
+    return receipt.message_id.broker_sequence_id

@@ -1,0 +1,385 @@
+"""STOMP 1.2 for a client: requests become frames, frames become events.
+
+Every subscription acknowledges one message at a time, whatever the application chose: an ACK of several would take
+along whatever lies between. A request that STOMP has no frame for (a producer, a temporary destination, which its first
+use makes) is answered by the broker all the same: a transaction is begun and aborted for it.
+
+What STOMP cannot restore as OpenWire does: a message sent again after a reconnect is not recognised by the broker
+(`stomp_messages` marks it), and a temporary destination has a new name with the broker, so answers to requests from
+before the break do not arrive.
+
+Source: STOMP 1.2; ActiveMQ 5.17's STOMP transport.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
+from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
+from pybroker.client.conversation import (
+    Acknowledge,
+    AddProducer,
+    AddTemporary,
+    Answered,
+    Begin,
+    Commit,
+    Complained,
+    Delivered,
+    Ended,
+    Event,
+    Login,
+    LoginFailed,
+    Opened,
+    RemoveDurable,
+    RemoveProducer,
+    RemoveTemporary,
+    Request,
+    Rollback,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from pybroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    DestinationRefused,
+    FrameTooLarge,
+    LoginRefused,
+    NoRoom,
+    ProtocolViolation,
+    Refused,
+    SelectorRefused,
+    TransactionRolledBack,
+    UnsendableMessage,
+)
+from pybroker.client.openwire import Pulse
+from pybroker.client.stomp_messages import read_message, send_body, send_headers, write_destination
+
+INACTIVITY_MS: Final = 30_000
+INITIAL_DELAY_MS: Final = 10_000
+FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
+"""ActiveMQ's limit to a body; an option of the URI lowers or raises it."""
+
+_HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A Java program's properties become headers: many more, and longer ones, than a client may send."""
+
+_HELLO_SECONDS: Final = 10.0
+"""How long a peer may take to let us in; a frozen broker's kernel accepts connections, too."""
+
+_GOODBYE: Final = "goodbye"
+
+_ToSend: TypeAlias = tuple[str, dict[str, str], bytes]
+"""A frame: command, headers, body."""
+
+
+class StompConversation:
+    """See `conversation.Conversation`."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "",
+        inactivity_ms: int = INACTIVITY_MS,
+        initial_delay_ms: int = INITIAL_DELAY_MS,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        """Begin; STOMP's client is the first to speak, and says nothing before `open`.
+
+        Args:
+            host: what was dialled, for virtual hosts.
+            inactivity_ms: silence after which the peer counts as dead; 0 for never. Heart-beats go and come more often.
+            initial_delay_ms: grace before that watch begins.
+            frame_bytes_max: the longest body, in either direction.
+        """
+        self._login: Login | None = None
+        self._connection_id = ""
+        self._host = host
+        self._inactivity_seconds = inactivity_ms / 1000
+        self._initial_seconds = initial_delay_ms / 1000
+        self._frame_bytes_max = frame_bytes_max
+        limits = StompLimits(
+            header_line_bytes=_HEAD_BYTES_MAX,
+            header_count=_HEAD_BYTES_MAX // 16,
+            head_bytes=_HEAD_BYTES_MAX,
+            body_bytes=frame_bytes_max,
+        )
+        self._decoder = FrameDecoder(limits)
+        self._out = bytearray()
+        self._is_open = False
+        self._is_restoring = False
+        self._beats = False
+        self._pulse: Pulse | None = None
+        self._hello_by: float | None = None
+        self._sizes: dict[int, int] = {}  # of sends that are not answered
+
+    def open(self, login: Login) -> None:
+        """See `Conversation.open`."""
+        self._put(("CONNECT", self._connect_headers(login), b""), Version.V1_0)
+        self._login, self._connection_id = login, login.connection_id
+
+    # ------------------------------------------------------------ in
+
+    def receive(self, chunk: bytes) -> list[Event]:
+        """See `Conversation.receive`."""
+        if self._pulse is not None:
+            self._pulse.has_read = True
+        events: list[Event] = []
+        try:
+            for frame in self._decoder.feed(chunk):
+                events += self._events(frame)
+        except RemoteProtocolError as error:
+            raise self._unreadable(error) from error
+        return events
+
+    def _unreadable(self, error: RemoteProtocolError) -> ClientError:
+        limit = self._frame_bytes_max
+        if self._is_open and str(error).startswith("The maximum data length"):
+            text = f"the broker sends a body of more than {limit} bytes; the URI may allow more"
+            return FrameTooLarge(text, size=limit + 1, limit=limit)
+        return ProtocolViolation(f"the peer does not speak STOMP: {error}")
+
+    def _events(self, frame: Frame) -> Sequence[Event]:
+        headers = frame.headers
+        match frame.command:
+            case "MESSAGE" if self._is_open:
+                consumer = headers.get("subscription", "")
+                if not (consumer.isascii() and consumer.isdigit() and len(consumer) < _DIGITS_MAX):
+                    raise ProtocolViolation("the broker sends a message that nobody subscribed to")
+                return (Delivered(int(consumer), read_message(frame)),)
+            case "RECEIPT" if self._is_open:
+                return self._answered(headers.get("receipt-id", ""), None)
+            case "ERROR":
+                return self._refused(frame) if self._is_open else (self._login_error(frame),)
+            case "CONNECTED" if self._login is not None and not self._is_open:
+                return self._opened(headers)
+            case command:
+                raise ProtocolViolation(f"the peer does not speak STOMP 1.2: {command[:20]!r}")
+
+    def _opened(self, headers: Mapping[str, str]) -> Sequence[Event]:
+        version = headers.get("version", "1.0")
+        if version != Version.V1_2.value:
+            raise ProtocolViolation(f"the broker speaks STOMP {version[:20]} only, 1.2 is needed")
+        self._decoder.version = Version.V1_2
+        self._is_open = True
+        self._is_restoring = self._login is not None and self._login.is_again
+        self._beats = not headers.get("heart-beat", "0,0").startswith("0,")
+        return (Opened(),)
+
+    def _login_error(self, frame: Frame) -> LoginFailed | Ended:
+        text = frame.headers.get("message") or "no reason given"
+        error = login_refusal(text, is_again=self._login is not None and self._login.is_again)
+        return Ended(f"the broker does not take the connection: {text}") if error is None else LoginFailed(error)
+
+    def _answered(self, receipt: str, error: ClientError | None) -> Sequence[Event]:
+        if receipt == _GOODBYE:
+            return (Ended("closed"),)
+        if not (receipt.isascii() and receipt.isdigit() and len(receipt) < _DIGITS_MAX):
+            raise ProtocolViolation("the broker answers what nobody asked")
+        self._sizes.pop(int(receipt), None)
+        return (Answered(int(receipt), error),)
+
+    def _refused(self, frame: Frame) -> Sequence[Event]:
+        receipt = frame.headers.get("receipt-id")
+        if receipt is not None:
+            return self._answered(receipt, refusal(frame.headers, frame.body))
+        if _TOO_LARGE.match(frame.headers.get("message", "")):
+            return (self._too_large(),)
+        return (Complained(refusal(frame.headers, frame.body)),)
+
+    def _too_large(self) -> Answered:
+        """The broker does not say which message it means; it must be the largest, and must not be sent again."""
+        if not self._sizes:
+            raise FrameTooLarge("a message of a transaction is larger than the broker takes", size=0, limit=0)
+        number = max(self._sizes, key=self._sizes.__getitem__)
+        size = self._sizes.pop(number)
+        error = FrameTooLarge(f"a body of {size} bytes is more than the broker takes", size=size, limit=size - 1)
+        return Answered(number, error)
+
+    # ------------------------------------------------------------ out
+
+    def request(self, request: Request, number: int, *, answer: bool) -> None:
+        """See `Conversation.request`."""
+        frames = self._frames(request, number)
+        if answer:
+            frames[-1][1]["receipt"] = str(number)
+            if isinstance(request, Send):
+                self._sizes[number] = len(frames[-1][2])
+        for frame in frames:
+            self._put(frame)
+
+    def close(self) -> None:
+        """See `Conversation.close`."""
+        self._put(("DISCONNECT", {"receipt": _GOODBYE}, b""))
+
+    def bytes_to_send(self) -> bytes:
+        """See `Conversation.bytes_to_send`."""
+        data = bytes(self._out)
+        self._out.clear()
+        if self._is_open:
+            self._is_restoring = False  # the state asks for all it restores as soon as it sees `Opened`
+        return data
+
+    def tick(self, now: float) -> float:
+        """See `Conversation.tick`."""
+        if self._login is None:
+            return float("inf")
+        if not self._is_open:
+            self._hello_by = self._hello_by or now + _HELLO_SECONDS
+            if now >= self._hello_by:
+                raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
+            return self._hello_by
+        if not self._inactivity_seconds or not self._beats:
+            return float("inf")
+        if self._pulse is None:
+            first = now + self._initial_seconds
+            self._pulse = Pulse(self._inactivity_seconds, first, now)
+        if self._pulse.is_dead(now):
+            raise ConnectionLost(f"the broker was silent for more than {self._inactivity_seconds:g} s")
+        if self._pulse.is_due(now):
+            self._out += HEART_BEAT
+        return min(self._pulse.read_at, self._pulse.write_at)
+
+    def _put(self, frame: _ToSend, version: Version = Version.V1_2) -> None:
+        self._out += encode_frame(*frame, version)
+        if self._pulse is not None:
+            self._pulse.has_written = True
+
+    def _connect_headers(self, login: Login) -> dict[str, str]:
+        headers = {"accept-version": "1.2", "host": self._host or "localhost", "client-id": login.client_id}
+        if login.user is not None:
+            headers["login"] = login.user
+        if login.password is not None:
+            headers["passcode"] = login.password
+        for name, value in headers.items():
+            if any(mark in value for mark in "\n\0"):
+                raise LoginRefused(f"{name} has a line end or a NUL, for which STOMP has no form")
+        # Pulse lets two thirds of the duration pass at most without a byte, and expects one within the whole of it.
+        theirs = int(self._inactivity_seconds * 1000 / 3)
+        headers["heart-beat"] = f"{2 * theirs},{theirs}"
+        return headers
+
+    def _frames(self, request: Request, number: int) -> list[_ToSend]:
+        match request:
+            case Send(message=message):
+                headers = send_headers(message, self._connection_id, again=self._is_restoring)
+                body = send_body(message.body, headers)
+                if len(body) > self._frame_bytes_max:
+                    text = f"a body of {len(body)} bytes, at most {self._frame_bytes_max} are allowed"
+                    raise FrameTooLarge(text, size=len(body), limit=self._frame_bytes_max)
+                return [("SEND", headers, body)]
+            case Acknowledge():
+                return _acks(request)
+            case Begin(transaction=transaction):
+                return [("BEGIN", {"transaction": str(transaction)}, b"")]
+            case Commit(transaction=transaction):
+                return [("COMMIT", {"transaction": str(transaction)}, b"")]
+            case Rollback(transaction=transaction):
+                return [("ABORT", {"transaction": str(transaction)}, b"")]
+            case Subscribe():
+                return [("SUBSCRIBE", self._subscribe_headers(request), b"")]
+            case Unsubscribe(consumer=consumer):
+                return [("UNSUBSCRIBE", {"id": str(consumer)}, b"")]
+            case RemoveDurable(name=name):
+                return [("UNSUBSCRIBE", {"id": name, "activemq.subscriptionName": name}, b"")]
+            case AddProducer() | RemoveProducer() | AddTemporary() | RemoveTemporary():
+                return _nothing(number)
+
+    def _subscribe_headers(self, request: Subscribe) -> dict[str, str]:
+        headers = {
+            "id": str(request.consumer),
+            "destination": write_destination(request.destination, self._connection_id),
+            "ack": "client-individual",
+            "activemq.prefetchSize": str(request.prefetch),
+        }
+        if request.selector is not None:
+            if "\0" in request.selector:
+                raise UnsendableMessage("a selector with a NUL, for which STOMP has no form")
+            headers["selector"] = request.selector
+        if request.durable is not None:
+            headers["activemq.subscriptionName"] = request.durable
+        if request.no_local:
+            headers["activemq.noLocal"] = "true"
+        if request.exclusive:
+            headers["activemq.exclusive"] = "true"
+        if request.priority:
+            headers["activemq.priority"] = str(request.priority)
+        return headers
+
+
+def _acks(request: Acknowledge) -> list[_ToSend]:
+    command, headers = "ACK", dict[str, str]()
+    if request.poison is not None:
+        command = "NACK"  # ActiveMQ takes none in a transaction
+    elif request.transaction is not None:
+        headers["transaction"] = str(request.transaction)
+    return [(command, {"id": str(message.receipt), **headers}, b"") for message in request.messages]
+
+
+def _nothing(number: int) -> list[_ToSend]:
+    """Return frames that do nothing and can be answered."""
+    headers = {"transaction": f"nothing-{number}"}
+    return [("BEGIN", dict(headers), b""), ("ABORT", headers, b"")]
+
+
+# ---------------------------------------------------------------- what the broker refuses
+
+_DIGITS_MAX: Final = 19
+
+_TOO_LARGE: Final = re.compile(r"The maximum (data length|frame size) was exceeded")
+
+_KINDS: Final[Mapping[str, type[Refused]]] = {
+    "InvalidDestinationException": DestinationRefused,
+    "DestinationDoesNotExistException": DestinationRefused,
+    "SecurityException": DestinationRefused,
+    "InvalidSelectorException": SelectorRefused,
+    "ResourceAllocationException": NoRoom,
+}
+"""What ActiveMQ's exceptions mean, by the last part of their names; the body of its ERROR frames begins with them."""
+
+_PHRASES: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
+    (re.compile(r"selector|at column [0-9]+$", re.IGNORECASE), SelectorRefused),
+    (
+        re.compile(r"not authorized|does not exist|Invalid .*Destination header|destination's name", re.IGNORECASE),
+        DestinationRefused,
+    ),
+    (re.compile(r"\b(disk|memory|store|quota|room|limit)\b", re.IGNORECASE), NoRoom),
+)
+"""The same of a sentence: pybroker writes no exceptions, and ActiveMQ none for security."""
+
+_EXCEPTION: Final = re.compile(r"(?P<name>[\w$]+(?:\.[\w$]+)+)(?::|\s|$)")
+
+
+def refusal(headers: Mapping[str, str], body: bytes) -> ClientError:
+    """Return what an ERROR frame says, by its cause."""
+    text = headers.get("message") or "no reason given"
+    match = _EXCEPTION.match(body[:_QUOTED_BYTES].decode(errors="replace"))
+    kind = match["name"] if match else ""
+    name = kind.rpartition(".")[2]
+    if name == "TransactionRolledBackException":
+        return TransactionRolledBack(text)
+    known = _KINDS.get(name)
+    if known is None and not kind:
+        known = next((cause for pattern, cause in _PHRASES if pattern.search(text)), None)
+    return (known or Refused)(text, kind=kind)
+
+
+_QUOTED_BYTES: Final = 1000
+
+_STRANGER: Final = re.compile(
+    r"User name .* or password is invalid|not authorized|authenticat|credential", re.IGNORECASE
+)
+_TAKEN: Final = re.compile(r"already connected", re.IGNORECASE)
+
+
+def login_refusal(text: str, *, is_again: bool) -> ClientError | None:
+    """Return what an ERROR in answer to CONNECT means for good; None if it may pass."""
+    if text.startswith("Invalid Protocol version"):
+        return ProtocolViolation(f"the broker does not speak STOMP 1.2: {text}")
+    if _STRANGER.search(text):
+        return LoginRefused(f"the broker refuses the login: {text}")
+    # After a break it may be our own last connection that holds the client id, until the broker finds it dead.
+    if _TAKEN.search(text) and not is_again:
+        return LoginRefused(f"the broker refuses the client id: {text}")
+    return None

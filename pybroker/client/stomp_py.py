@@ -1,0 +1,609 @@
+"""`FailoverConnection`: stomp.py's `Connection12` for programs that have one, with a failover that loses nothing.
+
+Same methods, same listeners, same frames, and stomp.py does the talking. What is different: subscriptions come back
+after a reconnect; `send` of a persistent message returns when a broker has it on disk, and sends it again until then; a
+message of an `auto` subscription is acknowledged when the listeners are done with it, not when it is on its way; an
+acknowledgement for a connection that is gone is dropped, as that message comes again; a transaction that a break has
+touched says so. Two threads: one keeps the connection, one calls the listeners, which may therefore send and wait.
+
+```text
+ program ── send, ack … ──> FailoverConnection ──> stomp.Connection12 (a new one for each broker) ──> broker
+ listeners <── caller ── queue <── _Relay <── its receiver thread
+```
+"""
+
+import contextlib
+import itertools
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import stomp
+from stomp.exception import StompException
+from stomp.protocol import Protocol12
+from stomp.utils import Frame
+
+from pybroker.client.errors import (
+    BadOption,
+    BrokerMissing,
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    LoginRefused,
+    Refused,
+    Timeout,
+    TransactionInDoubt,
+    TransactionRolledBack,
+    UnusableURI,
+)
+from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
+from pybroker.client.stomp import login_refusal, refusal
+from pybroker.client.stomp_messages import RESENT
+from pybroker.client.uri import URI_CHARACTERS_MAX, Address, BrokerURI, Protocol, parse
+
+_OUR_RECEIPTS: Final = "pybroker-failover-"
+_LISTENER: Final = "pybroker-failover"
+_GOODBYE_SECONDS: Final = 5.0
+
+_TAG: Final = "@"
+"""Between a connection's generation and a message's `ack`: a name from one broker must not reach the next."""
+
+_BROKEN: Final = (StompException, OSError, AttributeError)
+"""What stomp.py raises on a broken connection; the last because it takes its socket away while using it."""
+
+_connection12 = cast("Any", stomp.Connection12)  # it has no types
+_protocol12 = cast("Any", Protocol12)
+_Frame = cast("Any", Frame)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What comes of a frame with a receipt of ours."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    error: ClientError | None = None
+
+    def resolve(self, error: ClientError | None = None) -> None:
+        self.error = error
+        self.done.set()
+
+
+@dataclass(slots=True)
+class _Inner:
+    """One connection of stomp.py's, to one broker.
+
+    Attributes:
+        generation: counts them.
+        connection: stomp.py's.
+        open: CONNECTED has come, or the connection is gone.
+        lost: the connection is gone; `error` says why.
+        outcomes: by receipt, for frames that are not answered.
+    """
+
+    generation: int
+    connection: Any
+    open: threading.Event = field(default_factory=threading.Event)
+    lost: threading.Event = field(default_factory=threading.Event)
+    error: Exception = field(default_factory=lambda: ConnectionLost("the broker closed the connection"))
+    outcomes: dict[str, _Outcome] = field(default_factory=dict[str, _Outcome])
+
+
+@dataclass(slots=True)
+class _Subscription:
+    destination: str
+    ack: str
+    headers: dict[str, str]
+
+
+class FailoverConnection:
+    """One connection to whichever broker serves; see the module. Thread-safe, and a context manager."""
+
+    def __init__(
+        self, uri: str, *, auto_content_length: bool = True, heartbeats: tuple[int, int] = (0, 0), **options: Any
+    ) -> None:
+        """Prepare; `connect` connects.
+
+        Args:
+            uri: `stomp:` or `stomp+ssl:`, alone or inside `failover:`, with its options.
+            auto_content_length: as stomp.py has it: off, texts are TextMessages for JMS.
+            heartbeats: as stomp.py has it.
+            options: others of `stomp.Connection12`.
+
+        Raises:
+            UnusableURI: see `uri`; or it is OpenWire's.
+        """
+        self._uri: BrokerURI = parse(uri)
+        if self._uri.protocol is not Protocol.STOMP:
+            raise UnusableURI("stomp.py speaks STOMP", part=uri, hint="write stomp:// instead of tcp://")
+        failover = self._uri.failover
+        if failover is not None and (failover.backup or failover.priority_backup):
+            raise BadOption("only pybroker.connect holds connections to other brokers", part="backup or priorityBackup")
+        self._timeout = failover.timeout_seconds if failover is not None else None
+        self._options = {**options, "heartbeats": heartbeats, "auto_content_length": auto_content_length}
+        self._reconnector = Reconnector(self._uri, random.Random())  # noqa: S311 -- spreads load, keeps no secrets
+        self._ssl: dict[str, Any] | None = None
+        self._login: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._listeners: dict[str, object] = {}
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._transactions: dict[str, int] = {}
+        self._generations = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._changed = threading.Condition()
+        self._inner: _Inner | None = None
+        self._failure: ClientError | None = ConnectionClosed("connect() was not called")
+        self._was_connected = False
+        self._closing = threading.Event()
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    # ------------------------------------------------------------ listeners
+
+    def set_listener(self, name: str, listener: object) -> None:
+        """Have a listener called. `on_disconnected` comes at the end only; `on_interrupted` and `on_resumed` before."""
+        self._listeners[name] = listener
+
+    def get_listener(self, name: str) -> object | None:
+        """Return a listener by its name."""
+        return self._listeners.get(name)
+
+    def remove_listener(self, name: str) -> None:
+        """Call a listener no more."""
+        del self._listeners[name]
+
+    def _call(self, method: str, *arguments: object) -> bool:
+        """Call listeners, in the caller's thread; tell whether none of them failed."""
+        is_well = True
+        for name, listener in sorted(self._listeners.items()):
+            try:
+                getattr(listener, method, _nothing)(*arguments)
+            except Exception:
+                _log.exception("listener %s failed in %s", name, method)
+                is_well = False
+        return is_well
+
+    def _run_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    # ------------------------------------------------------------ connecting
+
+    def set_ssl(self, **options: Any) -> None:
+        """Take stomp.py's options of TLS, for every broker with `stomp+ssl:`; not `for_hosts`."""
+        self._ssl = options
+
+    def connect(self, *arguments: Any, **options: Any) -> None:
+        """Connect, and keep connected; takes what `stomp.Connection12.connect` does. Waits, and does nothing if it is.
+
+        Raises:
+            LoginRefused: by the broker.
+            BrokerMissing: no broker answers, in as many attempts as the URI allows.
+            Timeout: it takes longer than the URI's `timeout`.
+        """
+        if not self._threads:
+            options.pop("wait", None)
+            self._login = arguments, options
+            self._failure = None
+            self._threads = [
+                threading.Thread(target=self._keep_connected, name="pybroker-stomp-connection", daemon=True),
+                threading.Thread(target=self._run_calls, name="pybroker-stomp-listeners", daemon=True),
+            ]
+            for thread in self._threads:
+                thread.start()
+        self._current(0, self._deadline())
+
+    def is_connected(self) -> bool:
+        """Tell whether there is a broker at the moment."""
+        return self._inner is not None
+
+    def disconnect(self, *_: Any, **__: Any) -> None:
+        """Say goodbye, wait for the broker's answer, and end. From a listener, the end comes after it has returned."""
+        self._closing.set()
+        inner = self._inner
+        if inner is not None:
+            with contextlib.suppress(*_BROKEN):
+                _protocol12.disconnect(inner.connection, f"{_OUR_RECEIPTS}goodbye")  # the connection's waits for ever
+            inner.lost.wait(_GOODBYE_SECONDS)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.disconnect()
+
+    def _keep_connected(self) -> None:
+        failure: ClientError = ConnectionClosed("the connection is closed")
+        try:
+            failure = self._connect_again_and_again() or failure
+        finally:
+            with self._changed:
+                self._failure, self._inner = failure, None
+                self._changed.notify_all()
+            self._calls.put(lambda: self._call("on_disconnected"))
+            self._calls.put(None)
+
+    def _connect_again_and_again(self) -> ClientError | None:
+        while not self._closing.is_set():
+            for complaint in self._reconnector.warnings:
+                _log.warning("%s", complaint)
+            self._reconnector.warnings.clear()
+            match self._reconnector.next_step():
+                case Pause(seconds=seconds, warning=warning):
+                    if warning:
+                        _log.warning("%s", warning)
+                    self._closing.wait(seconds)
+                case ReadList(url=url):
+                    self._read_list(url)
+                case GiveUp(error=error):
+                    failure = BrokerMissing(f"no broker: {error}")
+                    failure.__cause__ = error
+                    return failure
+                case Connect(address=address):
+                    try:
+                        inner = self._open(address)
+                    except LoginRefused as error:
+                        return error
+                    except (*_BROKEN, ClientError) as error:
+                        self._reconnector.failed(error)
+                    else:
+                        self._stay(address, inner)
+        return None
+
+    def _open(self, address: Address) -> _Inner:
+        """Connect to a broker, and subscribe again."""
+        options = address.options
+        connection = _connection12(
+            [(address.host, address.port)],
+            reconnect_attempts_max=1,
+            reconnect_sleep_initial=0,
+            timeout=options.connection_timeout_seconds,
+            **self._options,
+        )
+        if address.scheme.is_tls:
+            connection.set_ssl(for_hosts=[(address.host, address.port)], **(self._ssl or {}))
+        inner = _Inner(next(self._generations), connection)
+        connection.set_listener(_LISTENER, _Relay(self, inner, is_again=self._was_connected))
+        arguments, named = self._login
+        try:
+            connection.connect(*arguments, **named, wait=False)
+            if not inner.open.wait(options.connection_timeout_seconds):
+                raise ConnectionLost("the broker does not answer")
+            if inner.lost.is_set():
+                raise inner.error
+            with self._changed:
+                for name, subscription in self._subscriptions.items():
+                    _subscribe(inner, name, subscription)
+                self._inner = inner
+                self._changed.notify_all()
+        except BaseException:
+            _cut(connection)
+            raise
+        return inner
+
+    def _stay(self, address: Address, inner: _Inner) -> None:
+        is_again, self._was_connected = self._was_connected, True
+        self._reconnector.connected(time.monotonic())
+        _log.info("connected to %s", address)
+        if is_again:
+            self._calls.put(lambda: self._call("on_resumed", str(address)))
+        inner.lost.wait()
+        with self._changed:
+            self._inner = None
+            self._changed.notify_all()
+        for outcome in list(inner.outcomes.values()):
+            outcome.resolve(ConnectionLost("the connection broke before the broker answered"))
+        _cut(inner.connection)
+        self._reconnector.lost(inner.error, time.monotonic())
+        if not self._closing.is_set():
+            _log.warning("connection to %s lost: %s", address, inner.error)
+            self._calls.put(lambda: self._call("on_interrupted", inner.error))
+
+    def _read_list(self, url: str) -> None:
+        path = Path(url2pathname(urlsplit(url).path) if url.startswith("file:") else url)
+        try:
+            with path.open(encoding="utf-8") as file:
+                self._reconnector.listed(file.read(URI_CHARACTERS_MAX))
+        except (OSError, ValueError) as error:
+            _log.warning("the list of brokers cannot be read: %s", error)
+
+    # ------------------------------------------------------------ sending
+
+    def send(
+        self,
+        destination: str,
+        body: str | bytes,
+        content_type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        **keyword_headers: Any,
+    ) -> None:
+        """Send a message. A persistent one is on a broker's disk on return, unless it is part of a transaction.
+
+        Raises:
+            Refused: the broker does not take it.
+            TransactionRolledBack: the connection has broken since the transaction began.
+            BrokerMissing, LoginRefused: the connection has failed for good.
+            Timeout: it takes longer than the URI's `timeout`.
+        """
+        merged = {**(headers or {}), **keyword_headers}
+
+        def send(connection: Any, **more: str) -> None:
+            connection.send(destination, body, content_type, {**merged, **more})
+
+        if "transaction" in merged:
+            self._in_transaction(str(merged["transaction"]), send)
+        elif merged.get("persistent") != "true":
+            self._until_sent(send)
+        else:
+            theirs = merged.pop("receipt", None)
+            self._until_answered(send)
+            if theirs is not None:
+                self.tell("on_receipt", _Frame("RECEIPT", {"receipt-id": theirs}, ""))
+
+    def _until_answered(self, send: Callable[..., None]) -> None:
+        deadline, generation, again = self._deadline(), 0, dict[str, str]()
+        while True:
+            inner = self._current(generation, deadline)
+            try:
+                self._exchange(inner, partial(send, **again), deadline)
+            except ConnectionLost:
+                generation, again = inner.generation, {RESENT: "true"}
+            else:
+                return
+
+    def _until_sent(self, send: Callable[[Any], object]) -> _Inner:
+        """Have a frame sent to some broker; return which."""
+        deadline, generation = self._deadline(), 0
+        while True:
+            inner = self._current(generation, deadline)
+            try:
+                send(inner.connection)
+            except _BROKEN:
+                generation = inner.generation
+            else:
+                return inner
+
+    def _exchange(self, inner: _Inner, send: Callable[..., None], deadline: float | None) -> None:
+        """Send a frame with a receipt, and wait for that.
+
+        Raises:
+            ConnectionLost, Timeout, Refused: it did not come, or an ERROR came instead.
+        """
+        receipt, outcome = f"{_OUR_RECEIPTS}{next(self._numbers)}", _Outcome()
+        with self._changed:  # whoever finds the connection lost resolves what is in there
+            if self._inner is not inner:
+                raise ConnectionLost("the connection broke")
+            inner.outcomes[receipt] = outcome
+        try:
+            try:
+                send(inner.connection, receipt=receipt)
+            except _BROKEN as error:
+                raise ConnectionLost(f"the connection broke: {error}") from error
+            if not outcome.done.wait(_left(deadline)):
+                raise Timeout("the broker did not answer in time")
+        finally:
+            inner.outcomes.pop(receipt, None)
+        if outcome.error is not None:
+            raise outcome.error
+
+    def _deadline(self) -> float | None:
+        return None if self._timeout is None else time.monotonic() + self._timeout
+
+    def _current(self, generation: int, deadline: float | None) -> _Inner:
+        """Return the connection, once there is a newer one than that generation."""
+        with self._changed:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._inner is not None and self._inner.generation > generation:
+                    return self._inner
+                if not self._changed.wait(_left(deadline)):
+                    raise Timeout("no broker in time")
+
+    # ------------------------------------------------------------ receiving
+
+    def subscribe(
+        self, destination: str, id: str, ack: str = "auto", headers: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        """Subscribe on this broker and every later one. With `auto`, listeners are called before it is acknowledged."""
+        subscription = _Subscription(destination, ack, {**(headers or {}), **more})
+        with self._changed:
+            if self._subscriptions.get(str(id)) == subscription:
+                return  # a program that subscribes after each reconnect, as it had to
+            self._subscriptions[str(id)] = subscription
+            inner = self._inner
+            if inner is not None:
+                with contextlib.suppress(*_BROKEN):  # the next broker hears of it
+                    _subscribe(inner, str(id), subscription)
+
+    def unsubscribe(self, id: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """End a subscription."""
+        with self._changed:
+            self._subscriptions.pop(str(id), None)
+            inner = self._inner
+        if inner is not None:
+            with contextlib.suppress(*_BROKEN):
+                inner.connection.unsubscribe(id=id, headers=dict(headers or {}), **more)
+
+    def ack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
+        """Acknowledge a message by its `ack` header; of a connection that is gone this does nothing: it comes again.
+
+        Raises:
+            TransactionRolledBack: the connection has broken since the transaction began, or the message came.
+        """
+        self._settle("ack", id, transaction, receipt)
+
+    def nack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
+        """Give a message back as unusable, as `ack` acknowledges it."""
+        self._settle("nack", id, transaction, receipt)
+
+    def _settle(self, method: str, tagged: str, transaction: str | None, receipt: str | None) -> None:
+        generation, _, name = tagged.partition(_TAG)
+        inner = self._inner
+        is_current = inner is not None and generation == str(inner.generation)
+        if transaction is not None:
+            if not is_current:
+                raise TransactionRolledBack("the connection broke: a message that the transaction takes comes again")
+            self._in_transaction(
+                transaction, lambda connection: getattr(connection, method)(name, transaction, receipt)
+            )
+        elif inner is not None and is_current:
+            with contextlib.suppress(*_BROKEN):
+                getattr(inner.connection, method)(name, None, receipt)
+
+    def deliver(self, inner: _Inner, frame: Any) -> None:
+        """Have listeners called for a message. In the receiver's thread."""
+        self._calls.put(lambda: self._deliver(inner, frame))
+
+    def _deliver(self, inner: _Inner, frame: Any) -> None:
+        if inner is not self._inner:
+            return  # it comes again
+        subscription = self._subscriptions.get(frame.headers.get("subscription", ""))
+        name = frame.headers.pop("ack", None)
+        is_ours = subscription is not None and subscription.ack == "auto"
+        if name is not None and not is_ours:
+            frame.headers["ack"] = f"{inner.generation}{_TAG}{name}"
+        self._call("on_before_message", frame)
+        is_well = self._call("on_message", frame)
+        if name is not None and is_ours:
+            self._settle("ack" if is_well else "nack", f"{inner.generation}{_TAG}{name}", None, None)
+
+    def tell(self, method: str, *arguments: object) -> None:
+        """Have listeners called for anything else. In any thread."""
+        self._calls.put(lambda: self._call(method, *arguments))
+
+    # ------------------------------------------------------------ transactions
+
+    def begin(self, transaction: str | None = None, headers: Mapping[str, Any] | None = None, **more: Any) -> str:
+        """Begin a transaction, and return its name."""
+        name = transaction or f"pybroker-{next(self._numbers)}"
+        inner = self._until_sent(lambda connection: connection.begin(name, dict(headers or {}), **more))
+        self._transactions[name] = inner.generation
+        return name
+
+    def commit(self, transaction: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Do all of a transaction; it is safe on return.
+
+        Raises:
+            TransactionRolledBack: nothing of it was done. Do it again.
+            TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
+        """
+        inner = self._broker_of(transaction)
+        del self._transactions[transaction]
+        merged = {**(headers or {}), **more}
+
+        def commit(connection: Any, receipt: str) -> None:
+            connection.commit(transaction, {**merged, "receipt": receipt})
+
+        try:
+            self._exchange(inner, commit, self._deadline())
+        except (ConnectionLost, Timeout) as error:
+            raise TransactionInDoubt("the connection broke before the commit was answered") from error
+        except Refused as error:
+            raise TransactionRolledBack(f"the broker refuses to commit: {error}") from error
+
+    def abort(self, transaction: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Do nothing of a transaction."""
+        generation, inner = self._transactions.pop(transaction, 0), self._inner
+        if inner is not None and inner.generation == generation:
+            with contextlib.suppress(*_BROKEN):
+                inner.connection.abort(transaction, dict(headers or {}), **more)
+
+    def _in_transaction(self, name: str, send: Callable[[Any], object]) -> None:
+        try:
+            send(self._broker_of(name).connection)
+        except _BROKEN as error:
+            raise TransactionRolledBack("the connection broke, and the transaction with it") from error
+
+    def _broker_of(self, transaction: str) -> _Inner:
+        inner, generation = self._inner, self._transactions.get(transaction)
+        if generation is None:
+            raise TransactionRolledBack(f"no transaction {transaction} is open")
+        if inner is None or inner.generation != generation:
+            self._transactions.pop(transaction)
+            raise TransactionRolledBack("the connection broke, and the transaction with it")
+        return inner
+
+
+class _Relay:
+    """The listener that stomp.py calls, in its receiver's thread."""
+
+    def __init__(self, owner: FailoverConnection, inner: _Inner, *, is_again: bool) -> None:
+        self._owner = owner
+        self._inner = inner
+        self._is_again = is_again
+
+    def on_connecting(self, host_and_port: tuple[str, int]) -> None:
+        self._owner.tell("on_connecting", host_and_port)
+
+    def on_connected(self, frame: Any) -> None:
+        self._inner.open.set()
+        self._owner.tell("on_connected", frame)
+
+    def on_message(self, frame: Any) -> None:
+        self._owner.deliver(self._inner, frame)
+
+    def on_receipt(self, frame: Any) -> None:
+        receipt = frame.headers["receipt-id"]
+        outcome = self._inner.outcomes.get(receipt)
+        if outcome is not None:
+            outcome.resolve()
+        elif not receipt.startswith(_OUR_RECEIPTS):
+            self._owner.tell("on_receipt", frame)
+
+    def on_error(self, frame: Any) -> None:
+        text, body = frame.headers.get("message", ""), frame.body
+        outcome = self._inner.outcomes.get(frame.headers.get("receipt-id", ""))
+        if outcome is not None:
+            outcome.resolve(refusal(frame.headers, body.encode() if isinstance(body, str) else body))
+        elif not self._inner.open.is_set():
+            self._inner.error = login_refusal(text, is_again=self._is_again) or ConnectionLost(text)
+            self._lose()
+        self._owner.tell("on_error", frame)
+
+    def on_heartbeat_timeout(self) -> None:
+        self._owner.tell("on_heartbeat_timeout")
+
+    def on_disconnected(self) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        self._inner.lost.set()
+        self._inner.open.set()
+
+
+def _subscribe(inner: _Inner, name: str, subscription: _Subscription) -> None:
+    ack = "client-individual" if subscription.ack == "auto" else subscription.ack
+    inner.connection.subscribe(subscription.destination, name, ack, dict(subscription.headers))
+
+
+def _cut(connection: Any) -> None:
+    """End a connection of stomp.py's whatever state it is in, and its thread."""
+    with contextlib.suppress(*_BROKEN):
+        connection.transport.disconnect_socket()
+    thread = connection.transport.io_thread
+    if thread is not None:
+        thread.join(_GOODBYE_SECONDS)
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _nothing(*_: object) -> None:
+    """Stand in for a method that a listener does not have."""

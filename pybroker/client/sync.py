@@ -1,0 +1,451 @@
+"""The synchronous API: a connection, its producers, consumers and transactions, for threads.
+
+A connection has one thread of its own, for the I/O. Every method may be called from any thread; one consumer with
+`ack="auto"`, and one transaction, belong to one thread at a time.
+
+Every call that may have to wait takes `timeout`, in seconds. None, the default, means the URI's `timeout`, and without
+that as long as it takes; while the client finds another broker, calls simply take longer.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.client.arguments import (
+    CLOSE_SECONDS,
+    Headers,
+    Settings,
+    Subscription,
+    destination_of,
+    header_values,
+    make_link,
+    subscribe,
+    temporary_kind,
+)
+from pybroker.client.consumers import ConsumerState, Redelivery
+from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
+from pybroker.client.link import Link
+from pybroker.client.messages import Body, Message
+from pybroker.client.state import TransactionState
+from pybroker.client.tickets import Ticket
+from pybroker.client.uri import parse
+
+Value = TypeVar("Value")
+
+
+def connect(
+    uri: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    client_id: str | None = None,
+    timeout: float | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    redelivery: Redelivery | None = None,
+    on_interrupted: Callable[[Exception], object] | None = None,
+    on_resumed: Callable[[str], object] | None = None,
+) -> "Connection":
+    """Connect to a broker.
+
+    Args:
+        uri: such as `failover:(tcp://a:61616,tcp://b:61616)?randomize=false`.
+        user: None for anonymous.
+        password: None for none.
+        client_id: the connection's name, by which durable subscriptions are known; made up if it is None.
+        timeout: how long this may take.
+        ssl_context: for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
+        redelivery: how messages of a transaction that was rolled back come again.
+        on_interrupted: called in the connection's thread when the broker is lost, with why. It must not wait.
+        on_resumed: called there when everything is restored on a broker, with its address. It must not wait.
+
+    Raises:
+        UnusableURI: see `uri`.
+        BrokerMissing: no broker answers, and the URI does not want to try for ever.
+        LoginRefused, UntrustedBroker, ProtocolViolation: what trying again would not help.
+        Timeout: it took too long.
+    """
+    settings = Settings(
+        user=user,
+        password=password,
+        client_id=client_id,
+        ssl_context=ssl_context,
+        redelivery=redelivery,
+        on_interrupted=on_interrupted,
+        on_resumed=on_resumed,
+    )
+    parsed = parse(uri)
+    connection = Connection(
+        make_link(parsed, settings), parsed.failover.timeout_seconds if parsed.failover is not None else None
+    )
+    try:
+        connection.start(timeout)
+    except BaseException:
+        connection.close(0)
+        raise
+    return connection
+
+
+class Waiter:
+    """How threads wait: for tickets, and for consumers' messages."""
+
+    def __init__(self, link: Link, timeout: float | None) -> None:
+        self.link = link
+        self._timeout = timeout
+
+    def wait(self, ticket: Ticket[Value], timeout: float | None, what: str) -> Value | None:
+        """Wait for an outcome."""
+        self.link.check_thread()
+        if timeout is None:
+            timeout = self._timeout
+        if not ticket.is_done:
+            done = threading.Event()
+            with self.link:
+                ticket.watch(done.set)
+            error: ClientError = ConnectionClosed(f"{what} was interrupted")
+            try:
+                if not done.wait(timeout):
+                    error = Timeout(f"{what} took longer than {timeout:g} s")
+            finally:
+                with self.link as state:
+                    state.withdraw(ticket, error)
+        return ticket.result()
+
+    def send(
+        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: Headers
+    ) -> None:
+        """Send a message, and wait until it is safe, or at least on its way."""
+        with self.link as state:
+            ticket = state.send(producer, destination, body, header_values(headers))
+        self.wait(ticket, timeout, "sending")
+        if self.link.is_congested:
+            self.wait_until_clear(timeout)
+
+    def wait_until_clear(self, timeout: float | None) -> None:
+        """Wait until the broker takes bytes, so that sends without answer do not pile up here."""
+        clear = threading.Event()
+        with self.link:
+            self.link.when_clear(clear.set)
+        if not clear.wait(self._timeout if timeout is None else timeout):
+            raise Timeout("the broker takes no more messages at present")
+
+    def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
+        """Wait for a message."""
+        self.link.check_thread()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        arrived = threading.Event()
+        while True:
+            with self.link:
+                message = consumer.take()
+                if message is not None:
+                    return message
+                consumer.bell.watch(arrived.set)
+            left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic())
+            if not arrived.wait(left):
+                with self.link:
+                    consumer.bell.unwatch(arrived.set)
+                if deadline is not None:
+                    raise Timeout(f"no message within {timeout:g} s")
+                self.link.check_presence(self._timeout)
+            arrived.clear()
+
+
+class Connection:
+    """A connection, to whichever broker serves. A context manager: leaving it closes it.
+
+    Made by `connect`.
+    """
+
+    def __init__(self, link: Link, timeout: float | None) -> None:
+        self._link = link
+        self._waiter = Waiter(link, timeout)
+        self._thread = threading.Thread(target=self._run, name="pybroker-client", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_running = threading.Event()
+        self._producer: int | None = None
+
+    def start(self, timeout: float | None) -> None:
+        """Connect for the first time."""
+        self._thread.start()
+        self._is_running.wait()
+        self._waiter.wait(self._link.first, timeout, "connecting")
+
+    def _run(self) -> None:
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            running = asyncio.create_task(self._link.run())
+            self._is_running.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+        asyncio.run(main())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(CLOSE_SECONDS, finished=kind is None)
+
+    @property
+    def broker(self) -> str | None:
+        """The address of the broker that serves; None while there is none."""
+        address = self._link.address
+        return str(address) if address is not None else None
+
+    def send(
+        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+    ) -> None:
+        """Send a message. A persistent one, which is the default, is on the broker's disk on return.
+
+        One that is not persistent is on its way then, and may get lost with the broker.
+
+        Raises:
+            Refused: the broker does not take it; `DestinationRefused` and `NoRoom` say why.
+            UnsendableMessage, FrameTooLarge: it cannot be sent.
+            Timeout: it took too long; it may be sent nevertheless.
+        """
+        self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
+
+    def _own_producer(self) -> int:
+        """Return the producer of what is sent without one; messages name their destination themselves."""
+        if self._producer is None:
+            with self._link as state:
+                if self._producer is None:
+                    self._producer, _ = state.add_producer()
+        return self._producer
+
+    def producer(self, destination: str | Destination, *, timeout: float | None = None) -> "Producer":
+        """Return a producer for one destination.
+
+        Raises:
+            DestinationRefused: the broker does not let us send there.
+        """
+        where = destination_of(destination)
+        with self._link as state:
+            number, ticket = state.add_producer(where)
+        self._waiter.wait(ticket, timeout, "opening a producer")
+        return Producer(self._link, self._waiter, where, number)
+
+    def consumer(
+        self, destination: str | Destination, *, timeout: float | None = None, **subscription: Unpack[Subscription]
+    ) -> "Consumer":
+        """Return a consumer of a queue or topic, perhaps with wildcards.
+
+        Raises:
+            Refused: the broker does not let us; `DestinationRefused` and `SelectorRefused` say why.
+        """
+        with self._link as state:
+            consumer, ticket = subscribe(state, destination, **subscription)
+            made = Consumer(self._link, self._waiter, consumer)
+        self._waiter.wait(ticket, timeout, "subscribing")
+        return made
+
+    def transaction(self) -> "Transaction":
+        """Begin a transaction, for a `with` statement: its end commits, an exception that leaves it rolls back."""
+        with self._link as state:
+            return Transaction(self._link, self._waiter, state.begin())
+
+    def request(
+        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+    ) -> Message:
+        """Send a message and return the answer to it, which comes to a temporary queue of this connection.
+
+        Raises:
+            Timeout: none came in time. The request may have been carried out.
+        """
+        producer = self._own_producer()
+        with self._link as state:
+            ticket = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
+        reply = self._waiter.wait(ticket, timeout, "an answer")
+        assert reply is not None, "a ticket without error has a value"
+        return reply
+
+    def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
+        """Return a new queue, or topic, that lives as long as this connection; only it can consume from it."""
+        with self._link as state:
+            destination, ticket = state.add_temporary(temporary_kind(topic=topic))
+        self._waiter.wait(ticket, timeout, "making a temporary destination")
+        return destination
+
+    def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a durable subscription, and what waits for it. It must not have a consumer.
+
+        Raises:
+            Refused: it has one, or does not exist.
+        """
+        with self._link as state:
+            ticket = state.remove_durable(name)
+        self._waiter.wait(ticket, timeout, "deleting a durable subscription")
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Close it, with all its consumers and producers. What is not acknowledged will be given to others.
+
+        Args:
+            timeout: how long the broker may take to say goodbye; then the connection is simply cut.
+        """
+        self._close(timeout, finished=True)
+
+    def _close(self, timeout: float, *, finished: bool) -> None:
+        self._link.check_thread()
+        if self._loop is not None and self._thread.is_alive():
+            closing = self._link.close(timeout, finished=finished)
+            try:
+                asyncio.run_coroutine_threadsafe(closing, self._loop)
+            except RuntimeError:  # the loop has ended by itself meanwhile
+                closing.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+
+class Producer:
+    """Sends to one destination. A context manager."""
+
+    def __init__(self, link: Link, waiter: Waiter, destination: Destination, number: int) -> None:
+        self.destination = destination
+        self._link = link
+        self._waiter = waiter
+        self._number = number
+
+    def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]) -> None:
+        """Send a message, as `Connection.send` does."""
+        self._waiter.send(self._number, self.destination, body, timeout, headers)
+
+    def close(self) -> None:
+        """End sending."""
+        with self._link as state:
+            state.remove_producer(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Consumer:
+    """Messages of one destination. A context manager, and an iterator that ends when it is closed.
+
+    With `ack="auto"` a message counts as processed when the next one is asked for, and when the consumer is closed or
+    its `with` statement left without an exception. Otherwise the message is acknowledged by its `ack()`; with
+    `"transacted"`, by the transaction that takes it.
+    """
+
+    def __init__(self, link: Link, waiter: Waiter, consumer: ConsumerState) -> None:
+        self._link = link
+        self._waiter = waiter
+        self._consumer = consumer
+        consumer.settler = self._settle
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """Return the next message, and wait for it if there is none; 0 does not wait.
+
+        Raises:
+            Timeout: none came in time.
+            ConnectionClosed: the consumer is closed.
+        """
+        return self._waiter.receive(self._consumer, timeout)
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            return self.receive()
+        except ConnectionClosed:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Stop consuming. What is not acknowledged will be given to others."""
+        self._close(finished=True)
+
+    def _close(self, *, finished: bool) -> None:
+        with self._link as state:
+            state.unsubscribe(self._consumer, finished=finished)
+
+    def _settle(self, message: Message) -> None:
+        with self._link:
+            self._consumer.settle(message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(finished=kind is None)
+
+
+class Transaction:
+    """Several sends and receives that happen all, or not at all. A context manager; see `Connection.transaction`."""
+
+    def __init__(self, link: Link, waiter: Waiter, transaction: TransactionState) -> None:
+        self._link = link
+        self._waiter = waiter
+        self._transaction = transaction
+
+    def send(self, destination: str | Destination, body: Body, **headers: Unpack[Headers]) -> None:
+        """Send a message with the commit. Does not wait; what the broker has against it, `commit` tells.
+
+        Raises:
+            TransactionRolledBack: the transaction is over, or was broken off.
+        """
+        where, values = destination_of(destination), header_values(headers)
+        with self._link as state:
+            state.send_in(self._transaction, where, body, values)
+        if self._link.is_congested:
+            self._waiter.wait_until_clear(None)
+
+    def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
+        """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged.
+
+        Raises:
+            Timeout: none came in time.
+        """
+        with self._link as state:
+            state.check(self._transaction)
+        message = consumer.receive(timeout)
+        self.ack(message)
+        return message
+
+    def ack(self, message: Message) -> None:
+        """Acknowledge a message, that a consumer gave before, with the commit.
+
+        Raises:
+            TransactionRolledBack: the transaction is over, or was broken off.
+        """
+        with self._link as state:
+            state.take_in(self._transaction, message)
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Do all of it; it is safe on return.
+
+        Raises:
+            TransactionRolledBack: nothing of it was done. Do it again.
+            TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
+        """
+        with self._link as state:
+            ticket = state.commit(self._transaction)
+        self._waiter.wait(ticket, timeout, "committing")
+
+    def rollback(self) -> None:
+        """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
+        with self._link as state:
+            state.roll_back(self._transaction)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self._transaction.is_ended:
+            self.commit()

@@ -1,0 +1,551 @@
+"""What a client's URI says: which brokers there are, how to reach each, and how to move between them.
+
+Knows names, defaults and grammar; opens nothing. Source: ActiveMQ 5.17, "Failover Transport" and "TCP Transport"
+(`FailoverTransport`, `URISupport`), with its names and defaults:
+
+```text
+uri        tcp://host:port?option=value&…                    one broker; a connection that breaks stays broken
+           failover:(uri,uri,…)?option=value&…               several; `failover://(…)` and `failover:uri,uri` too
+scheme     tcp, ssl: OpenWire     stomp, stomp+ssl: STOMP    nio, nio+ssl, stomp+nio…: the same, said to be Java's
+nested.x   among failover's options: option x of every broker, also of those heard of later; wins over its own
+```
+
+Java takes an option it does not know for an error only sometimes, and any word but `true` for false. Here both are
+errors, with the part of the URI that is meant and a suggestion.
+"""
+
+import enum
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
+
+from pybroker.client.errors import BadOption, UnknownOption, UnusableURI
+
+URI_CHARACTERS_MAX = 64 * 1024
+"""Of a whole URI, or a list of brokers that a broker sends: a thousand brokers with options of their own."""
+
+ADDRESSES_MAX = 1000
+"""Brokers of one URI; each may be tried before the next round begins."""
+
+MILLISECONDS_MAX = 7 * 24 * 3600 * 1000
+"""The longest time that an option may name, a week: more is a slip, and selectors and locks refuse far more."""
+
+
+class Protocol(enum.Enum):
+    """What is spoken once connected."""
+
+    OPENWIRE = "OpenWire"
+    STOMP = "STOMP"
+
+
+class Scheme(enum.Enum):
+    """How a broker is reached; the values are the URI's."""
+
+    TCP = "tcp"
+    SSL = "ssl"
+    STOMP = "stomp"
+    STOMP_SSL = "stomp+ssl"
+
+    @property
+    def protocol(self) -> Protocol:
+        """What is spoken."""
+        return Protocol.OPENWIRE if self in (Scheme.TCP, Scheme.SSL) else Protocol.STOMP
+
+    @property
+    def is_tls(self) -> bool:
+        """True when the connection is encrypted."""
+        return self in (Scheme.SSL, Scheme.STOMP_SSL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportOptions:
+    """How one broker's connection is made and kept; defaults are ActiveMQ's.
+
+    Attributes:
+        connection_timeout_seconds: `connectionTimeout`, until a TCP connection (and its TLS) stands; None: no limit.
+        tcp_no_delay: `tcpNoDelay`. On by default, unlike Java's: a small frame must not wait for the last one's answer.
+        keep_alive: `keepAlive`, TCP's own.
+        socket_buffer_bytes: `socketBufferSize`, the kernel's, each way; None leaves it to the kernel.
+        verify_host_name: `socket.verifyHostName`, whether a certificate must be for the host that was asked for.
+        inactivity_seconds: `wireFormat.maxInactivityDuration`: a peer silent for longer is lost; None: never. Of STOMP
+            the heart-beat that is asked for.
+        inactivity_initial_seconds: `wireFormat.maxInactivityDurationInitalDelay`: the first check comes so much later.
+        frame_bytes_max: `wireFormat.maxFrameSize`; longer frames end the connection for good. None: no limit but the
+            broker's.
+    """
+
+    connection_timeout_seconds: float | None = 30.0
+    tcp_no_delay: bool = True
+    keep_alive: bool = False
+    socket_buffer_bytes: int | None = None
+    verify_host_name: bool = True
+    inactivity_seconds: float | None = 30.0
+    inactivity_initial_seconds: float = 10.0
+    frame_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One broker. Two are the same broker whatever their options."""
+
+    scheme: Scheme
+    host: str
+    port: int
+    options: TransportOptions = field(default_factory=TransportOptions, compare=False)
+
+    def __str__(self) -> str:
+        """Return the URI without options."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme.value}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverOptions:
+    """How a client moves from broker to broker; names and defaults are ActiveMQ's. A round tries every broker once.
+
+    Attributes:
+        initial_reconnect_delay_seconds: `initialReconnectDelay`, before the first round after a loss, and between the
+            first two rounds.
+        max_reconnect_delay_seconds: `maxReconnectDelay`, the longest pause between rounds.
+        use_exponential_back_off: `useExponentialBackOff`, whether pauses grow.
+        reconnect_delay_exponent: `reconnectDelayExponent` or `backOffMultiplier`, what each pause is multiplied by.
+        max_reconnect_attempts: `maxReconnectAttempts`, rounds before giving up; -1: never. 0: one round at the start,
+            and a connection that breaks stays broken.
+        startup_max_reconnect_attempts: `startupMaxReconnectAttempts`, the same for the first connection; -1: as above.
+        randomize: `randomize`, whether each round has its own order instead of the URI's.
+        backup: `backup`, whether connections to other brokers are held ready.
+        backup_pool_size: `backupPoolSize`, how many.
+        timeout_seconds: `timeout`, how long a call may wait that does not say so itself; None: as long as it takes. In
+            ActiveMQ it bounds sends only.
+        track_messages: `trackMessages`, whether sends that need no answer are kept and sent again.
+        max_cache_bytes: `maxCacheSize`, how much of them is kept; the oldest go first.
+        track_transaction_producers: `trackTransactionProducers`, whether producers that were closed in an open
+            transaction come back with it.
+        update_uris_supported: `updateURIsSupported`, whether the broker may add brokers to the list.
+        update_uris_url: `updateURIsURL`, a file with brokers to add, read before each round. None: there is none.
+        rebalance_update_uris: `rebalanceUpdateURIs`, whether brokers read there may make the client move.
+        reconnect_supported: `reconnectSupported`, whether the broker may send the client to another one.
+        priority_backup: `priorityBackup`, whether to go back to a preferred broker as soon as there is one.
+        priority_uris: `priorityURIs`, the preferred brokers; when there are none, the URI's first.
+        warn_after_reconnect_attempts: `warnAfterReconnectAttempts`, failed rounds from one warning to the next; the
+            first is warned of too. 0 or less: no warnings.
+        nested: `nested.*`, options of every broker, by names without `nested.`.
+    """
+
+    initial_reconnect_delay_seconds: float = 0.01
+    max_reconnect_delay_seconds: float = 30.0
+    use_exponential_back_off: bool = True
+    reconnect_delay_exponent: float = 2.0
+    max_reconnect_attempts: int = -1
+    startup_max_reconnect_attempts: int = -1
+    randomize: bool = True
+    backup: bool = False
+    backup_pool_size: int = 1
+    timeout_seconds: float | None = None
+    track_messages: bool = False
+    max_cache_bytes: int = 128 * 1024
+    track_transaction_producers: bool = True
+    update_uris_supported: bool = True
+    update_uris_url: str | None = None
+    rebalance_update_uris: bool = True
+    reconnect_supported: bool = True
+    priority_backup: bool = False
+    priority_uris: tuple[Address, ...] = ()
+    warn_after_reconnect_attempts: int = 10
+    nested: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerURI:
+    """A whole URI.
+
+    Attributes:
+        addresses: the brokers, in the URI's order; at least one, all of one protocol.
+        failover: None without `failover:`, when a connection that breaks stays broken.
+        warnings: what was taken to mean something else, or has no effect here; to be logged.
+    """
+
+    addresses: tuple[Address, ...]
+    failover: FailoverOptions | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def protocol(self) -> Protocol:
+        """What all the brokers speak."""
+        return self.addresses[0].scheme.protocol
+
+
+def parse(text: str) -> BrokerURI:
+    """Return what a URI says.
+
+    Raises:
+        UnusableURI: its grammar, a scheme, host or port is wrong, or its brokers speak different protocols.
+        UnknownOption: an option that there is not; it names the one that may be meant.
+        BadOption: an option's value is none of those it can have.
+    """
+    if len(text) > URI_CHARACTERS_MAX:
+        raise UnusableURI(f"the URI has {len(text)} characters, at most {URI_CHARACTERS_MAX} are allowed")
+    text = text.strip()
+    warnings: list[str] = []
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme == "failover":
+        return _parse_failover(rest, warnings)
+    address = _parse_address(text, (), warnings)
+    return BrokerURI(addresses=(address,), warnings=tuple(warnings))
+
+
+def parse_list(text: str, nested: tuple[tuple[str, str], ...] = ()) -> tuple[tuple[Address, ...], tuple[str, ...]]:
+    """Return the brokers of a list that a broker or a file gives, and what is wrong with the rest of it.
+
+    A broker must not break its clients, so what is unusable is left out and told, not raised.
+
+    Args:
+        text: URIs, separated by commas.
+        nested: options that each of them gets.
+    """
+    addresses: dict[Address, None] = {}
+    complaints: list[str] = []
+    if len(text) > URI_CHARACTERS_MAX:
+        return (), (f"a list of brokers of {len(text)} characters, at most {URI_CHARACTERS_MAX} are allowed",)
+    for part in filter(None, map(str.strip, text.split(","))):
+        try:
+            addresses[_parse_address(part, nested, complaints)] = None
+        except UnusableURI as error:
+            complaints.append(str(error))
+    return tuple(addresses)[:ADDRESSES_MAX], tuple(complaints)
+
+
+# ---------------------------------------------------------------- composites
+
+
+def _parse_failover(rest: str, warnings: list[str]) -> BrokerURI:
+    listed, query = _parts(rest.strip().removeprefix("//").strip())
+    pairs = _pairs(query)
+    nested = tuple((name.removeprefix("nested."), value) for name, value in pairs if name.startswith("nested."))
+    _transport_options(nested, "failover:", [], "nested.")  # so that an error names what was written
+    if len(listed) > ADDRESSES_MAX:
+        raise UnusableURI(f"the URI lists {len(listed)} brokers, at most {ADDRESSES_MAX} are allowed")
+    addresses = tuple(dict.fromkeys(_parse_address(part, nested, warnings) for part in listed))
+    own = [(name, value) for name, value in pairs if not name.startswith("nested.")]
+    values = _values(own, FAILOVER_OPTIONS, "failover:", "")
+    if preferred := values.pop("priority_uris", ""):
+        values["priority_uris"] = tuple(_parse_address(part, nested, warnings) for part in _split(preferred))
+    options = FailoverOptions(nested=nested, **values)
+    _check_one_protocol((*addresses, *options.priority_uris))
+    return BrokerURI(addresses=addresses, failover=options, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _parts(text: str) -> tuple[list[str], str]:
+    """Return the URIs of a composite, and its query. Without parentheses a query belongs to the URI before it."""
+    if not text.startswith("("):
+        return _split(text), ""
+    end = _matching_parenthesis(text)
+    tail = text[end + 1 :].strip()
+    if tail and not tail.startswith("?"):
+        raise UnusableURI("only options may follow the list of brokers, after a question mark", part=_shown(tail))
+    return _split(text[1:end]), tail[1:]
+
+
+def _matching_parenthesis(text: str) -> int:
+    depth = 0
+    for match in re.finditer(r"[()]", text):
+        depth += 1 if match[0] == "(" else -1
+        if not depth:
+            return match.start()
+    raise UnusableURI("a parenthesis is not closed", part=_shown(text))
+
+
+def _split(text: str) -> list[str]:
+    if any(mark in text for mark in "()"):
+        raise UnusableURI(
+            "a list of brokers holds no parentheses", part=_shown(text), hint="write failover:(tcp://a:1,tcp://b:2)?…"
+        )
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise UnusableURI(
+            "the list of brokers is empty, or has an empty place",
+            part=_shown(text),
+            hint="write failover:(tcp://host:61616)",
+        )
+    return parts
+
+
+def _check_one_protocol(addresses: Iterable[Address]) -> None:
+    first, *others = addresses
+    for other in others:
+        if other.scheme.protocol is not first.scheme.protocol:
+            raise UnusableURI(
+                f"{first} speaks {first.scheme.protocol.value}, but this one speaks {other.scheme.protocol.value}",
+                part=str(other),
+                hint="what a connection has open can be restored by the same protocol only",
+            )
+
+
+# ---------------------------------------------------------------- one broker
+
+_SCHEMES: Mapping[str, Scheme] = {scheme.value: scheme for scheme in Scheme}
+
+_NON_BLOCKING: Mapping[str, Scheme] = {
+    "nio": Scheme.TCP,
+    "nio+ssl": Scheme.SSL,
+    "stomp+nio": Scheme.STOMP,
+    "stomp+nio+ssl": Scheme.STOMP_SSL,
+}
+"""Java's non-blocking sockets: the same on the wire."""
+
+_AUTHORITY = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s\[\]:/?#@%]+))(?::(?P<port>[0-9]{1,5}))?/?"
+)
+"""Host and port as RFC 3986 has them, without user information; a zone may follow an IPv6 address."""
+
+_USUAL_PORTS = {Scheme.TCP: 61616, Scheme.SSL: 61617, Scheme.STOMP: 61613, Scheme.STOMP_SSL: 61612}
+
+
+def _parse_address(text: str, nested: tuple[tuple[str, str], ...], warnings: list[str]) -> Address:
+    before, _, query = text.partition("?")
+    scheme, authority = _scheme(before, warnings)
+    if "@" in authority:
+        # The part is not shown: it may be a password.
+        raise UnusableURI("a URI holds no user name and password", hint="pass them as user and password")
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        raise UnusableURI(
+            "host and port are not readable", part=_shown(before), hint=f"write {scheme.value}://host:port"
+        )
+    if match["port"] is None or not 0 < int(match["port"]) < 1 << 16:
+        usual = _USUAL_PORTS[scheme]
+        raise UnusableURI("the port is missing or none", part=_shown(before), hint=f"write 1 to 65535, usually {usual}")
+    bare = Address(scheme=scheme, host=match["six"] or match["host"], port=int(match["port"]))
+    pairs = (*_pairs(query), *nested)
+    if not pairs:
+        return bare
+    options = _transport_options(pairs, str(bare), warnings)
+    return Address(scheme=scheme, host=bare.host, port=bare.port, options=options)
+
+
+def _scheme(text: str, warnings: list[str]) -> tuple[Scheme, str]:
+    """Return a URI's scheme, and what follows it."""
+    name, colon, rest = text.partition(":")
+    known = name.lower()
+    if colon and known in _NON_BLOCKING:
+        scheme = _NON_BLOCKING[known]
+        warnings.append(f"{name}: is for Java's brokers, which serve the same protocol; taken as {scheme.value}:")
+    elif colon and known in _SCHEMES:
+        scheme = _SCHEMES[known]
+    else:
+        raise _unknown_scheme(text, known if colon else "")
+    if not rest.startswith("//"):
+        raise UnusableURI("two slashes follow the scheme", part=_shown(text), hint=f"write {scheme.value}://host:port")
+    return scheme, rest[2:]
+
+
+def _unknown_scheme(text: str, name: str) -> UnusableURI:
+    if name == "failover":
+        return UnusableURI("failover: stands at the beginning of a URI, once", part=_shown(text))
+    close = get_close_matches(name, [*_SCHEMES, "failover"], n=1) if name else []
+    hint = f"did you mean {close[0]}:?" if close else f"there are {', '.join(_SCHEMES)} and failover:"
+    return UnusableURI("no scheme that a client knows", part=_shown(text.rpartition("@")[2]), hint=hint)
+
+
+# ---------------------------------------------------------------- options
+
+
+def _pairs(query: str) -> tuple[tuple[str, str], ...]:
+    """Return names and values of a query, in order; an ampersand may be written as XML has it."""
+    halves = (part.partition("=") for part in query.replace("&amp;", "&").split("&") if part)
+    return tuple((unquote_plus(name).strip(), unquote_plus(value).strip()) for name, _, value in halves)
+
+
+class _Option(NamedTuple):
+    """Which attribute an option sets, and how its value is read; `read` raises ValueError with what would be right."""
+
+    attribute: str
+    read: Callable[[str], object]
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _integer(text: str, least: int, most: int) -> int:
+    if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None or not least <= int(text) <= most:
+        raise ValueError(f"a whole number from {least} to {most}")
+    return int(text)
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= _FACTOR_MAX:
+        raise ValueError(f"a number from 1 to {_FACTOR_MAX}")
+    return value
+
+
+_FACTOR_MAX = 1000
+
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        return _integer(text, 0, MILLISECONDS_MAX) / 1000
+    except ValueError as error:
+        raise ValueError(f"milliseconds, {error}") from None
+
+
+def _milliseconds_or_none(text: str) -> float | None:
+    """ActiveMQ's -1 and 0 both mean: no limit."""
+    try:
+        return _integer(text, -1, MILLISECONDS_MAX) / 1000 if _integer(text, -1, MILLISECONDS_MAX) > 0 else None
+    except ValueError as error:
+        raise ValueError(f"milliseconds, {error}") from None
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("not empty")
+    return text
+
+
+_attempts = partial(_integer, least=-1, most=_INT_MAX)
+_count = partial(_integer, least=0, most=_INT_MAX)
+
+FAILOVER_OPTIONS: Mapping[str, _Option] = {
+    "initialReconnectDelay": _Option("initial_reconnect_delay_seconds", _milliseconds),
+    "maxReconnectDelay": _Option("max_reconnect_delay_seconds", _milliseconds),
+    "useExponentialBackOff": _Option("use_exponential_back_off", _boolean),
+    "reconnectDelayExponent": _Option("reconnect_delay_exponent", _factor),
+    "backOffMultiplier": _Option("reconnect_delay_exponent", _factor),
+    "maxReconnectAttempts": _Option("max_reconnect_attempts", _attempts),
+    "startupMaxReconnectAttempts": _Option("startup_max_reconnect_attempts", _attempts),
+    "randomize": _Option("randomize", _boolean),
+    "backup": _Option("backup", _boolean),
+    "backupPoolSize": _Option("backup_pool_size", partial(_integer, least=1, most=ADDRESSES_MAX)),
+    "timeout": _Option("timeout_seconds", _milliseconds_or_none),
+    "trackMessages": _Option("track_messages", _boolean),
+    "maxCacheSize": _Option("max_cache_bytes", _count),
+    "trackTransactionProducers": _Option("track_transaction_producers", _boolean),
+    "updateURIsSupported": _Option("update_uris_supported", _boolean),
+    "updateURIsURL": _Option("update_uris_url", _text),
+    "rebalanceUpdateURIs": _Option("rebalance_update_uris", _boolean),
+    "reconnectSupported": _Option("reconnect_supported", _boolean),
+    "priorityBackup": _Option("priority_backup", _boolean),
+    "priorityURIs": _Option("priority_uris", _text),
+    "warnAfterReconnectAttempts": _Option("warn_after_reconnect_attempts", _attempts),
+}
+
+_MONITORED = "use_inactivity_monitor"
+"""No attribute of its own: without the monitor there is no limit to inactivity."""
+
+TRANSPORT_OPTIONS: Mapping[str, _Option] = {
+    "connectionTimeout": _Option("connection_timeout_seconds", _milliseconds_or_none),
+    "tcpNoDelay": _Option("tcp_no_delay", _boolean),
+    "keepAlive": _Option("keep_alive", _boolean),
+    "socketBufferSize": _Option("socket_buffer_bytes", partial(_integer, least=1, most=_INT_MAX)),
+    "socket.verifyHostName": _Option("verify_host_name", _boolean),
+    "verifyHostName": _Option("verify_host_name", _boolean),
+    "wireFormat.maxInactivityDuration": _Option("inactivity_seconds", _milliseconds_or_none),
+    "wireFormat.maxInactivityDurationInitalDelay": _Option("inactivity_initial_seconds", _milliseconds),
+    "wireFormat.maxFrameSize": _Option("frame_bytes_max", partial(_integer, least=1, most=_LONG_MAX)),
+    "useInactivityMonitor": _Option(_MONITORED, _boolean),
+}
+
+_WITHOUT_EFFECT = frozenset(
+    (
+        *("closeAsync", "daemon", "diffServ", "dynamicManagement", "ioBufferSize", "jmxPort", "logWriterName"),
+        *("minmumWireFormatVersion", "soLinger", "soTimeout", "soWriteTimeout", "startLogging", "threadName", "trace"),
+        *("typeOfService", "useLocalHost", "wireFormat.cacheEnabled", "wireFormat.cacheSize", "wireFormat.host"),
+        *("wireFormat.includePlatformDetails", "wireFormat.maxFrameSizeEnabled", "wireFormat.platformDetails"),
+        *("wireFormat.providerName", "wireFormat.providerVersion", "wireFormat.sizePrefixDisabled"),
+        *("wireFormat.stackTraceEnabled", "wireFormat.tcpNoDelayEnabled", "wireFormat.tightEncodingEnabled"),
+        "wireFormat.version",
+    )
+)
+"""Options of Java's sockets, threads and encoding: a URI that has them works here too, and a warning says so."""
+
+
+def _transport_options(
+    pairs: Iterable[tuple[str, str]], where: str, warnings: list[str], prefix: str = ""
+) -> TransportOptions:
+    effective: list[tuple[str, str]] = []
+    for name, value in pairs:
+        if name in _WITHOUT_EFFECT:
+            warnings.append(f"{name} of {where} is for Java and has no effect here")
+        else:
+            effective.append((name, value))
+    values = _values(effective, TRANSPORT_OPTIONS, where, prefix, _WITHOUT_EFFECT)
+    if not values.pop(_MONITORED, True):
+        values["inactivity_seconds"] = None
+    return TransportOptions(**values)
+
+
+def _values(
+    pairs: Iterable[tuple[str, str]],
+    known: Mapping[str, _Option],
+    where: str,
+    prefix: str,
+    also: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return attributes by name; of an option that is there twice the last one counts, as in Java."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        option = known.get(name)
+        if option is None:
+            raise UnknownOption(
+                f"{where} has no such option",
+                part=_shown(prefix + name),
+                hint=_suggestion(name, known, prefix, also),
+            )
+        try:
+            values[option.attribute] = option.read(value)
+        except ValueError as error:
+            raise BadOption(
+                f"{prefix}{name} is wrong", part=_shown(f"{prefix}{name}={value}"), hint=f"write {error}"
+            ) from None
+    return values
+
+
+def _suggestion(name: str, known: Mapping[str, _Option], prefix: str, also: Iterable[str]) -> str:
+    """Return what may be meant by an option that there is not, or where to put it."""
+    if name.startswith("jms."):
+        return "jms.* configure Java's connections; here they are arguments of connect()"
+    elsewhere = FAILOVER_OPTIONS if known is TRANSPORT_OPTIONS else {*TRANSPORT_OPTIONS, *_WITHOUT_EFFECT}
+    there = name if name in elsewhere else None  # written right, in the wrong place
+    if there is None and (here := _closest(name, {*known, *also})):
+        return f"did you mean {prefix}{here}?"
+    if there := there or _closest(name, elsewhere):
+        if known is FAILOVER_OPTIONS:
+            return f"{there} is each broker's: write nested.{there}"
+        return f"{there} is failover's: write it behind the list's parentheses, failover:(…)?{there}=…"
+    return f"there are {', '.join(sorted(known))}"
+
+
+def _closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name most like this one, whatever the letters' case."""
+    by_lower = {each.lower(): each for each in names}
+    close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
+    return by_lower[close[0]] if close else None
+
+
+# ---------------------------------------------------------------- errors
+
+_USER = re.compile(r"//[^\s,()?]*@")
+"""User name and password, which may stand in a URI and must not stand in an error."""
+
+_SHOWN_CHARACTERS = 200
+
+
+def _shown(text: str) -> str:
+    """Return a part of a URI as an error may show it."""
+    text = _USER.sub("//…@", text)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -1,0 +1,173 @@
+"""Does the journal agree with itself? Damage, acknowledgements of nothing, duplicates, gaps, open transactions.
+
+| check                    | severity          | meaning                                                            |
+|--------------------------|-------------------|--------------------------------------------------------------------|
+| damaged                  | damage            | bytes that cannot be used: a wrong checksum, or no record at all   |
+| unchecked                | notice            | batches without a checksum: changes in them go unnoticed           |
+| missing file             | notice            | a gap in the files' numbers: collected, or lost                    |
+| acknowledged, not there  | notice or damage  | the message is in no file; damage if no file is missing            |
+| acknowledged again       | notice            | compaction copies acknowledgements; brokers repeat them            |
+| added again              | hazard            | one id twice in one destination: a store keeps the first           |
+| sequence gap             | hint              | a producer's numbers have a hole                                   |
+| unfinished transaction   | notice            | neither committed nor rolled back by the journal's end             |
+| in doubt                 | hazard            | prepared, without an outcome: what it touches is held              |
+
+Gaps are hints only: messages that are not persistent, or are for topics without durable subscriptions, take numbers
+too.
+`pybroker journal check` knows more about a single journal, and what each broker would do about it.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from pybroker.spark_jobs.cli import Tables, run
+from pybroker.spark_jobs.history import MESSAGE, PREPARED, History, Source, file_of, full_name, history
+from pybroker.spark_jobs.queue_report import producer
+from pybroker.store.columns.schema import CORRUPT
+
+_COLUMNS: Final = ("check", "severity", "directory", "file", "offset", "count", "detail")
+_OFFSET_MASK: Final = 2**32 - 1
+_SEVERITIES: Final = ("damage", "hazard", "notice", "hint")
+EXAMPLES: Final = 3
+
+
+def audit(spark: SparkSession, source: Source | History) -> Tables:
+    """Return `findings`, the worst first."""
+    past = history(spark, source)
+    checks = (_damaged, _unchecked, _missing, _acknowledged_nothing, _acknowledged_again, _added_again, _gaps, _open)
+    findings = checks[0](past)
+    for check in checks[1:]:
+        findings = findings.unionByName(check(past))
+    rank = F.array_position(F.array(*(F.lit(each) for each in _SEVERITIES)), F.col("severity"))
+    return {"findings": findings.orderBy(rank, "check", "directory", "file", "offset")}
+
+
+def _finding(
+    found: DataFrame,
+    check: str | Column,
+    severity: str | Column,
+    detail: Column,
+    *,
+    position: str = "position",
+    count: str | Column = "count",
+) -> DataFrame:
+    place = F.col(position)
+    return found.select(
+        (F.lit(check) if isinstance(check, str) else check).alias("check"),
+        (F.lit(severity) if isinstance(severity, str) else severity).alias("severity"),
+        "directory",
+        file_of(place).alias("file"),
+        place.bitwiseAND(_OFFSET_MASK).alias("offset"),
+        (F.col(count) if isinstance(count, str) else count).cast("long").alias("count"),
+        detail.alias("detail"),
+    )
+
+
+def _examples(column: str) -> Column:
+    return F.concat_ws(", ", F.slice(F.array_sort(F.collect_set(column)), 1, EXAMPLES))
+
+
+def _damaged(past: History) -> DataFrame:
+    damaged = past.records.where(F.col(CORRUPT).isNotNull())
+    detail = F.concat(F.col(CORRUPT), F.lit(" ("), F.col("size").cast("string"), F.lit(" bytes)"))
+    return _finding(damaged, "damaged", "damage", detail, count=F.lit(1))
+
+
+def _unchecked(past: History) -> DataFrame:
+    unchecked = past.records.where(F.col("checksum") == "none").groupBy("directory", "file")
+    found = unchecked.agg(F.count("*").alias("count"), F.min("position").alias("position"))
+    return _finding(found, "unchecked", "notice", F.lit("records in batches without a checksum"))
+
+
+def _missing(past: History) -> DataFrame:
+    files = past.records.select("directory", "file").distinct()
+    before = F.coalesce(F.lag("file").over(Window.partitionBy("directory").orderBy("file")), F.lit(0))
+    gaps = (
+        files.withColumn("count", F.col("file") - before - 1)
+        .where(F.col("count") > 0)
+        .withColumn("position", F.col("file").cast("long") * 2**32)
+    )
+    ends = F.col("file") - F.col("count"), F.col("file") - 1
+    detail = F.format_string("no records in db-%d.log to db-%d.log: collected or lost", *ends)
+    return _finding(gaps, "missing file", "notice", detail)
+
+
+def _acknowledged_nothing(past: History) -> DataFrame:
+    adds = past.operations.where(F.col("record_type") != "remove_message").select(*MESSAGE).distinct()
+    acks = past.effects.where(F.col("record_type") == "remove_message")
+    none = acks.join(adds, list(MESSAGE), "left_anti")
+    is_whole = past.records.groupBy("directory").agg(
+        (F.count_distinct("file") == F.max("file")).alias("is_whole")  # files are numbered from 1
+    )
+    found = (
+        none.groupBy("directory", "destination_type", "destination")
+        .agg(F.count("*").alias("count"), F.min("position").alias("position"), _examples("message_id").alias("ids"))
+        .join(is_whole, "directory")
+    )
+    severity = F.when(F.col("is_whole"), "damage").otherwise("notice")
+    return _finding(found, "acknowledged, not there", severity, F.concat_ws(": ", full_name(), "ids"))
+
+
+def _acknowledged_again(past: History) -> DataFrame:
+    acks = past.effects.where(F.col("record_type") == "remove_message")
+    repeated = acks.groupBy(*MESSAGE, "subscription").agg(
+        (F.count("*") - 1).alias("again"), F.max("position").alias("position")
+    )
+    return _by_destination(repeated, "acknowledged again", "notice")
+
+
+def _added_again(past: History) -> DataFrame:
+    adds = past.effects.where(F.col("record_type") == "add_message")
+    repeated = adds.groupBy(*MESSAGE).agg((F.count("*") - 1).alias("again"), F.max("position").alias("position"))
+    return _by_destination(repeated, "added again", "hazard")
+
+
+def _by_destination(repeated: DataFrame, check: str, severity: str) -> DataFrame:
+    found = (
+        repeated.where(F.col("again") > 0)
+        .groupBy("directory", "destination_type", "destination")
+        .agg(F.sum("again").alias("count"), F.min("position").alias("position"), _examples("message_id").alias("ids"))
+    )
+    return _finding(found, check, severity, F.concat_ws(": ", full_name(), "ids"))
+
+
+def _gaps(past: History) -> DataFrame:
+    sequence = F.try_to_number(F.regexp_extract("message_id", ":([0-9]{1,18})$", 1), F.lit("9" * 18)).cast("long")
+    sent = past.operations.where(F.col("record_type") == "add_message")
+    numbers = (
+        sent.select("directory", producer().alias("producer_id"), sequence.alias("number"), "position")
+        .where(F.col("number").isNotNull())
+        .groupBy("directory", "producer_id", "number")
+        .agg(F.min("position").alias("position"))
+    )
+    in_order = Window.partitionBy("directory", "producer_id").orderBy("number")
+    holes = numbers.withColumn("before", F.lag("number").over(in_order)).where(F.col("number") > F.col("before") + 1)
+    found = holes.groupBy("directory", "producer_id").agg(
+        F.sum(F.col("number") - F.col("before") - 1).alias("count"),
+        F.count("*").alias("holes"),
+        F.min_by(F.struct(F.col("before") + 1, F.col("number") - 1), "number").alias("first"),
+        F.min("position").alias("position"),
+    )
+    detail = F.format_string(
+        "%s: %d holes, the first from %d to %d", "producer_id", "holes", F.col("first.col1"), F.col("first.col2")
+    )
+    return _finding(found, "sequence gap", "hint", detail)
+
+
+def _open(past: History) -> DataFrame:
+    is_prepared = F.col("outcome") == PREPARED
+    detail = F.format_string("%s: %d sent, %d acknowledged", "transaction", "sent", "acknowledged")
+    return _finding(
+        past.unfinished,
+        F.when(is_prepared, "in doubt").otherwise("unfinished transaction"),
+        F.when(is_prepared, "hazard").otherwise("notice"),
+        detail,
+        position="first_position",
+        count=F.lit(1),
+    )
+
+
+if __name__ == "__main__":
+    run(audit)

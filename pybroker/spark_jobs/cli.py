@@ -1,0 +1,103 @@
+"""What the jobs' scripts share: options, a session, and where tables go.
+
+```console
+$ spark-submit pybroker/spark_jobs/backlog.py /mnt/shared --output out --format parquet
+$ python -m pybroker.spark_jobs.backlog /mnt/shared
+```
+
+`parquet` and `json` (one object per line) write a directory per table; `html` one page for the whole job; without
+`--output` the tables are printed.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+
+from pybroker.spark_jobs.java import prepare
+
+Tables = Mapping[str, DataFrame]
+"""What a job returns: tables by name."""
+
+Option = Callable[[click.Command], click.Command]
+"""A decorator that adds an option to a command."""
+
+FORMATS: Final = ("parquet", "json", "html")
+SHOWN_ROWS: Final = 40
+"""Rows printed of each table."""
+LOCAL_MEMORY: Final = "2g"
+"""Of a local session, unless Spark's own settings say otherwise."""
+
+
+def session(name: str) -> SparkSession:
+    """Return the session: of `spark-submit` if it started us, else a local one on all cores."""
+    builder = SparkSession.builder.appName(f"pybroker {name}")
+    if "SPARK_ENV_LOADED" not in os.environ:
+        prepare()
+        builder = (
+            builder.master("local[*]")
+            .config("spark.driver.memory", LOCAL_MEMORY)
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+        )
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def write(tables: Tables, output: Path, form: str) -> None:
+    """Write each table into a directory of its own, as Parquet or JSON lines; what was there is replaced."""
+    for name, table in tables.items():
+        writer = table.write.mode("overwrite")
+        if form == "parquet":
+            writer.parquet(str(output / name))
+        else:
+            writer.json(str(output / name))
+
+
+def show(tables: Tables) -> None:
+    """Print the beginning of each table."""
+    for name, table in tables.items():
+        click.echo(name)
+        table.show(SHOWN_ROWS, truncate=60)
+
+
+def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click.Command:
+    """Return a job's command: directories in, tables out; its own options go to the job by their names."""
+
+    @click.command(name=job.__name__, help=(job.__doc__ or "").partition("\n\n")[0])
+    @click.argument("directories", nargs=-1, required=True)
+    @click.option("--output", type=click.Path(path_type=Path), help="Where to write; without it, tables are printed.")
+    @click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
+    def main(directories: tuple[str, ...], output: Path | None, form: str, **chosen: Any) -> None:
+        if output is not None and form == "html":
+            _write_page(job.__name__, directories, output)
+            return
+        tables = job(session(job.__name__), list(directories), **chosen)
+        if output is None:
+            show(tables)
+        else:
+            write(tables, output, form)
+
+    for option in reversed(options):
+        main = option(main)
+    return main
+
+
+def _write_page(job: str, directories: Sequence[str], output: Path) -> None:
+    from pybroker.spark_jobs.report import analyze
+    from pybroker.spark_jobs.report_sections import DRAWN
+
+    if job not in DRAWN:
+        raise click.UsageError(f"{job} has no page; there are {', '.join(DRAWN)}")
+    click.echo(analyze(list(directories), output, spark=session(job), jobs=[job]))
+
+
+def run(job: Callable[..., Tables], options: Sequence[Option] = (), arguments: list[str] | None = None) -> Any:
+    """Run a job as a program."""
+    return command(job, options).main(args=arguments, prog_name=job.__name__)

@@ -1,0 +1,134 @@
+"""What lies, or lay, in dead letter queues: where from, why, how often, and what is poison.
+
+The cause is what the broker wrote into the message (`dlqDeliveryFailureCause`), or else what the consumer said when it
+rejected it (ActiveMQ records such acknowledgements). Numbers in causes are replaced by `#`, so that equal causes count
+as one.
+
+Ordinary redeliveries are not journalled. What is: messages that came to a dead letter queue, again and again
+perhaps (`poison`), and new versions of messages from an ActiveMQ with `persistJMSRedelivered` (`redelivered`).
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pybroker.spark_jobs.cli import Tables, run
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, full_name, history, read
+
+DEAD_LETTER_NAMES: Final = r"(^|\.)DLQ(\.|$)"
+"""A regular expression that finds `ActiveMQ.DLQ`, `DLQ.orders`, `orders.DLQ`."""
+CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
+_NUMBERS: Final = r"[0-9]+"
+_CAUSE_LENGTH: Final = 200
+_QUEUES_MAX: Final = 1000
+"""Dead letter queues that are looked for by name; a journal with more is read whole."""
+
+_DETAILS: Final = (
+    "directory",
+    "position",
+    "record_type",
+    "destination",
+    "message_type",
+    "original_destination",
+    "timestamp",
+    "redelivery_counter",
+    "body_size",
+    "properties",
+)
+
+
+def dead_letters(spark: SparkSession, source: Source | History, *, names: str = DEAD_LETTER_NAMES) -> Tables:
+    """Return `causes`, `poison`, `redelivered` and the `messages` themselves.
+
+    Args:
+        spark: the session.
+        source: a journal.
+        names: a regular expression for the names of dead letter queues.
+    """
+    past = history(spark, source)
+    messages = _messages(past, names)
+    return {
+        "causes": _causes(messages),
+        "poison": _poison(messages),
+        "redelivered": _redelivered(past),
+        "messages": messages,
+    }
+
+
+def _messages(past: History, names: str) -> DataFrame:
+    dead = past.lives.where(F.col("destination").rlike(names))
+    queues = [row.destination for row in dead.select("destination").distinct().limit(_QUEUES_MAX + 1).collect()]
+    details = read(past.spark, past.source, _DETAILS).where(F.col("record_type").isin("add_message", "update_message"))
+    if len(queues) <= _QUEUES_MAX:
+        details = details.where(F.col("destination").isin(queues))
+    details = details.withColumnRenamed("position", "location").drop("record_type", "destination")
+    said = F.col("properties")[CAUSE_PROPERTY]
+    return (
+        dead.join(details, ["directory", "location"], "left")
+        .join(_rejections(past), ["directory", "message_id"], "left")
+        .select(
+            *MESSAGE,
+            F.col("original_destination").alias("came_from"),
+            F.coalesce(said, "ack_cause", F.lit("not recorded")).alias("cause"),
+            F.col("added_time").alias("time"),
+            "timestamp",
+            "redelivery_counter",
+            "message_type",
+            "body_size",
+            F.col("ended_at").isNull().alias("still_there"),
+            "location",
+        )
+        .orderBy("location")
+    )
+
+
+def _rejections(past: History) -> DataFrame:
+    """Return what consumers said when they rejected messages, the latest of each."""
+    rejected = past.effects.where((F.col("ack_type") == "poison") & F.col("ack_cause").isNotNull())
+    return rejected.groupBy("directory", "message_id").agg(F.max_by("ack_cause", "at").alias("ack_cause"))
+
+
+def _causes(messages: DataFrame) -> DataFrame:
+    cause = F.regexp_replace(F.substring("cause", 1, _CAUSE_LENGTH), _NUMBERS, "#")
+    return (
+        messages.groupBy(*DESTINATION, "came_from", cause.alias("cause"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.count_if("still_there").alias("still_there"),
+            F.max("redelivery_counter").alias("most_redeliveries"),
+            F.min("time").alias("first_time"),
+            F.max("time").alias("last_time"),
+            F.max_by("message_id", "location").alias("latest_id"),
+        )
+        .orderBy(F.desc("messages"), "cause")
+    )
+
+
+def _poison(messages: DataFrame) -> DataFrame:
+    """Return messages that died more than once: moved back from a dead letter queue, and found unusable again."""
+    return (
+        messages.groupBy("directory", "message_id")
+        .agg(
+            F.count("*").alias("times"),
+            F.array_sort(F.collect_set(full_name())).alias("dead_letter_queues"),
+            F.first("came_from", ignorenulls=True).alias("came_from"),
+            F.max_by("cause", "location").alias("latest_cause"),
+            F.max("time").alias("last_time"),
+        )
+        .where(F.col("times") > 1)
+        .orderBy(F.desc("times"))
+    )
+
+
+def _redelivered(past: History) -> DataFrame:
+    updates = past.effects.where(F.col("record_type") == "update_message")
+    return (
+        updates.groupBy(*DESTINATION)
+        .agg(F.count_distinct("message_id").alias("messages"), F.count("*").alias("updates"))
+        .orderBy(F.desc("updates"))
+    )
+
+
+if __name__ == "__main__":
+    run(dead_letters)

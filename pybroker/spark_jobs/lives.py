@@ -1,0 +1,297 @@
+"""What becomes of one message: its own records and its destination's in, its lives out. Pure; no Spark.
+
+Replaying a journal looks like work for one machine, since every record changes one state. It is not: once it is
+known when each record takes effect (see `effects`), a message depends on nothing but its own records and those of
+its destination as a whole, which are few. So messages can be replayed side by side, each for itself:
+
+```text
+own records      add ......... ack(a) ................ ack(b)
+the topic's   subscribe a, b ........... unsubscribe c
+              `-- life: from the add until nobody waits for it any more --´
+```
+
+The rules are `StoreState`'s, and are tested against it. A message has more than one life when it is sent again under
+its id after it was consumed. On the way it is noted which data files answer which others, as `FileUsage` does.
+
+Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import merge
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+FILE_SHIFT: Final = 32
+"""A position is a file's id, shifted by this, plus an offset: positions are ordered as the journal is."""
+
+ADD: Final = "add"
+UPDATE: Final = "update"
+ACK: Final = "ack"
+MET: Final = "met"
+"""The record of an acknowledgement in a transaction, as opposed to its effect."""
+SUBSCRIBE: Final = "subscribe"
+UNSUBSCRIBE: Final = "unsubscribe"
+REMOVE: Final = "remove"
+"""The destination was removed."""
+
+ACKNOWLEDGED: Final = "acknowledged"
+UNSUBSCRIBED: Final = "unsubscribed"
+REMOVED: Final = "destination removed"
+
+_ORDER: Final = itemgetter(0, 1)
+"""Events by what `Event` begins with."""
+
+
+class Event(NamedTuple):
+    """A record that takes effect.
+
+    Attributes:
+        at: position at which it does: its own, or that of its transaction's commit.
+        pos: its record's position.
+        kind: ADD, UPDATE, ACK, MET; of a destination SUBSCRIBE, UNSUBSCRIBE, REMOVE.
+        size: bytes of the record.
+        time: when it takes effect, in milliseconds since the epoch, as far as known.
+        subscription: key of the durable subscription; None on a queue.
+        special: an add whose commit was copied by a compaction; a subscription that is retroactive.
+    """
+
+    at: int
+    pos: int
+    kind: str
+    size: int = 0
+    time: int | None = None
+    subscription: str | None = None
+    special: bool = False
+
+
+class Life:
+    """The time for which a store holds a message.
+
+    Attributes:
+        added_at: position at which it was there.
+        added_pos: position of the add.
+        location: position of the record with its current version.
+        size: bytes of that.
+        added_time: when it was there, in milliseconds since the epoch, as far as known.
+        ended_at: position at which it was gone; None while it lives.
+        ended_pos: position of the record that ended it.
+        ended_time: when it was gone.
+        ended_by: ACKNOWLEDGED, UNSUBSCRIBED or REMOVED.
+        pending: durable subscriptions that still have to get it; empty on a queue.
+        superseded: files of duplicates and of earlier versions.
+        voided: pairs of files: one has a record that makes void what the other has of the message.
+        counted: position of each acknowledgement that came while the message lay in another file, and that file.
+    """
+
+    __slots__ = (
+        "added_at",
+        "added_pos",
+        "added_time",
+        "counted",
+        "ended_at",
+        "ended_by",
+        "ended_pos",
+        "ended_time",
+        "location",
+        "pending",
+        "size",
+        "superseded",
+        "voided",
+    )
+
+    def __init__(self, event: Event, pending: set[str]) -> None:
+        self.added_at = event.at
+        self.added_pos = event.pos
+        self.location = event.pos
+        self.size = event.size
+        self.added_time = event.time
+        self.ended_at: int | None = None
+        self.ended_pos: int | None = None
+        self.ended_time: int | None = None
+        self.ended_by: str | None = None
+        self.pending = pending
+        self.superseded: set[int] = set()
+        self.voided: list[tuple[int, int]] = []
+        self.counted: list[tuple[int, int]] = []
+
+    @property
+    def files(self) -> list[int]:
+        """Files that hold a record of it: its current version's, and those that it superseded."""
+        return [self.location >> FILE_SHIFT, *self.superseded]
+
+
+class Lives:
+    """One message under replay.
+
+    Attributes:
+        all: its lives so far, in their order.
+    """
+
+    __slots__ = ("_early", "_is_topic", "_life", "_subscriptions", "all")
+
+    def __init__(self, *, is_topic: bool) -> None:
+        self.all: list[Life] = []
+        self._is_topic = is_topic
+        self._life: Life | None = None
+        self._subscriptions: set[str] = set()
+        self._early: list[Event] = []
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Let events take effect, which are in their order."""
+        for event in events:
+            match event.kind:
+                case "add":
+                    self._add(event)
+                case "ack":
+                    self._ack(event)
+                case "update":
+                    self._update(event)
+                case "met":
+                    self._count(event)
+                case "subscribe":
+                    self._subscribe(event)
+                case "unsubscribe":
+                    self._unsubscribe(event)
+                case "remove":
+                    self._remove(event)
+                case kind:
+                    raise AssertionError(kind)
+
+    def _add(self, event: Event) -> None:
+        life = self._life
+        if life is not None:
+            life.superseded.add(event.pos >> FILE_SHIFT)
+            return
+        if self._is_topic and not self._subscriptions:
+            return
+        self._life = Life(event, set(self._subscriptions))
+        self.all.append(self._life)
+        if event.special:  # A copied commit may lie behind acknowledgements of what it adds.
+            early, self._early = self._early, []
+            for ack in early:
+                self._take(ack)
+
+    def _update(self, event: Event) -> None:
+        life = self._life
+        if life is None:
+            self._add(event)
+            return
+        life.superseded.add(life.location >> FILE_SHIFT)
+        life.location, life.size = event.pos, event.size
+
+    def _ack(self, event: Event) -> None:
+        if event.at == event.pos:
+            self._count(event)
+        self._take(event)
+
+    def _take(self, event: Event) -> None:
+        life = self._life
+        if life is None:
+            self._early.append(event)
+            return
+        self._void(life, event)
+        if event.subscription is None:
+            self._end(life, event, ACKNOWLEDGED)
+        elif event.subscription in life.pending:
+            life.pending.remove(event.subscription)
+            if not life.pending:
+                self._end(life, event, ACKNOWLEDGED)
+
+    def _count(self, event: Event) -> None:
+        life = self._life
+        if life is not None:
+            of = life.location >> FILE_SHIFT
+            if event.pos >> FILE_SHIFT != of:
+                life.counted.append((event.pos, of))
+
+    def _subscribe(self, event: Event) -> None:
+        assert event.subscription is not None, "a subscription has a key"
+        self._subscriptions.add(event.subscription)
+        if event.special and self._life is not None:
+            self._life.pending.add(event.subscription)
+
+    def _unsubscribe(self, event: Event) -> None:
+        key = event.subscription
+        assert key is not None, "a subscription has a key"
+        life = self._life
+        self._subscriptions.discard(key)
+        if life is not None and key in life.pending:
+            self._void(life, event)
+            life.pending.remove(key)
+            if not life.pending:
+                self._end(life, event, UNSUBSCRIBED)
+
+    def _remove(self, event: Event) -> None:
+        self._subscriptions.clear()
+        if self._life is not None:
+            self._void(self._life, event)
+            self._end(self._life, event, REMOVED)
+
+    @staticmethod
+    def _void(life: Life, event: Event) -> None:
+        by = event.pos >> FILE_SHIFT
+        life.voided += [(by, of) for of in life.files if of != by]
+
+    def _end(self, life: Life, event: Event, ended_by: str) -> None:
+        life.ended_at, life.ended_pos, life.ended_time, life.ended_by = event.at, event.pos, event.time, ended_by
+        life.pending.clear()
+        self._life = None
+
+
+def replay(own: Sequence[Event], around: Sequence[Event] = (), *, is_topic: bool = False) -> list[Life]:
+    """Replay a message and return its lives, in their order.
+
+    Args:
+        own: its records that take effect, in any order.
+        around: its destination's, in their order; see `Event.kind`.
+        is_topic: it was sent to a topic, so it lives for the durable subscriptions there are.
+    """
+    message = Lives(is_topic=is_topic)
+    events = sorted(own, key=_ORDER)
+    message.apply(merge(events, around, key=_ORDER) if around else events)
+    return message.all
+
+
+class SubscriptionLife:
+    """A durable subscription from its making to its end.
+
+    Attributes:
+        key: client id and name.
+        created: position of the record that made it.
+        location: position of its latest record.
+        files: files with a record of it.
+        ended: position of its end; None while there is one.
+    """
+
+    __slots__ = ("created", "ended", "files", "key", "location")
+
+    def __init__(self, key: str, pos: int) -> None:
+        self.key = key
+        self.created = pos
+        self.location = pos
+        self.files = {pos >> FILE_SHIFT}
+        self.ended: int | None = None
+
+
+def subscription_lives(around: Iterable[Event]) -> list[SubscriptionLife]:
+    """Replay a topic's own records, in their order, and return its subscriptions, past ones included."""
+    found: list[SubscriptionLife] = []
+    current: dict[str, SubscriptionLife] = {}
+    for event in around:
+        key = event.subscription
+        if event.kind == REMOVE:
+            for life in current.values():
+                life.ended = event.pos
+            current.clear()
+        elif key is None:
+            continue
+        elif event.kind == UNSUBSCRIBE:
+            if (ended := current.pop(key, None)) is not None:
+                ended.ended = event.pos
+        elif (known := current.get(key)) is not None:
+            known.location = event.pos
+            known.files.add(event.pos >> FILE_SHIFT)
+        else:
+            current[key] = SubscriptionLife(key, event.pos)
+            found.append(current[key])
+    return found

@@ -1,0 +1,459 @@
+"""From a job's tables to a section of the report: what is collected, and how it is drawn.
+
+Spark aggregates; what comes to the driver has a bound: a row per destination and interval of the largest destinations,
+or the first rows of a list.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from pybroker.spark_jobs import report_plots as plots
+from pybroker.spark_jobs.audit import audit
+from pybroker.spark_jobs.backlog import backlog
+from pybroker.spark_jobs.cli import Tables
+from pybroker.spark_jobs.dead_letters import dead_letters
+from pybroker.spark_jobs.failovers import failovers
+from pybroker.spark_jobs.history import DESTINATION, History
+from pybroker.spark_jobs.journal_pins import ANSWERS, MESSAGES, SUBSCRIPTION, TRANSACTION, WRITTEN, journal_pins
+from pybroker.spark_jobs.queue_report import queue_report
+from pybroker.spark_jobs.report_page import ROWS_MAX, Said, Section, Tile, table
+
+SHOWN: Final = 7
+"""Destinations with a colour of their own; the others are summed up."""
+NAMED: Final = 15
+"""Rows of a plot that has one per name."""
+OTHERS: Final = "others"
+
+Drawn = tuple[list[Section], list[Tile]]
+
+
+def collected(rows: DataFrame, limit: int = ROWS_MAX + 1) -> list[Row]:
+    """Bring the first rows to the driver."""
+    return rows.limit(limit).collect()
+
+
+def name(row: Row) -> str:
+    """Return a destination's name: a queue's bare, others with their kind."""
+    return row.destination if row.destination_type == "queue" else f"{row.destination_type}://{row.destination}"
+
+
+# ---------------------------------------------------------------- queue_report
+
+
+def draw_queues(past: History) -> Drawn:
+    """Draw what went through."""
+    tables = queue_report(past.spark, past)
+    totals = tables["time_in_queue"].agg(F.sum("consumed"), F.sum("waiting")).collect()[0]
+    throughput = _largest(tables["throughput"], F.sum("sent") + F.sum("consumed"))
+    produced = tables["producers"].agg(F.sum("messages"), F.sum("bytes"), F.count_distinct("producer_id")).collect()[0]
+    tiles = [
+        Tile("sent", plots.count(produced[0] or 0), f"{plots.size(produced[1] or 0)}, {produced[2]} producers"),
+        Tile("consumed", plots.count(totals[0] or 0)),
+        Tile("pending", plots.count(totals[1] or 0)),
+    ]
+    sections = [
+        _throughput(throughput),
+        _depth(_largest(tables["depth"], F.max("depth"))),
+        _waits(tables),
+        _sizes(tables),
+    ]
+    return sections, tiles
+
+
+def _largest(rows: DataFrame, weight: Any) -> list[Row]:
+    """Return the rows of the largest destinations, the others' with the name `others`, in order of time."""
+    order = rows.groupBy(*DESTINATION).agg(weight.alias("weight")).orderBy(F.desc("weight")).limit(SHOWN).collect()
+    kept = {(row.directory, row.destination_type, row.destination) for row in order}
+    key = F.concat_ws("\x00", *DESTINATION)
+    is_kept = key.isin(["\x00".join(each) for each in kept])
+    values = [each for each in rows.columns if each not in (*DESTINATION, "time", "seconds")]
+    folded = rows.where(~is_kept).groupBy("time").agg(*(F.sum(each).alias(each) for each in values))
+    for each in DESTINATION:
+        folded = folded.withColumn(each, F.lit(OTHERS if each == "destination" else "queue"))
+    if "seconds" in rows.columns:
+        folded = folded.withColumn("seconds", F.lit(0))
+    return rows.where(is_kept).unionByName(folded).orderBy("time").collect()
+
+
+def _series(rows: Sequence[Row], value: str, *, carried: bool) -> tuple[list[float], dict[str, list[float]]]:
+    """Return times, and per destination a value for each: the last known (`carried`), or 0, where there is none."""
+    times = sorted({_seconds(row.time) for row in rows})
+    step = max((row.seconds for row in rows if "seconds" in row), default=0)
+    if step and times:
+        times = [float(each) for each in range(int(times[0]), int(times[-1]) + step + 1, step)]
+    found: defaultdict[str, dict[float, float]] = defaultdict(dict)
+    for row in rows:
+        points = found[name(row)]
+        points[_seconds(row.time)] = points.get(_seconds(row.time), 0) + row[value]
+    series: dict[str, list[float]] = {}
+    for key, points in sorted(found.items(), key=lambda each: (each[0] == OTHERS, -sum(each[1].values()))):
+        last, values = 0.0, list[float]()
+        for time in times:
+            last = points.get(time, last if carried else 0.0)
+            values.append(last)
+        series[key] = values
+    return times, series
+
+
+def _seconds(time: datetime) -> float:
+    return time.timestamp()
+
+
+def _throughput(rows: Sequence[Row]) -> Section:
+    section = Section("Throughput", "Messages sent per second, by destination; below, all that was sent and consumed.")
+    if not rows:
+        section.note("No record's time is known.")
+        return section
+    seconds = max(row.seconds for row in rows) or 1
+    times, sent = _series(rows, "sent", carried=False)
+    _, consumed = _series(rows, "consumed", carried=False)
+    rates = {key: [each / seconds for each in values] for key, values in sent.items()}
+    section.add(plots.areas(rates, times))
+    totals = {
+        what: list(zip(times, [sum(values) / seconds for values in zip(*series.values(), strict=True)], strict=True))
+        for what, series in (("sent", sent), ("consumed", consumed))
+    }
+    section.add(plots.lines(totals), heading="Sent and consumed, messages per second")
+    section.note(f"Counted in intervals of {plots.duration(seconds * 1000)}. Times are UTC.")
+    return section
+
+
+def _depth(rows: Sequence[Row]) -> Section:
+    section = Section("Depth", "How many messages waited, by destination.")
+    if rows:
+        own = [row for row in rows if row.destination != OTHERS]
+        times, series = _series(own, "depth", carried=True)
+        section.add(plots.lines({key: list(zip(times, values, strict=True)) for key, values in series.items()}))
+    section.note("Begins at 0 with the oldest data file: what waited in files since deleted is not known.")
+    return section
+
+
+def _waits(tables: Tables) -> Section:
+    section = Section("Time in queue", "From a message's arrival until nobody waited for it any more.")
+    rows = collected(tables["time_in_queue"])
+    timed = [row for row in rows if row.p50_ms is not None][:NAMED]
+    section.add(
+        plots.ranges(
+            [
+                plots.Range(name(row), (("half", row.p50_ms), ("95 %", row.p95_ms), ("99 %", row.p99_ms)))
+                for row in timed
+            ]
+        )
+        if timed
+        else ""
+    )
+    headings = ["destination", "consumed", "waiting", "least", "half within", "95 % within", "99 % within", "most"]
+    section.add(
+        table(
+            headings,
+            [
+                (name(row), f"{row.consumed:,}", f"{row.waiting:,}", *(_duration(row[column]) for column in _WAITS))
+                for row in rows
+            ],
+            numbers=range(1, 8),
+        )
+    )
+    section.note(_clock_sentence({row.time_source: row.acknowledgements for row in collected(tables["clock"])}))
+    return section
+
+
+_WAITS: Final = ("min_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms")
+
+
+def _duration(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else plots.duration(milliseconds)
+
+
+def _clock_sentence(sources: Mapping[str, int]) -> str:
+    """Say what the times of acknowledgements are worth."""
+    total = sum(sources.values())
+    if not total:
+        return "There are no acknowledgements."
+    marked = sources.get("mark", 0)
+    if marked == total:
+        return "Times of acknowledgements come from the broker's time marks: at most a second off."
+    if not marked:
+        return (
+            "This journal has no time marks, so times of acknowledgements are estimates: the last arrival before each,"
+            " which is too early by however long nothing arrived."
+        )
+    return (
+        f"{marked / total:.0%} of the acknowledgements have a time mark, at most a second off. The others' times are"
+        " estimates: the last arrival before each, which is too early by however long nothing arrived."
+    )
+
+
+def _sizes(tables: Tables) -> Section:
+    section = Section("Sizes and producers", "Bytes a message takes in the journal, and who sent most.")
+    sizes: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    by_size = tables["sizes"].groupBy(*DESTINATION, "bytes_from").agg(F.sum("messages").alias("sent"))
+    largest = by_size.groupBy(*DESTINATION).agg(F.sum("sent").alias("sent")).orderBy(F.desc("sent"))
+    order = [name(row) for row in collected(largest, SHOWN)]
+    for row in by_size.orderBy("bytes_from").collect():
+        key = name(row) if name(row) in order else OTHERS
+        sizes[row.bytes_from][key] = sizes[row.bytes_from].get(key, 0) + row.sent
+    if sizes:
+        powers = [1 << each for each in range(min(sizes).bit_length() - 1, max(sizes).bit_length())]
+        ordered = [
+            (plots.size(power), {key: sizes[power][key] for key in (*order, OTHERS) if key in sizes[power]})
+            for power in powers
+        ]
+        section.add(plots.columns(ordered), heading="Messages by size, from each power of two on")
+    producers = collected(tables["producers"], NAMED)
+    bars = [(row.producer_id, row.messages, f"{plots.size(row.bytes)} to {name(row)}") for row in producers]
+    section.add(plots.bars(bars), heading="Producers that sent most")
+    return section
+
+
+# ---------------------------------------------------------------- backlog
+
+
+def draw_backlog(past: History) -> Drawn:
+    """Draw what is pending."""
+    tables = backlog(past.spark, past)
+    rows = collected(tables["destinations"])
+    section = Section(
+        "Backlog", "What is pending at the journal's end, how old it is, and who should have consumed it."
+    )
+    section.add(plots.bars([(name(row), row.messages, plots.size(row.bytes)) for row in rows[:NAMED]]))
+    section.add(
+        table(
+            ["destination", "messages", "bytes", "oldest", "waits for", "last acknowledgement", "oldest message"],
+            [
+                (
+                    name(row),
+                    f"{row.messages:,}",
+                    plots.size(row.bytes),
+                    None if row.age_seconds is None else plots.duration(row.age_seconds * 1000),
+                    ", ".join(row.waiting_for) or row.last_consumer_id or "any consumer",
+                    row.last_consumed_time or Said("none in the journal", "warn"),
+                    row.oldest_id,
+                )
+                for row in rows
+            ],
+            numbers=(1, 2, 3),
+        )
+    )
+    subscriptions = collected(tables["subscriptions"])
+    if subscriptions:
+        section.add(
+            table(
+                ["durable subscription", "topic", "selector", "pending", "bytes", "oldest"],
+                [
+                    (
+                        each.subscription,
+                        each.destination,
+                        each.selector,
+                        f"{each.pending:,}",
+                        plots.size(each.bytes),
+                        each.oldest_time,
+                    )
+                    for each in subscriptions
+                ],
+                numbers=(3, 4),
+            ),
+            heading="Durable subscriptions",
+        )
+    oldest = max((row.age_seconds for row in rows if row.age_seconds is not None), default=None)
+    tile = Tile("oldest message", "–" if oldest is None else plots.duration(oldest * 1000), "at the journal's end")
+    return [section], [tile]
+
+
+# ---------------------------------------------------------------- dead_letters
+
+
+def draw_dead_letters(past: History) -> Drawn:
+    """Draw what nobody could use."""
+    tables = dead_letters(past.spark, past)
+    causes = collected(tables["causes"])
+    section = Section("Dead letters", "What came to dead letter queues, where from, and why.")
+    bars = [
+        (row.came_from or "origin unknown", row.messages, f"{row.still_there:,} still there: {row.cause[:30]}")
+        for row in causes[:NAMED]
+    ]
+    section.add(plots.bars(bars) if bars else "")
+    section.add(
+        table(
+            ["queue", "came from", "cause", "messages", "still there", "first", "last"],
+            [
+                (
+                    name(row),
+                    row.came_from,
+                    row.cause,
+                    f"{row.messages:,}",
+                    f"{row.still_there:,}",
+                    row.first_time,
+                    row.last_time,
+                )
+                for row in causes
+            ],
+            numbers=(3, 4),
+        )
+    )
+    poison = collected(tables["poison"])
+    if poison:
+        section.add(
+            table(
+                ["message", "times", "came from", "latest cause", "last"],
+                [(row.message_id, row.times, row.came_from, row.latest_cause, row.last_time) for row in poison],
+                numbers=(1,),
+            ),
+            heading="Poison: messages that died more than once",
+        )
+    section.note("Ordinary redeliveries are not journalled, so they are not counted.")
+    total = sum(row.messages for row in causes)
+    tile = Tile("dead letters", plots.count(total), f"{len(causes)} causes", "warn" if total else "good")
+    return [section], [tile]
+
+
+# ---------------------------------------------------------------- journal_pins
+
+_CAUSE_COLOURS: Final = {WRITTEN: 2, MESSAGES: 1, TRANSACTION: 5, SUBSCRIPTION: 6, ANSWERS: 3}
+
+
+def draw_pins(past: History) -> Drawn:
+    """Draw what holds the disk."""
+    rows = journal_pins(past.spark, past)["files"].collect()
+    section = Section(
+        "What holds the disk", "Each data file, as wide as it is large, in the colour of what holds it first."
+    )
+    by_file: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_file[row.directory, row.file].append(row)
+    strips: defaultdict[str, list[plots.Span]] = defaultdict(list)
+    for (directory, file_id), reasons in by_file.items():
+        spans = strips[directory]
+        start = spans[-1].end if spans else 0.0
+        first = reasons[0]
+        words = f"db-{file_id}.log, {plots.size(first.bytes)}: " + (
+            "; ".join(f"{row.cause}: {row.what}" for row in reasons) if first.held else "nothing: it can go"
+        )
+        colour = _CAUSE_COLOURS.get(first.cause or "", 0) if first.held else 0
+        spans.append(plots.Span(start, start + first.bytes, colour, words))
+    legend = plots.legend([*_CAUSE_COLOURS.items(), ("nothing: it can go", 0)])
+    section.add(legend, plots.strips(list(strips.items()), tick=plots.size))
+    section.add(
+        table(
+            ["file", "bytes", "held by", "what", "how many", "for example", "because of"],
+            [
+                (
+                    f"db-{row.file}.log",
+                    plots.size(row.bytes),
+                    row.cause or Said("nothing", "good"),
+                    row.what or "it can go",
+                    f"{row.messages:,}" if row.messages else None,
+                    row.examples[0] if row.examples else None,
+                    " ← ".join(f"db-{each}" for each in row.because) if row.because else None,
+                )
+                for row in rows
+            ],
+            numbers=(1, 4),
+        )
+    )
+    size = sum(reasons[0].bytes for reasons in by_file.values())
+    free = sum(reasons[0].bytes for reasons in by_file.values() if not reasons[0].held)
+    return [section], [Tile("data files", plots.count(len(by_file)), f"{plots.size(size)}, {plots.size(free)} can go")]
+
+
+# ---------------------------------------------------------------- failovers
+
+
+def draw_failovers(past: History) -> Drawn:
+    """Draw who was master."""
+    tables = failovers(past.spark, past)
+    reigns = collected(tables["reigns"], 500)
+    section = Section("Masters", "Who was master, from when to when, as far back as the data files go.")
+    strips: defaultdict[str, list[plots.Span]] = defaultdict(list)
+    for row in reigns:
+        if row.started_time is not None:
+            start, end = _seconds(row.started_time), _seconds(row.last_time)
+            words = f"{_broker(row)}: {_day(start)} to {_day(end)}, {row.ended_by}"
+            strips[row.directory].append(plots.Span(start, end, 1 + (row.number - 1) % 2, words))
+    spans = [each for row in strips.values() for each in row]
+    if spans:
+        width = max(each.end for each in spans) - min(each.start for each in spans)
+        section.add(plots.strips(list(strips.items()), tick=lambda second: _day(second) if width else ""))
+    gaps = {(row.directory, row.before_reign): row for row in collected(tables["gaps"], 500)}
+    section.add(
+        table(
+            ["master", "began with", "started", "last record", "ended by", "messages", "gap before it"],
+            [
+                (
+                    _broker(row),
+                    f"db-{row.file}.log",
+                    row.started_time,
+                    row.last_time,
+                    row.ended_by,
+                    f"{row.messages or 0:,}",
+                    _gap(gaps.get((row.directory, row.number))),
+                )
+                for row in reigns
+            ],
+            numbers=(5,),
+        )
+    )
+    section.note(
+        "Without a clean stop a gap is the longest it can have been: the master may have lived on, writing nothing."
+    )
+    return [section], [Tile("masters", plots.count(len(reigns)), f"{max(len(reigns) - 1, 0)} changes")]
+
+
+def _broker(row: Row) -> str:
+    parts = (row.broker, row.version, None if row.epoch is None else f"epoch {row.epoch}")
+    return " ".join(part for part in parts if part)
+
+
+def _gap(row: Row | None) -> str | None:
+    return None if row is None else plots.duration(row.seconds * 1000)
+
+
+def _day(second: float) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+# ---------------------------------------------------------------- audit
+
+_MOODS: Final = {"damage": "bad", "hazard": "warn", "notice": "", "hint": ""}
+
+
+def draw_audit(past: History) -> Drawn:
+    """List what does not agree."""
+    rows = collected(audit(past.spark, past)["findings"])
+    section = Section("Audit", "Where the journal does not agree with itself, the worst first.")
+    section.add(
+        table(
+            ["severity", "check", "file", "offset", "how many", "what"],
+            [
+                (
+                    Said(row.severity, _MOODS[row.severity]),
+                    row.check,
+                    f"db-{row.file}.log",
+                    f"{row.offset:,}",
+                    f"{row['count']:,}",
+                    row.detail,
+                )
+                for row in rows
+            ],
+            numbers=(3, 4),
+        )
+    )
+    section.note("Sequence gaps are hints: messages that are not persistent take numbers, and leave no record.")
+    damage = sum(row.severity == "damage" for row in rows)
+    mood, words = ("bad", f"{damage} damages") if damage else ("good", "no damage")
+    return [section], [Tile("findings", plots.count(len(rows)), words, mood)]
+
+
+DRAWN: Final[Mapping[str, tuple[str, Callable[[History], Drawn]]]] = {
+    "queue_report": ("what went through", draw_queues),
+    "backlog": ("what is pending", draw_backlog),
+    "dead_letters": ("dead letters", draw_dead_letters),
+    "journal_pins": ("what holds the disk", draw_pins),
+    "failovers": ("who was master", draw_failovers),
+    "audit": ("whether the journal agrees with itself", draw_audit),
+}
+"""Per job: what it finds out, and who draws it. In the order of the page."""

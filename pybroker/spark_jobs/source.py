@@ -1,0 +1,151 @@
+"""The data source `kahadb`: a journal as a Spark table, read in parallel by data files and by batches inside them.
+
+Spark's Python data sources have no column pruning: all columns of the schema are asked for, even by `count()`. So fewer
+columns are had by a narrower schema, `.schema("file int, destination string")`, or by the option `columns`.
+
+The decoding is `pybroker.store.columns`; here is what Spark needs around it.
+"""
+
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.spark_jobs.filters import Pushed, push
+from pybroker.spark_jobs.options import Options, parse
+from pybroker.store.columns.files import NoJournal, Piece, list_files, plan
+from pybroker.store.columns.schema import BY_NAME, arrow_schema
+from pybroker.store.columns.table import Mode, read
+
+NAME: Final = "kahadb"
+
+
+class KahaDBSource(DataSource):
+    """`spark.read.format("kahadb")`; Spark finds it as `pyspark_kahadb.DefaultSource`."""
+
+    pushdown_default = False
+    """Whether filters are pushed down where the option does not say: Spark refuses a source that can while it is not
+    told to, see `pyspark_kahadb.register`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.chosen: Options = parse(options, pushdown=self.pushdown_default)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what to call it in `format`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns that the options name."""
+        _check_directories(self.chosen)
+        return from_arrow_schema(arrow_schema(self.chosen.columns))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads a batch query."""
+        _check_directories(self.chosen)
+        kind = PushdownReader if self.chosen.pushdown else JournalReader
+        return kind(self.chosen, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what plans and reads a stream."""
+        from pybroker.spark_jobs.stream import JournalStreamReader
+
+        _check_directories(self.chosen)
+        return JournalStreamReader(self.chosen, schema)
+
+
+class PushdownSource(KahaDBSource):
+    """The same where Spark is told to push filters down."""
+
+    pushdown_default = True
+
+
+def _check_directories(options: Options) -> None:
+    for directory in options.directories:
+        list_files(Path(directory), archive=options.archive)
+
+
+@dataclass
+class JournalPartition(InputPartition):
+    """A piece of a data file for one task."""
+
+    piece: Piece
+
+
+class Output:
+    """The columns that Spark wants, and the form it wants them in.
+
+    Attributes:
+        columns: their names.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        """Check a schema against the table's.
+
+        Raises:
+            ConfigError: a column is not one of the table's, or of another type.
+        """
+        wanted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        for each in wanted:
+            column = BY_NAME.get(each.name)
+            if column is None:
+                raise ConfigError(
+                    f"the table has no column {each.name}", setting="schema", hint=f"there are {', '.join(BY_NAME)}"
+                )
+            if each.type != column.type and not _are_integers(each.type, column.type):
+                raise ConfigError(f"column {each.name} is {column.type}, not {each.type}", setting="schema")
+        self.columns = tuple(wanted.names)
+        self._schema = wanted
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with exactly Spark's types."""
+        return batch if batch.schema.equals(self._schema) else batch.cast(self._schema)
+
+
+def _are_integers(one: pa.DataType, other: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(one) and pa.types.is_integer(other))
+
+
+class JournalReader(DataSourceReader):
+    """Plans a partition per piece of a data file, and reads it."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._output = Output(schema)
+        self._pushed = Pushed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the pieces to read, in the journal's order."""
+        options = self._options
+        found: list[InputPartition] = []
+        for directory in options.directories:
+            files = list_files(Path(directory), archive=options.archive)
+            if not files and options.mode is Mode.FAILFAST:
+                raise NoJournal("the directory is empty", Path(directory))
+            pieces = plan(directory, files, options.partition_bytes, self._pushed.takes_file)
+            found.extend(JournalPartition(piece) for piece in pieces)
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a piece's rows."""
+        if not isinstance(partition, JournalPartition):
+            return  # what Spark makes of an empty plan
+        output, pushed = self._output, self._pushed
+        for batch in read(partition.piece, output.columns, pushed.selection, self._options.mode):
+            yield output(batch)
+
+
+class PushdownReader(JournalReader):
+    """The same, and takes filters over."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take over those that are applied exactly; return the others."""
+        self._pushed, left = push(filters)
+        return left

@@ -1,0 +1,189 @@
+"""The bytes of many records at once: one lane per record, all lanes take the same step at the same time.
+
+Where a loop over records would say "read a flag; if it is set, read a length and skip as many bytes", lanes say it once
+for all of them: every read is a gather from the bytes, every step an addition to the array of offsets. A lane
+in which something does not fit is marked as odd, stays within its bounds, and is for the scalar decoder.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pybroker.store.columns.chunks import PADDING, Longs
+
+Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+VARINT_BYTES: Final = 5
+"""Longer varints are negative numbers, which no field of a usual record is."""
+
+
+class Window:
+    """Bytes in memory, to be looked at in several widths at any offset, big-endian.
+
+    Attributes:
+        data: the bytes, with `PADDING` zeros behind those that mean something.
+        bytes_: them as unsigned 8-bit integers.
+    """
+
+    __slots__ = ("_ints", "_longs", "_shorts", "bytes_", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.bytes_: Bytes = np.frombuffer(data, np.uint8)
+        self._shorts = _strided(data, ">u2")
+        self._ints = _strided(data, ">i4")
+        self._longs = _strided(data, ">i8")
+
+    def shorts(self, at: Longs) -> Longs:
+        """Return the unsigned 16-bit integers at these offsets."""
+        return self._shorts[at].astype(np.int64)
+
+    def ints(self, at: Longs) -> Longs:
+        """Return the signed 32-bit integers at these offsets."""
+        return self._ints[at].astype(np.int64)
+
+    def longs(self, at: Longs) -> Longs:
+        """Return the signed 64-bit integers at these offsets."""
+        return self._longs[at].astype(np.int64)
+
+
+def _strided(data: bytes, kind: str) -> npt.NDArray[np.int64]:
+    width = int(kind[-1])
+    return np.ndarray((max(len(data) - width + 1, 0),), kind, data, 0, (1,))
+
+
+class Lanes:
+    """A cursor per record.
+
+    Attributes:
+        at: where each lane is; never beyond its end.
+        end: where each lane ends.
+        odd: lanes in which something did not fit.
+    """
+
+    __slots__ = ("_window", "at", "end", "odd")
+
+    def __init__(self, window: Window, at: Longs, end: Longs) -> None:
+        self._window = window
+        self.at = at
+        self.end = end
+        self.odd: Flags = at > end
+
+    def peek(self) -> Bytes:
+        """Return the byte that is next, 0 for a lane at its end."""
+        return np.where(self.at < self.end, self._window.bytes_[self.at], np.uint8(0))
+
+    def require(self, holds: Flags) -> None:
+        """Mark the lanes for which something does not hold."""
+        self.odd |= ~holds
+
+    def require_end(self) -> None:
+        """Mark the lanes in which bytes are left."""
+        self.odd |= self.at != self.end
+
+    def skip(self, count: Longs | Flags | int) -> None:
+        """Step over bytes; a lane that has fewer, or is told to step back, is marked."""
+        at = self.at + count
+        fits = at <= self.end
+        if isinstance(count, int) or count.dtype == np.bool_:
+            if fits.all():
+                self.at = at
+                return
+        else:
+            fits &= np.greater_equal(count, 0)
+        self.odd |= ~fits
+        self.at = np.where(fits, at, self.end)
+
+    def byte(self) -> Bytes:
+        """Take a byte."""
+        value = self._window.bytes_[self.at]
+        self.skip(1)
+        return value
+
+    # Below, lanes that are left out by `where` stay where they are, and get 0, False or an empty place.
+
+    def flag(self, where: Flags | None = None) -> Flags:
+        """Take a boolean: like Java, anything but 0 is true."""
+        value = np.not_equal(self._window.bytes_[self.at], 0)
+        if where is None:
+            self.skip(1)
+            return value
+        self.skip(where)
+        return value & where
+
+    def int32(self) -> Longs:
+        """Take a signed 32-bit integer."""
+        value = self._window.ints(self.at)
+        self.skip(4)
+        return value
+
+    def int64(self, where: Flags | None = None) -> Longs:
+        """Take a signed 64-bit integer."""
+        if where is None:
+            value = self._window.longs(self.at)
+            self.skip(8)
+            return value
+        if not where.any():
+            return np.zeros_like(self.at)
+        value = np.where(where, self._window.longs(self.at), 0)
+        self.skip(np.where(where, 8, 0))
+        return value
+
+    def expect(self, byte: int, where: Flags) -> None:
+        """Take a byte that must be this one."""
+        if where.any():
+            self.odd |= where & (self._window.bytes_[self.at] != byte)
+            self.skip(where)
+
+    def optional(self, tag: int) -> Flags:
+        """Take a byte where it is this one; return where it was."""
+        found = np.equal(self.peek(), tag)
+        self.skip(found)
+        return found
+
+    def varint(self, where: Flags | None = None) -> Longs:
+        """Take a protobuf varint of up to five bytes."""
+        if where is not None and not where.any():
+            return np.zeros_like(self.at)
+        byte = self._window.bytes_[self.at].astype(np.int64)
+        if where is not None:
+            byte = np.where(where, byte, 0)
+        value, more = byte & 0x7F, byte >= 0x80
+        self.skip(1 if where is None else where)
+        for shift in range(7, 7 * VARINT_BYTES, 7):
+            if not more.any():
+                return value
+            byte = np.where(more, self._window.bytes_[self.at].astype(np.int64), 0)
+            self.skip(more)
+            value |= (byte & 0x7F) << shift
+            more = byte >= 0x80
+        self.odd |= more
+        return value
+
+    def run(self, length: Longs) -> tuple[Longs, Longs]:
+        """Take so many bytes; return where they begin and end."""
+        begin = self.at
+        self.skip(length)
+        return begin, self.at
+
+    def string(self, where: Flags | None = None) -> tuple[Longs, Longs, Flags]:
+        """Take a nullable OpenWire string; return where it begins and ends, and where there is one."""
+        return self._sized(self._window.shorts, 2, where)
+
+    def byte_sequence(self) -> tuple[Longs, Longs, Flags]:
+        """Take a nullable OpenWire byte sequence; return where it begins and ends, and where there is one."""
+        return self._sized(self._window.ints, 4, None)
+
+    def _sized(self, lengths: Callable[[Longs], Longs], width: int, where: Flags | None) -> tuple[Longs, Longs, Flags]:
+        present = self.flag(where)
+        if not present.any():
+            return self.at, self.at, present
+        length = np.where(present, lengths(self.at), 0)
+        self.skip(np.where(present, width, 0))
+        return *self.run(length), present
+
+
+assert np.dtype(np.int64).itemsize <= PADDING, "a lane at its end may still be looked at"

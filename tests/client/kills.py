@@ -1,0 +1,182 @@
+"""What the kill tests share: who is killed when, what was promised, what came, and what is still open afterwards."""
+
+import os
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pybroker.testing import Cluster
+from pybroker.testing.process import State
+
+KILL_SECONDS = float(os.environ.get("PYBROKER_KILL_SECONDS", "6"))
+"""How long each of the tests kills; 600 for ten minutes."""
+
+SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
+PATIENCE_SECONDS = 20.0
+
+Key = tuple[str, int]
+"""Producer, and its number of the message."""
+
+
+@dataclass
+class Ledger:
+    """What producers were promised and what consumers saw."""
+
+    accepted: set[Key] = field(default_factory=set)
+    doubtful: list[tuple[Key, ...]] = field(default_factory=list)
+    refused: set[Key] = field(default_factory=set)
+    received: Counter[Key] = field(default_factory=Counter)
+    unflagged: list[Key] = field(default_factory=list)
+    disorder: list[str] = field(default_factory=list)
+    under_way: dict[str, tuple[Key, ...]] = field(default_factory=dict)
+    sent_again: set[Key] = field(default_factory=set)
+    history: dict[Key, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def accept(self, *keys: Key) -> None:
+        with self._lock:
+            self.accepted.update(keys)
+
+    def doubt(self, *keys: Key) -> None:
+        """Note what may have been done, as a whole."""
+        with self._lock:
+            self.doubtful.append(keys)
+
+    def refuse(self, *keys: Key) -> None:
+        """Note what must never be seen."""
+        with self._lock:
+            self.refused.update(keys)
+
+    def interrupted(self, _: Exception) -> None:
+        """Note what a client is about to send again."""
+        with self._lock:
+            self.sent_again.update(*self.under_way.values())
+
+    def receive(self, key: Key, *, redelivered: bool, what: str = "") -> None:
+        """Note a message; `what` is shown when it should not have come."""
+        with self._lock:
+            self.history[key].append(f"{time.monotonic():.3f} {what} {redelivered=}")
+            self.received[key] += 1
+            if self.received[key] > 1 and not redelivered:
+                self.unflagged.append(key)
+
+    def stories(self) -> str:
+        """Return what happened to duplicates that do not say so."""
+        return f"seed {SEED}\n" + "\n".join(f"{key}: {self.history[key]}" for key in self.unflagged)
+
+    def missing(self) -> set[Key]:
+        with self._lock:
+            return self.accepted - self.received.keys()
+
+    @property
+    def duplicates(self) -> int:
+        return sum(count - 1 for count in self.received.values())
+
+    def half(self) -> list[tuple[Key, ...]]:
+        """Return transactions of which only a part was seen."""
+        return [keys for keys in self.doubtful if 0 < len(self.received.keys() & set(keys)) < len(keys)]
+
+    def row(self, name: str, kills: int) -> str:
+        cells = (len(self.accepted), len(self.missing()), self.duplicates, len(self.unflagged))
+        return f"{name:<28}{kills:>6}" + "".join(f"{cell:>12}" for cell in cells)
+
+
+HEAD = f"{'client':<28}{'kills':>6}{'accepted':>12}{'lost':>12}{'duplicates':>12}{'unflagged':>12}"
+
+
+class Worker(threading.Thread):
+    """A thread that repeats something until it is told to stop; a failure is kept for the test."""
+
+    def __init__(self, name: str, work: Callable[[threading.Event], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.failure: BaseException | None = None
+        self._work = work
+        self._stopping = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._work(self._stopping)
+        except BaseException as error:  # shown by the test
+            self.failure = error
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+
+def stop(workers: Sequence[Worker]) -> None:
+    """Have workers stop, and wait for them; a hang is a failure."""
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(PATIENCE_SECONDS)
+        assert not worker.is_alive(), f"{worker.name} hangs"
+        if worker.failure is not None:
+            raise AssertionError(f"{worker.name} failed, seed {SEED}") from worker.failure
+
+
+def kill_at_random(cluster: Cluster, workers: Sequence[Worker]) -> int:
+    """Kill masters for a while, each at a random moment of its work; return how many."""
+    chooser, kills = random.Random(SEED), 0
+    deadline = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < deadline and not any(worker.failure for worker in workers):
+        cluster.wait_standby()
+        threading.Event().wait(chooser.uniform(0.0, 0.5))
+        killed = cluster.kill9("master")
+        kills += 1
+        cluster.wait_master()
+        assert killed.state is State.GONE
+        cluster.restart(killed)
+    return kills
+
+
+def wait_until(condition: Callable[[], bool], complaint: Callable[[], str], workers: Sequence[Worker] = ()) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, complaint()
+        assert not any(worker.failure for worker in workers), [worker.failure for worker in workers]
+        threading.Event().wait(0.02)
+
+
+@contextmanager
+def nothing_left(*, sockets: bool = True) -> Iterator[None]:
+    """Check that no thread and no socket is left that was not there before."""
+    threads, before = set(threading.enumerate()), _sockets()
+    yield
+    wait_until(
+        lambda: set(threading.enumerate()) <= threads,
+        lambda: f"threads are left: {set(threading.enumerate()) - threads}",
+    )
+    if sockets:
+        wait_until(lambda: _sockets() <= before, lambda: f"sockets are left: {_sockets() - before}")
+
+
+def _sockets() -> set[str]:
+    links = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            link = str(entry.readlink())
+        except FileNotFoundError:  # the directory's own descriptor
+            continue
+        if link.startswith("socket:"):
+            links.add(link)
+    return links
+
+
+class Order:
+    """Each producer's order, within one life of a consumer's connection: what came late must be flagged."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last: dict[str, int] = defaultdict(int)
+
+    def see(self, key: Key, *, redelivered: bool) -> None:
+        producer, number = key
+        if number <= self._last[producer] and not redelivered:
+            self._ledger.disorder.append(f"{producer}: {number} after {self._last[producer]}")
+        self._last[producer] = max(number, self._last[producer])

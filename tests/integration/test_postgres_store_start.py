@@ -1,0 +1,174 @@
+"""`pybroker start --store postgresql://…`: messages, scheduled ones and lock in one database, no shared directory."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.app.database_status import DatabaseStatus, describe, read
+from pybroker.broker.app.status import Exit
+from pybroker.locks.postgres.timing import now
+from tests.integration.cluster import BrokerProcess, Pair
+from tests.integration.stomp_client import Disconnected, StompClient
+from tests.integration.test_postgres_start import assert_no_password, received, send
+from tests.postgres_cluster import PASSWORD_IN_URL, PostgresDatabase, postgres_cluster, postgres_database
+
+__all__ = ["postgres_cluster", "postgres_database"]
+
+
+@pytest.fixture
+def pair(postgres_database: PostgresDatabase) -> Iterator[Pair]:
+    with Pair(postgres_database.url) as pair:
+        pair.wait_for_standby()
+        yield pair
+
+
+def report(what: str, seconds: float) -> None:
+    print(f"\n{what:<70} {seconds * 1000:8.1f} ms")
+
+
+# ---------------------------------------------------------------- failover
+
+
+def test_standby_serves_what_a_killed_master_accepted(pair: Pair) -> None:
+    """Scheduled messages too; and nobody learns the password, not even from the list of processes."""
+    master, standby = pair.wait_for_master(), pair.wait_for_standby()
+    for number in range(20):
+        send(master.port, b"%d" % number)
+    client = StompClient(master.port)
+    delay = {"destination": "/queue/orders", "persistent": "true", "AMQ_SCHEDULED_DELAY": "3000"}
+    assert client.request("SEND", b"later", **delay).command == "RECEIPT"
+    client.close()
+    master.kill()
+    killed_at = now()
+    standby.wait_for("listening on")
+    seconds = now() - killed_at
+    report("kill -9 of the master to the standby's listeners, all in the database", seconds)
+    assert seconds < 1
+    assert received(standby.port, 21) == [*(b"%d" % number for number in range(20)), b"later"]
+    command = Path(f"/proc/{standby.process.pid}/cmdline").read_bytes()
+    assert b"--store" in command
+    assert PASSWORD_IN_URL.encode() not in command
+    for node in pair.nodes.values():
+        assert_no_password("\n".join(node.lines))
+
+
+def test_orderly_stop_hands_over_at_once_and_knows_what_was_seen(pair: Pair) -> None:
+    master, standby = pair.wait_for_master(), pair.wait_for_standby()
+    send(master.port, b"accepted")
+    assert master.terminate() == 0
+    standby.wait_for("listening on")
+    client = StompClient(standby.port)
+    client.send("SUBSCRIBE", id="1", destination="/queue/orders", ack="client")
+    message = client.read()
+    assert (message.body, message.headers.get("redelivered")) == (b"accepted", None)
+    client.close()
+
+
+def test_a_restart_of_the_database_is_a_pause(pair: Pair, postgres_database: PostgresDatabase) -> None:
+    """The master stays the master, though a standby waits; a client that sends meanwhile waits for its receipt."""
+    master = pair.wait_for_master()
+    client = StompClient(master.port)
+    assert client.request("SEND", b"before", destination="/queue/orders", persistent="true").command == "RECEIPT"
+    began_at = now()
+    postgres_database.cluster.stop()
+    client.send("SEND", b"meanwhile", destination="/queue/orders", persistent="true", receipt="meanwhile")
+    postgres_database.cluster.start()
+    assert client.read().headers["receipt-id"] == "meanwhile"
+    report("begin of the database's restart to the receipt of what was sent meanwhile", now() - began_at)
+    client.close()
+    assert received(master.port, 2) == [b"before", b"meanwhile"]
+    status = pair.status()
+    assert (status["master"], status["epoch"]) == (master.name, 1)
+
+
+def test_past_the_grace_a_member_waits_for_its_database_and_serves_again(
+    postgres_database: PostgresDatabase,
+) -> None:
+    """Clients are cut off, nothing ends, nothing confirmed is lost."""
+    with Pair(postgres_database.url, "--database-grace", "500ms") as pair:
+        master = pair.wait_for_master()
+        pair.wait_for_standby()
+        send(master.port, b"before")
+        postgres_database.cluster.stop()
+        try:
+            master.wait_for("standing by again after losing the")
+            with pytest.raises(Disconnected):
+                StompClient(master.port)
+        finally:
+            postgres_database.cluster.start()
+        successor = pair.wait_for_master()
+        assert received(successor.port, 1) == [b"before"]
+        assert all(node.process.poll() is None for node in pair.nodes.values())
+
+
+# ---------------------------------------------------------------- status
+
+
+def test_status_says_who_is_master_who_waits_and_what_is_pending(postgres_database: PostgresDatabase) -> None:
+    assert status(postgres_database)[0] == 4
+    with Pair(postgres_database.url) as pair:
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        send(master.port, b"1")
+        until_both_are_seen(postgres_database)
+        code, lines = status(postgres_database)
+        assert code == 0
+        assert lines[0] == f"master: {master.name} at stomp://127.0.0.1:{master.port}"
+        assert "master since" in lines[1]
+        assert "epoch 1, from 127.0.0.1" in lines[1]
+        assert lines[2].split()[:3] == [standby.name, "standby", "since"]
+        assert lines[3].split() == ["1", "messages", "on", "queue://orders"]
+        found = pair.status()
+        assert (found["master"], found["locked"], found["epoch"]) == (master.name, True, 1)
+        assert found["waiting"] == {"queue://orders": 1}
+        assert_no_password(json.dumps(found) + "\n".join(lines))
+        standby.terminate()
+        master.terminate()
+    assert describe(read(postgres_database.url))[0] == f"no master: nobody holds the lock in {found['store']}"
+
+
+@pytest.mark.parametrize("kind", ["lease", "advisory"])
+def test_status_knows_every_kind_of_lock(postgres_database: PostgresDatabase, kind: str) -> None:
+    with Pair(postgres_database.url, "--lock", f"postgres-{kind}") as pair:
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        found = until_both_are_seen(postgres_database)
+        assert {member.name: member.role for member in found.members} == {
+            master.name: "MASTER",
+            standby.name: "STANDBY",
+        }
+        assert found.exit is Exit.MASTER
+
+
+def test_status_of_a_database_that_is_not_there(postgres_database: PostgresDatabase) -> None:
+    code, lines = status(postgres_database, url=postgres_database.through(1))
+    assert code == 1
+    assert "Connection refused" in lines[0]
+
+
+def until_both_are_seen(database: PostgresDatabase) -> DatabaseStatus:
+    """Ask until a standby's session is there: it opens it after it has said that it waits."""
+    deadline = now() + 10
+    while len((found := read(database.url)).members) < 2:
+        assert now() < deadline
+    return found
+
+
+def status(database: PostgresDatabase, url: str = "") -> tuple[int, list[str]]:
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", "status", "--store", url or database.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert_no_password(done.stdout + done.stderr)
+    return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_settings_of_a_journal_are_said_to_have_no_effect(postgres_database: PostgresDatabase) -> None:
+    node = BrokerProcess(postgres_database.url, name="a", port=0, extra=("--sync", "never", "--archive"))
+    try:
+        node.wait_for("no journal: of no effect are sync, disk_reserve, archive")
+    finally:
+        node.close()

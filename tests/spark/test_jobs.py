@@ -1,0 +1,483 @@
+"""The jobs on every sample store of a real ActiveMQ, and on a generated journal whose books are known.
+
+All stores are read as one table, as several brokers' would be: starting a query costs far more than such rows do.
+"""
+
+import importlib
+import json
+import shutil
+import subprocess
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.journal_generator import Totals, generate
+from pybroker.broker.domain.destination import queue
+from pybroker.store.journal.tools.check import check
+from pybroker.store.journal.tools.export import Export, LiveMessage, LiveSubscription
+from pybroker.store.journal.tools.findings import Level
+from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.why import Cause, why
+from pybroker.testing import Broker
+from tests.conftest import STRICT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pybroker.spark_jobs.history import History
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kahadb"
+SAMPLES = sorted(path.stem for path in GOLDEN.glob("*.json"))
+DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-jobs.md"
+BY_PRIORITY = "06-priority"
+"""Its broker dispatched by priority, which no record tells a reader."""
+GENERATED = "generated"
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For so few rows compiling queries takes most of the time."""
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Unpacked stores by name, and what is known of the generated one."""
+
+    directories: dict[str, Path]
+    totals: Totals
+
+    def name(self, directory: str) -> str:
+        return next(name for name, path in self.directories.items() if str(path) == directory)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    root = tmp_path_factory.mktemp("stores")
+    for name in SAMPLES:
+        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+            archive.extractall(root, filter="data")
+    generated = root / GENERATED / "kahadb"
+    totals = generate(generated, 4_000_000, seed=1, per_second=40, file_bytes_max=700_000)
+    assert totals.dead
+    return Stores({name: root / name / "kahadb" for name in (*SAMPLES, GENERATED)}, totals)
+
+
+@pytest.fixture(scope="module")
+def quick(spark: "SparkSession") -> Iterator["SparkSession"]:
+    before = {name: spark.conf.get(name) for name in QUICK}
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        assert value is not None
+        spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def past(quick: "SparkSession", stores: Stores) -> Iterator["History"]:
+    """The history of all stores, decoded here: a worker takes longer to start than to decode them."""
+    import pyarrow as pa
+
+    from pybroker.spark_jobs.history import History
+    from pybroker.store.columns.files import list_files, plan
+    from pybroker.store.columns.schema import BY_NAME, arrow_schema
+    from pybroker.store.columns.table import read
+
+    names = tuple(BY_NAME)
+    batches = [
+        batch
+        for directory in stores.directories.values()
+        for piece in plan(str(directory), list_files(directory), None)
+        for batch in read(piece, names)
+    ]
+    history = History(quick, quick.createDataFrame(pa.Table.from_batches(batches, arrow_schema(names))))
+    yield history
+    history.close()
+
+
+def rows(table: "DataFrame") -> list[Any]:
+    return table.collect()
+
+
+# ---------------------------------------------------------------- live
+
+
+@pytest.fixture(scope="module")
+def alive(past: "History") -> dict[str, list[Any]]:
+    from pybroker.spark_jobs.live import live
+
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in rows(live(past.spark, past)["messages"]):
+        found[row.directory].append(row)
+    return found
+
+
+@pytest.mark.parametrize("name", [*SAMPLES, GENERATED])
+def test_live_messages_are_those_of_the_journals_own_export(
+    name: str, stores: Stores, alive: dict[str, list[Any]]
+) -> None:
+    directory = stores.directories[name]
+    messages: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    pending: dict[tuple[str, str], list[str]] = {}
+    for each in Export(Snapshot(directory)):
+        match each:
+            case LiveMessage(destination=destination, message_id=message_id, location=location):
+                messages[str(destination)].append((message_id, *location))
+            case LiveSubscription(subscription=terms, pending=ids) if ids:
+                pending[f"{terms.client_id}:{terms.name}", str(terms.destination)] = list(ids)
+            case _:
+                pass
+
+    found: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    waiting: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in alive[str(directory)]:
+        destination = f"{row.destination_type}://{row.destination}"
+        if "" not in row.hidden_from:
+            found[destination].append((row.message_id, row.file, row.offset))
+        for key in set(row.pending) - set(row.hidden_from):
+            waiting[key, destination].append(row.message_id)
+
+    if name == BY_PRIORITY:
+        messages = defaultdict(list, {key: sorted(each) for key, each in messages.items()})
+        found = defaultdict(list, {key: sorted(each) for key, each in found.items()})
+        pending = {key: sorted(each) for key, each in pending.items()}
+        waiting = defaultdict(list, {key: sorted(each) for key, each in waiting.items()})
+    assert found == messages
+    assert waiting == pending
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != BY_PRIORITY])
+def test_live_messages_are_those_that_the_real_broker_showed(
+    name: str, stores: Stores, alive: dict[str, list[Any]]
+) -> None:
+    truth = json.loads((GOLDEN / f"{name}.json").read_text())["truth_journal_only"]
+    queues: defaultdict[str, list[str]] = defaultdict(list)
+    pending: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in alive[str(stores.directories[name])]:
+        if row.destination_type == "queue" and not row.hidden_from:
+            queues[f"queue://{row.destination}"].append(row.message_id)
+        for key in set(row.pending) - set(row.hidden_from):
+            pending[key, f"topic://{row.destination}"].add(row.message_id)
+
+    assert queues == {key: [each["message_id"] for each in told["messages"]] for key, told in truth["queues"].items()}
+    assert pending == {
+        (f"{each['client_id']}:{each['name']}", topic): set(each["store_pending_message_ids"])
+        for topic, told in truth["topics"].items()
+        for each in told["subscriptions"]
+        if each["store_pending_message_ids"]
+    }
+
+
+def test_live_messages_are_those_in_the_generators_books(stores: Stores, alive: dict[str, list[Any]]) -> None:
+    queues: defaultdict[str, list[str]] = defaultdict(list)
+    pending: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in alive[str(stores.directories[GENERATED])]:
+        if row.destination_type == "queue" and not row.hidden_from:
+            queues[row.destination].append(row.message_id)
+        for key in row.pending:
+            pending[row.destination, key].add(row.message_id)
+
+    assert queues == {each.name: ids for each, ids in stores.totals.pending.items() if ids}
+    assert pending == {(each.name, key): set(ids) for (each, key), ids in stores.totals.backlogs.items() if ids}
+
+
+def test_transactions_without_an_outcome_are_told_apart(past: "History", stores: Stores) -> None:
+    found = {(stores.name(row.directory), row.outcome, row.transaction[:4]) for row in rows(past.unfinished)}
+
+    assert ("05-xa-indoubt-kill9", "prepared", "XID:") in found
+    assert ("04-localtx-kill9", "open", "TX:I") in found
+    assert {name for name, outcome, _ in found if outcome == "prepared"} == {"05-xa-indoubt-kill9", GENERATED}
+
+
+# ---------------------------------------------------------------- the other questions
+
+
+def test_what_holds_files_is_what_journal_why_says(past: "History", stores: Stores) -> None:
+    from pybroker.spark_jobs.journal_pins import journal_pins
+
+    found: defaultdict[str, dict[int, tuple[bool, set[Any]]]] = defaultdict(dict)
+    for row in rows(journal_pins(past.spark, past)["files"]):
+        _, reasons = found[stores.name(row.directory)].setdefault(row.file, (row.held, set()))
+        if row.cause is not None:
+            reasons.add((row.cause, row.what, row.messages, *(tuple(each) for each in row[-3:])))
+
+    for name, directory in stores.directories.items():
+        expected = {
+            file.file_id: (
+                file.is_held,
+                {
+                    (each.cause.value, each.what, each.count, each.examples, each.files, each.because)
+                    for each in file.reasons
+                    if each.cause not in (Cause.REMARKS, Cause.ACTIVEMQ)  # of files that can go
+                },
+            )
+            for file in why(Snapshot(directory)).files
+        }
+        assert found[name] == expected, name
+
+
+def test_the_audit_finds_the_damage_that_journal_check_finds(past: "History", stores: Stores) -> None:
+    from pybroker.spark_jobs.audit import audit
+
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in rows(audit(past.spark, past)["findings"]):
+        found[stores.name(row.directory)].append(row)
+
+    damaged = {(row.file, row.offset) for row in found["10-corrupt-batch"] if row.check == "damaged"}
+    known = [each for each in check(Snapshot(stores.directories["10-corrupt-batch"])).findings]
+    assert damaged == {
+        (int(Path(each.path).stem.removeprefix("db-")), each.offset) for each in known if each.level is Level.DAMAGE
+    }
+    assert not [
+        row for name in SAMPLES if name != "10-corrupt-batch" for row in found[name] if row.severity == "damage"
+    ]
+    assert {name for name, findings in found.items() if any(each.check == "in doubt" for each in findings)} == {
+        "05-xa-indoubt-kill9",
+        GENERATED,
+    }
+
+
+def test_the_queue_report_counts_what_was_sent_and_consumed(past: "History", stores: Stores) -> None:
+    from pybroker.spark_jobs.queue_report import queue_report
+
+    tables = {name: rows(table) for name, table in queue_report(past.spark, past).items()}
+    own = {name: [row for row in each if "directory" in row and stores.name(row.directory) == GENERATED]
+           for name, each in tables.items()}  # fmt: skip
+    sent = {each.name: count for each, count in stores.totals.sent.items()}
+
+    by_destination: defaultdict[str, int] = defaultdict(int)
+    for row in own["throughput"]:
+        by_destination[row.destination] += row.sent
+    assert by_destination == sent
+    assert _sum(own["sizes"], "messages") == _sum(own["producers"], "messages") == sum(sent.values())
+    queues = [row for row in own["time_in_queue"] if row.destination_type == "queue"]
+    assert _sum(queues, "consumed") == stores.totals.consumed
+    ends = {row.destination: row.depth for row in own["depth"]}
+    assert ends == {row.destination: row.waiting for row in own["time_in_queue"]}
+    assert {row.time_source for row in tables["clock"]} == {"estimate", "mark"}
+    for row in own["time_in_queue"]:
+        if row.consumed:
+            assert 0 <= row.min_ms <= row.p50_ms <= row.p95_ms <= row.p99_ms <= row.max_ms
+
+
+def _sum(found: list[Any], column: str) -> int:
+    return sum(row[column] for row in found)
+
+
+def test_the_backlog_is_what_is_live_and_names_who_is_waited_for(
+    past: "History", stores: Stores, alive: dict[str, list[Any]]
+) -> None:
+    from pybroker.spark_jobs.backlog import backlog
+
+    tables = backlog(past.spark, past)
+    pending = {(stores.name(row.directory), row.destination): row for row in rows(tables["destinations"])}
+
+    assert sum(row.messages for row in pending.values()) == sum(map(len, alive.values()))
+    assert set(pending["03-durable", "DUR.T"].waiting_for) >= {"cli-1:active", "cli-2:inactive"}
+    assert pending["05-xa-indoubt-kill9", "XA.Q"].hidden > 0
+    assert all(row.age_seconds >= 0 for row in pending.values())
+    subscriptions = {
+        (stores.name(row.directory), row.subscription): row.pending for row in rows(tables["subscriptions"])
+    }
+    assert subscriptions["03-durable", "cli-1:active"] == 65
+    assert {key: subscriptions[GENERATED, key] for _, key in stores.totals.backlogs} == {
+        key: len(ids) for (_, key), ids in stores.totals.backlogs.items()
+    }
+
+
+def test_dead_letters_have_their_causes(past: "History", stores: Stores) -> None:
+    from pybroker.spark_jobs.dead_letters import dead_letters
+
+    tables = dead_letters(past.spark, past)
+    causes = rows(tables["causes"])
+
+    assert _sum(causes, "messages") == stores.totals.dead
+    assert _sum(causes, "still_there") == len(stores.totals.pending[queue("ActiveMQ.DLQ")])
+    assert all(row.came_from and row.cause != "not recorded" for row in causes)
+    assert {stores.name(row.directory) for row in rows(tables["redelivered"])} == {"11-redelivered-updates"}
+
+
+# ---------------------------------------------------------------- masters
+
+
+def test_reigns_and_the_gaps_between_them(quick: "SparkSession") -> None:
+    from pybroker.spark_jobs.failovers import failovers
+    from pybroker.spark_jobs.history import RECORD_COLUMNS, from_arrow_schema
+    from pybroker.store.columns.schema import arrow_schema
+
+    def at(seconds: float) -> datetime:
+        return datetime.fromtimestamp(1_790_000_000 + seconds, UTC)
+
+    story = [
+        (1, "trace", f"LOADED {at(0):%a %b} {at(0).day} {at(0):%H:%M:%S} UTC {at(0):%Y}", None),
+        (1, "add_message", None, at(5)),
+        (2, "trace", f"pybroker 1.2 started {at(8).isoformat(timespec='milliseconds')}, epoch 2", at(5)),
+        (2, "add_message", None, at(9.5)),
+        (2, "trace", 'pybroker clean stop {"delivered":[]}', at(10)),
+        (3, "trace", f"pybroker 1.3 started {at(10.25).isoformat(timespec='milliseconds')}, epoch 3", at(10)),
+    ]
+    schema = from_arrow_schema(arrow_schema(RECORD_COLUMNS))
+    known = [
+        {
+            "directory": "a",
+            "file": file,
+            "position": file << 32 | n,
+            "record_type": kind,
+            "remark": remark,
+            "time": time,
+        }
+        for n, (file, kind, remark, time) in enumerate(story)
+    ]
+    table = quick.createDataFrame([tuple(row.get(name) for name in RECORD_COLUMNS) for row in known], schema)
+
+    tables = failovers(quick, table)
+
+    assert [(row.broker, row.version, row.epoch, row.ended_by, row.messages) for row in rows(tables["reigns"])] == [
+        ("ActiveMQ", None, None, "no clean stop", 1),
+        ("pybroker", "1.2", 2, "clean stop", 1),
+        ("pybroker", "1.3", 3, "still there", 0),
+    ]
+    assert [(row.before_reign, row.seconds, row.after) for row in rows(tables["gaps"])] == [
+        (2, 3.0, "no clean stop"),
+        (3, 0.25, "clean stop"),
+    ]
+
+
+# ---------------------------------------------------------------- out of the journal, and back
+
+
+def test_exported_messages_come_back_into_a_broker_once(
+    quick: "SparkSession", past: "History", stores: Stores, tmp_path: Path
+) -> None:
+    from pybroker import connect
+    from pybroker.spark_jobs.export import export
+    from pybroker.spark_jobs.replay import REPLAY_OF, replay
+
+    directory = stores.directories["01-mixed"]
+    table = export(quick, past, live=True)["messages"].where(f"directory = '{directory}'")
+    table.write.parquet(str(tmp_path / "messages"))
+    stored = [each.as_json() for each in Export(Snapshot(directory)) if isinstance(each, LiveMessage)]
+    mixed = {each["message_id"]: each for each in stored if each["destination"] == "queue://MIXED.Q"}
+    objects = sum(each["type"] == "object" for each in mixed.values())
+    ledger = tmp_path / "ledger"
+    told: list[tuple[int, int]] = []
+
+    with Broker() as broker:
+        done, again = (
+            replay(quick, tmp_path / "messages", broker.uri, ledger=ledger, progress=lambda *each: told.append(each))
+            for _ in range(2)
+        )
+        with connect(broker.uri) as connection, connection.consumer("queue://MIXED.Q") as consumer:
+            came = [consumer.receive(timeout=30) for _ in range(len(mixed) - objects)]
+
+    assert done.sent + done.left == len(stored)
+    assert done.left == sum(each["type"] == "object" for each in stored)
+    assert (again.sent, again.skipped, again.left) == (0, done.sent, done.left)
+    assert told[-1][1] == len(stored)
+    for message in came:
+        told_of = mixed[str(message.properties[REPLAY_OF])]
+        assert {**told_of["properties"], REPLAY_OF: message.properties[REPLAY_OF]}.keys() == message.properties.keys()
+        if told_of["type"] == "text":
+            assert message.body == (told_of["body"] or "")
+
+
+# ---------------------------------------------------------------- programs and the page
+
+
+@pytest.mark.parametrize("job", ["audit", "backlog", "dead_letters", "export", "failovers", "live", "queue_report"])
+def test_the_document_names_each_jobs_tables(job: str, past: "History") -> None:
+    row = next(line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| `{job}` |"))
+    named = row.split("|")[2].replace("`", "").replace(" ", "").split(",")
+
+    tables = getattr(importlib.import_module(f"pybroker.spark_jobs.{job}"), job)(past.spark, past)
+
+    assert list(tables) == named
+
+
+def test_a_job_is_a_program_that_writes_files(quick: "SparkSession", stores: Stores, tmp_path: Path) -> None:
+    from pybroker.spark_jobs.cli import command
+    from pybroker.spark_jobs.export import OPTIONS, export
+
+    arguments = [str(stores.directories["05-xa-indoubt-kill9"]), "--output", str(tmp_path), "--format", "json"]
+    done = CliRunner().invoke(command(export, OPTIONS), [*arguments, "--live", "--destination", "XA.Q"])
+
+    assert done.exit_code == 0, done.output
+    lines = [line for path in tmp_path.glob("messages/*.json") for line in path.read_text().splitlines()]
+    truth = json.loads((GOLDEN / "05-xa-indoubt-kill9.json").read_text())["truth_journal_only"]
+    shown = {each["message_id"] for each in truth["queues"]["queue://XA.Q"]["messages"]}
+    assert shown <= {json.loads(line)["message_id"] for line in lines}
+
+
+class Marks(HTMLParser):
+    """Counts a page's elements; whatever it would load from elsewhere is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: defaultdict[str, int] = defaultdict(int)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] += 1
+        assert tag not in ("script", "link", "img", "iframe")
+        assert not any(name in ("src", "onload") for name, _ in attrs)
+
+
+@pytest.fixture(scope="module")
+def report(past: "History", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from pybroker.spark_jobs.report import analyze
+
+    steps: list[tuple[int, int, str]] = []
+    page = analyze(
+        past,
+        tmp_path_factory.mktemp("page"),
+        spark=past.spark,
+        progress=lambda *step: steps.append(step),
+    )
+    assert [done for done, _, _ in steps] == list(range(steps[0][1] + 1))
+    return page
+
+
+@pytest.mark.timeout(300)  # some sixty queries: slow where the machine has other things to do
+def test_the_report_is_one_page_with_every_plot(report: Path) -> None:
+    text = report.read_text()
+    marks = Marks()
+    marks.feed(text)
+
+    assert "http" not in text.replace("http-equiv", "")
+    assert marks.counts["section"] == 9
+    assert marks.counts["svg"] >= 9
+    assert marks.counts["polyline"] > 4
+    assert marks.counts["polygon"] > 4
+    for name in ("SAMPLE.ORDERS", "ActiveMQ.DLQ", "db-1.log", "being written"):
+        assert name in text
+
+
+def test_a_browser_shows_the_report(report: Path, tmp_path: Path) -> None:
+    """Every plot has a size of its own on the screen, and none runs out of the page."""
+    if shutil.which("chromium") is None:
+        assert not STRICT, "PYBROKER_TEST_STRICT=1 and there is no chromium"
+        pytest.skip("no chromium on the PATH; install chromium (Debian)")
+    probe = tmp_path / "probe.html"
+    script = (
+        "<script>document.title='plots '+JSON.stringify([...document.querySelectorAll('svg')].map(each=>"
+        "{const box=each.getBoundingClientRect();return [box.width>400&&box.height>20&&box.right<=innerWidth]}));"
+        "</script>"
+    )
+    probe.write_text(report.read_text().replace("</body>", f"{script}</body>"))
+    done = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
+         "--window-size=1200,900", "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, check=True, timeout=90,
+    )  # fmt: skip
+    title = done.stdout.partition("<title>plots ")[2].partition("</title>")[0]
+    shown = json.loads(title)
+    assert len(shown) >= 9
+    assert all(fits for (fits,) in shown)

@@ -1,0 +1,172 @@
+"""Replaying each message for itself comes to what replaying the whole journal comes to. No Spark here."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.broker.domain.destination import Destination, queue, topic
+from pybroker.spark_jobs.lives import (
+    ACK,
+    ADD,
+    FILE_SHIFT,
+    REMOVE,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    UPDATE,
+    Event,
+    Life,
+    replay,
+    subscription_lives,
+)
+from pybroker.store.journal.commands import (
+    AddMessage,
+    Command,
+    RemoveDestination,
+    RemoveMessage,
+    Subscribe,
+    Unsubscribe,
+    UpdateMessage,
+)
+from pybroker.store.journal.contents import FILE_SHIFT as PACKED_FILE_SHIFT
+from pybroker.store.journal.format import Location
+from pybroker.store.journal.state import StoreState
+
+QUEUE, TOPIC = queue("Q"), topic("T")
+KEYS = ("a:1", "b:2", "c:3")
+IDS = ("m1", "m2", "m3")
+
+destinations = st.sampled_from([QUEUE, TOPIC])
+message_ids = st.sampled_from(IDS)
+keys = st.sampled_from(KEYS)
+adds = st.tuples(destinations, message_ids).map(lambda each: AddMessage(*each, b"data"))
+commands: st.SearchStrategy[Command] = st.one_of(
+    adds,
+    adds,
+    adds.map(UpdateMessage),
+    message_ids.map(lambda message_id: RemoveMessage(QUEUE, message_id)),
+    st.tuples(message_ids, st.none() | keys).map(lambda each: RemoveMessage(TOPIC, each[0], None, each[1])),
+    st.tuples(keys, st.booleans()).map(lambda each: Subscribe(TOPIC, each[0], b"", each[1])),
+    keys.map(lambda key: Unsubscribe(TOPIC, key)),
+    destinations.map(RemoveDestination),
+)
+
+
+@given(st.lists(commands, max_size=40), st.integers(1, 5))
+def test_each_message_for_itself_comes_to_what_the_store_comes_to(journal: list[Command], per_file: int) -> None:
+    places = [Location(1 + number // per_file, 33 * (1 + number)) for number in range(len(journal))]
+    state = StoreState()
+    for command, place in zip(journal, places, strict=True):
+        state.apply(command, place)
+
+    own, around = _events(journal, places)
+    found = {key: replay(events, around[key[0]], is_topic=key[0].is_topic) for key, events in own.items()}
+
+    live = {key: lives[-1] for key, lives in found.items() if lives and lives[-1].ended_at is None}
+    assert {key: (life.location >> FILE_SHIFT, life.pending, life.superseded) for key, life in live.items()} == {
+        (destination, message_id): (
+            packed >> PACKED_FILE_SHIFT,
+            _pending(state, destination, message_id),
+            contents.superseded.get(message_id, set()),
+        )
+        for destination, contents in state.destinations.items()
+        for message_id, packed in contents.messages.items()
+    }
+    for destination, contents in state.destinations.items():
+        ordered = sorted((life.added_at, key[1]) for key, life in live.items() if key[0] == destination)
+        assert [message_id for _, message_id in ordered] == list(contents.messages)
+    assert _references(found, around) == {by: of for by, of in state.usage.references.items() if of}
+
+
+@given(st.lists(commands, max_size=40))
+def test_subscriptions_come_to_what_the_store_comes_to(journal: list[Command]) -> None:
+    places = [Location(1 + number // 3, 33 * (1 + number)) for number in range(len(journal))]
+    state = StoreState()
+    for command, place in zip(journal, places, strict=True):
+        state.apply(command, place)
+
+    lives = subscription_lives(_events(journal, places)[1][TOPIC])
+
+    existing = {life.key: (life.location >> FILE_SHIFT, life.files) for life in lives if life.ended is None}
+    assert existing == {key: (each.location.file_id, each.files) for _, key, each in state.subscriptions()}
+
+
+def _events(
+    journal: Sequence[Command], places: Sequence[Location]
+) -> tuple[dict[tuple[Destination, str], list[Event]], dict[Destination, list[Event]]]:
+    own: defaultdict[tuple[Destination, str], list[Event]] = defaultdict(list)
+    around: defaultdict[Destination, list[Event]] = defaultdict(list)
+    for command, (file_id, offset) in zip(journal, places, strict=True):
+        pos = file_id << FILE_SHIFT | offset
+        match command:
+            case AddMessage(destination, message_id):
+                own[destination, message_id].append(Event(pos, pos, ADD))
+            case UpdateMessage(AddMessage(destination, message_id)):
+                own[destination, message_id].append(Event(pos, pos, UPDATE))
+            case RemoveMessage(destination, message_id, _, key):
+                own[destination, message_id].append(Event(pos, pos, ACK, subscription=key))
+            case Subscribe(destination, key, _, retroactive):
+                around[destination].append(Event(pos, pos, SUBSCRIBE, subscription=key, special=retroactive))
+            case Unsubscribe(destination, key):
+                around[destination].append(Event(pos, pos, UNSUBSCRIBE, subscription=key))
+            case RemoveDestination(destination):
+                around[destination].append(Event(pos, pos, REMOVE))
+            case _:
+                raise AssertionError(command)
+    return own, around
+
+
+def _pending(state: StoreState, destination: Destination, message_id: str) -> set[str]:
+    subscriptions = state.destinations[destination].subscriptions
+    return {key for key, subscription in subscriptions.items() if message_id in subscription.pending}
+
+
+def _references(
+    found: dict[tuple[Destination, str], list[Life]], around: dict[Destination, list[Event]]
+) -> dict[int, set[int]]:
+    references: defaultdict[int, set[int]] = defaultdict(set)
+    for lives in found.values():
+        for life in lives:
+            for by, of in life.voided:
+                references[by].add(of)
+    for life in subscription_lives(around[TOPIC]):
+        if life.ended is not None:
+            by = life.ended >> FILE_SHIFT
+            references[by] |= life.files - {by}
+    return {by: of for by, of in references.items() if of}
+
+
+def test_an_early_acknowledgement_waits_for_a_copied_commit() -> None:
+    ack = Event(10, 10, ACK)
+
+    assert replay([ack, Event(20, 5, ADD, special=True)])[0].ended_pos == 10
+    assert replay([ack, Event(20, 5, ADD)])[0].ended_at is None
+
+
+def test_an_acknowledgement_in_a_transaction_is_counted_where_its_record_lies() -> None:
+    far = 3 << FILE_SHIFT
+    events = [Event(10, 10, ADD), Event(far, far, "met"), Event(far + 9, far, ACK)]
+
+    (life,) = replay(events)
+
+    assert life.counted == [(far, 0)]
+    assert life.voided == [(3, 0)]
+
+
+def test_a_message_sent_again_after_it_was_consumed_lives_again() -> None:
+    first, second = replay([Event(1, 1, ADD, time=5), Event(2, 2, ACK, time=9), Event(3, 3, ADD)])
+
+    assert (first.added_time, first.ended_time, first.ended_by) == (5, 9, "acknowledged")
+    assert second.ended_at is None
+
+
+def test_a_message_for_nobody_has_no_life() -> None:
+    assert replay([Event(1, 1, ADD)], is_topic=True) == []
+
+
+@pytest.mark.parametrize("kind", ["removed", ""])
+def test_an_unknown_event_is_a_mistake_of_ours(kind: str) -> None:
+    with pytest.raises(AssertionError):
+        replay([Event(1, 1, kind)])

@@ -1,0 +1,19 @@
+"""The benchmark of Spark's scans, in small: it reads everything, and its figures are of Spark's own processes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.journal_generator import generate
+from benchmarks.spark_scan import SIX, below, scan, workers
+
+
+@pytest.mark.component("java")
+def test_a_scan_is_timed_with_the_processes_that_did_it(spark: Any, tmp_path: Path) -> None:
+    generate(tmp_path / "kahadb", 300_000)
+    seconds, cpu_seconds = scan(spark, tmp_path / "kahadb", SIX, queries=2)
+    assert seconds > 0
+    assert cpu_seconds > 0
+    assert "java" in {each.name for each in below()}
+    assert max(each.most_bytes for each in workers()) > 20_000_000

@@ -1,0 +1,101 @@
+"""What `pybroker status` makes of a server's sessions and locks."""
+
+from typing import Any
+
+import pytest
+
+from pybroker.broker.app.database_status import DatabaseStatus, assembled, describe
+from pybroker.broker.app.status import Exit
+
+WHERE = "postgresql://db:5432/broker"
+SECOND = 1_000
+
+
+def seen(**parts: Any) -> DatabaseStatus:
+    rows: dict[str, Any] = {"holders": [], "lease": [], "sessions": [], "epoch": [], "waiting": []}
+    return assembled(WHERE, **rows | parts)
+
+
+def session(pid: int, member: str, part: str = "") -> tuple[int, str, str, int]:
+    return pid, f"pybroker {member} {part}".strip(), "10.0.0.4", SECOND
+
+
+def test_an_empty_database_has_no_master() -> None:
+    status = seen()
+    assert status.exit is Exit.NO_MASTER
+    assert describe(status) == [f"no master: nobody holds the lock in {WHERE}"]
+    assert status.as_json()["locked"] is False
+
+
+def test_a_master_its_standby_and_what_waits() -> None:
+    status = seen(
+        holders=[(7, "pybroker a", "10.0.0.4", 5 * SECOND)],
+        sessions=[
+            session(6, "b"),
+            session(7, "a"),
+            session(8, "a", "store"),
+            session(9, "a", "serves tcp://h:1 stomp://h:2"),
+        ],
+        epoch=[(12,)],
+        waiting=[("queue://A", 1234), ("topic://B", 1)],
+    )
+    assert status.exit is Exit.MASTER
+    assert status.master is not None
+    assert (status.master.name, status.master.since_ms) == ("a", 5 * SECOND)
+    first, second, third, *rest = describe(status)
+    assert first == "master: a at tcp://h:1, stomp://h:2"
+    assert second.startswith("  a                        master since ")
+    assert second.endswith(", epoch 12, from 10.0.0.4")
+    assert third.startswith("  b                        standby since ")
+    assert rest == ["         1,234 messages on queue://A", "             1 messages on topic://B"]
+
+
+def test_a_member_that_has_the_lock_and_does_not_serve_yet() -> None:
+    status = seen(holders=[(7, "pybroker a", "10.0.0.4", SECOND)], sessions=[session(7, "a"), session(8, "a", "store")])
+    assert status.exit is Exit.STARTING
+    assert describe(status)[0] == "no master yet: a member is being promoted"
+
+
+def test_an_activemq_that_has_the_row() -> None:
+    status = seen(holders=[(7, "PostgreSQL JDBC Driver", "10.0.0.9", SECOND)], sessions=[session(8, "a")])
+    assert status.exit is Exit.STARTING
+    answer = describe(status)[0]
+    assert "no pybroker is master" in answer
+    assert "PostgreSQL JDBC Driver from 10.0.0.9 (server process 7)" in answer
+
+
+@pytest.mark.parametrize("holder", ["amq-7", "somebody@host-1-abc"])
+def test_a_lease_of_somebody_who_is_no_member_here(holder: str) -> None:
+    status = seen(lease=[(holder, 9 * SECOND)], sessions=[session(8, "a")])
+    assert status.exit is Exit.STARTING
+    assert holder in describe(status)[0]
+
+
+def test_a_lease_is_its_members() -> None:
+    status = seen(
+        lease=[("a@host-1-abc", 9 * SECOND)],
+        sessions=[session(1, "a"), session(2, "a", "serves tcp://h:1"), session(3, "b")],
+    )
+    assert status.master is not None
+    assert [(member.name, member.role) for member in status.members] == [("a", "MASTER"), ("b", "STANDBY")]
+
+
+def test_a_session_that_says_it_serves_without_the_lock_is_no_master() -> None:
+    """It may be that of a former master that has not noticed yet."""
+    status = seen(
+        holders=[(7, "pybroker b", "h", SECOND)],
+        sessions=[session(1, "a"), session(2, "a", "serves tcp://h:1"), session(7, "b")],
+    )
+    assert [(member.name, member.role, member.listeners) for member in status.members] == [
+        ("a", "STANDBY", ()),
+        ("b", "PROMOTING", ()),
+    ]
+    assert status.exit is Exit.STARTING
+
+
+def test_two_members_of_one_name_are_two() -> None:
+    status = seen(
+        holders=[(7, "pybroker a", "h", SECOND)],
+        sessions=[session(7, "a"), session(8, "a"), session(9, "a", "serves tcp://h:1")],
+    )
+    assert [(member.name, member.role) for member in status.members] == [("a", "MASTER"), ("a", "STANDBY")]

@@ -1,0 +1,191 @@
+"""The connection breaks at any byte: nothing unacknowledged is lost, nothing comes twice, and the order is kept."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.broker.domain.destination import queue
+from pybroker.client.consumers import ConsumerState
+from pybroker.client.conversation import AckMode
+from pybroker.client.errors import ClientError, TransactionInDoubt, TransactionRolledBack
+from pybroker.client.messages import Message
+from pybroker.client.tickets import Ticket
+from tests.unit.client.world import World
+
+IN, OUT = queue("in"), queue("out")
+
+cuts = st.tuples(st.integers(0, 1500), st.integers(0, 1500))
+steps = st.lists(st.sampled_from(["send", "send", "take", "run"]) | cuts, max_size=40)
+modes = st.sampled_from([AckMode.AUTO, AckMode.CLIENT, AckMode.INDIVIDUAL])
+
+
+@given(modes, st.integers(1, 5), steps)
+def test_every_message_comes_once_and_in_order(
+    ack: AckMode, prefetch: int, script: list[str | tuple[int, int]]
+) -> None:
+    world = World()
+    producer, _ = world.state.add_producer()
+    consumer, _ = world.state.subscribe(IN, ack=ack, prefetch=prefetch)
+    sent: list[Ticket[None]] = []
+    seen: list[int] = []
+
+    def take() -> bool:
+        message = consumer.take()
+        if message is None:
+            return False
+        seen.append(int(str(message.body)))
+        if ack is not AckMode.AUTO:
+            message.ack()
+        return True
+
+    for step in script:
+        if step == "send":
+            sent.append(world.state.send(producer, IN, str(len(sent)), {}))
+        elif step == "take":
+            take()
+        elif isinstance(step, tuple):
+            world.cut_after(*step)
+        else:
+            world.run()
+    _until_nothing_comes(world, take)
+    assert [ticket.error for ticket in sent] == [None] * len(sent)
+    assert all(ticket.is_done for ticket in sent)
+    assert seen == list(range(len(sent)))
+    _assert_empty(world, consumer)
+
+
+late_steps = st.lists(st.sampled_from(["send", "take", "take", "run"]) | st.integers(0, 9) | cuts, max_size=40)
+
+
+@given(st.sampled_from([AckMode.CLIENT, AckMode.INDIVIDUAL]), late_steps)
+def test_messages_that_are_acknowledged_late_come_once_too(
+    ack: AckMode, script: list[str | int | tuple[int, int]]
+) -> None:
+    """The application holds messages over breaks, and acknowledges them in any order (a number says which)."""
+    world = World()
+    producer, _ = world.state.add_producer()
+    consumer, _ = world.state.subscribe(IN, ack=ack, prefetch=100)
+    sent = 0
+    seen: list[int] = []
+    held: list[Message] = []
+
+    def take() -> bool:
+        message = consumer.take()
+        if message is not None:
+            seen.append(int(str(message.body)))
+            held.append(message)
+        return message is not None
+
+    for step in script:
+        if step == "send":
+            world.state.send(producer, IN, str(sent), {})
+            sent += 1
+        elif step == "take":
+            take()
+        elif isinstance(step, tuple):
+            world.cut_after(*step)
+        elif isinstance(step, int):
+            if held:
+                held.pop(step % len(held)).ack()
+        else:
+            world.run()
+    _until_nothing_comes(world, take)
+    for message in held:
+        message.ack()
+    world.run()
+    assert seen == list(range(sent))
+    _assert_empty(world, consumer)
+
+
+@given(steps)
+def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[int, int]]) -> None:
+    """The application does again what was rolled back; after doubt, what comes again."""
+    world = World()
+    producer, _ = world.state.add_producer()
+    source, _ = world.state.subscribe(IN, ack=AckMode.TRANSACTED, prefetch=3)
+    sent = 0
+
+    def move() -> bool:
+        message = source.take()
+        if message is None:
+            return False
+        transaction = world.state.begin()
+        try:
+            world.state.take_in(transaction, message)
+            world.state.send_in(transaction, OUT, str(message.body), {})
+            outcome = world.state.commit(transaction)
+            world.run()
+            assert outcome.is_done
+            outcome.result()
+        except (TransactionRolledBack, TransactionInDoubt):
+            world.state.roll_back(transaction)
+        return True
+
+    for step in script:
+        if step == "send":
+            world.state.send(producer, IN, str(sent), {})
+            sent += 1
+        elif step == "take":
+            move()
+        elif isinstance(step, tuple):
+            world.cut_after(*step)
+        else:
+            world.run()
+    _until_nothing_comes(world, move)
+    assert _drained(world) == [str(number) for number in range(sent)]
+    _assert_empty(world, source)
+
+
+@given(st.integers(1, 6), st.lists(cuts, max_size=4))
+def test_a_transaction_of_sends_is_done_as_a_whole(count: int, all_cuts: list[tuple[int, int]]) -> None:
+    world = World()
+    transaction = world.state.begin()
+    for number in range(count):
+        world.state.send_in(transaction, OUT, str(number), {})
+        if all_cuts:
+            world.cut_after(*all_cuts.pop())
+        world.run()
+    outcome = world.state.commit(transaction)
+    if all_cuts:
+        world.cut_after(*all_cuts.pop())
+    world.run()
+    assert outcome.is_done
+    done = [str(number) for number in range(count)]
+    if outcome.error is None:
+        assert _drained(world) == done
+    else:
+        assert isinstance(outcome.error, TransactionInDoubt)
+        assert _drained(world) in ([], done)
+
+
+def _until_nothing_comes(world: World, take: Callable[[], bool]) -> None:
+    """What is acknowledged when nothing is there may make room for more."""
+    idle = 0
+    while idle < 3:
+        world.run()
+        idle = 0 if take() else idle + 1
+
+
+def _drained(world: World) -> list[object]:
+    consumer, _ = world.state.subscribe(OUT, ack=AckMode.AUTO, prefetch=10)
+    taken: list[Message] = []
+
+    def take() -> bool:
+        message = consumer.take()
+        if message is not None:
+            taken.append(message)
+        return message is not None
+
+    _until_nothing_comes(world, take)
+    return [message.body for message in taken]
+
+
+def _assert_empty(world: World, consumer: ConsumerState) -> None:
+    """What was acknowledged does not come to anybody else."""
+    world.state.unsubscribe(consumer)
+    other, ticket = world.state.subscribe(IN, ack=AckMode.INDIVIDUAL, prefetch=100)
+    world.run()
+    assert ticket.is_done
+    assert other.take() is None
+    world.state.fail(ClientError("over"))

@@ -1,0 +1,47 @@
+"""The client's front door: what the package promises is there, and nothing is loaded before it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pybroker
+from pybroker import client
+from pybroker.client import errors
+
+
+def test_the_packages_names_are_those_that_type_checkers_are_told() -> None:
+    stub = Path(str(pybroker.__file__)).with_suffix(".pyi")
+    told = {
+        alias.name
+        for node in ast.parse(stub.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert told == {"aio", "connect"}
+    assert pybroker.connect is client.connect
+    assert pybroker.aio.connect is not pybroker.connect
+    with pytest.raises(AttributeError, match="disconnect"):
+        _ = pybroker.disconnect  # type: ignore[attr-defined]
+
+
+def test_every_name_of_the_client_is_there() -> None:
+    for name in client.__all__:
+        assert getattr(client, name).__name__ == name
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = client.no_such_name  # type: ignore[attr-defined]
+
+
+def test_every_error_can_be_caught_by_its_name_from_the_client() -> None:
+    kinds = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type)}
+    assert kinds <= set(client.__all__)
+    assert all(issubclass(getattr(client, name), client.ClientError) for name in kinds)
+    assert issubclass(client.Timeout, TimeoutError)
+
+
+def test_nothing_is_loaded_before_it_is_used() -> None:
+    program = "import sys, pybroker, pybroker.client; print(sum(name.startswith('pybroker.') for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

@@ -1,0 +1,567 @@
+"""Which broker is tried next, and when: each of ActiveMQ's options by what it does."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.client.conversation import Redirected
+from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector, Step
+from pybroker.client.uri import parse
+
+REFUSED = ConnectionRefusedError("refused")
+BROKEN = ConnectionResetError("broken")
+
+
+def reconnector(query: str = "randomize=false", hosts: str = "abc", seed: int = 7) -> Reconnector:
+    listed = ",".join(f"tcp://{host}:1" for host in hosts)
+    return Reconnector(parse(f"failover:({listed})?{query}"), random.Random(seed))
+
+
+def name(step: Step | None) -> str:
+    assert isinstance(step, Connect), step
+    return step.address.host
+
+
+def fail_round(subject: Reconnector, size: int = 3) -> str:
+    """Have every broker of a round fail; return their names in order, without a pause before them."""
+    tried = ""
+    for _ in range(size):
+        tried += name(subject.next_step())
+        subject.failed(REFUSED)
+    return tried
+
+
+def pause(subject: Reconnector) -> float:
+    step = subject.next_step()
+    assert isinstance(step, Pause), step
+    return step.seconds
+
+
+def connect(subject: Reconnector, now: float = 0.0) -> str:
+    """Have the next broker take the connection."""
+    step = subject.next_step()
+    while isinstance(step, Pause):
+        step = subject.next_step()
+    host = name(step)
+    subject.connected(now)
+    return host
+
+
+def lose(subject: Reconnector, now: float = 0.0) -> None:
+    subject.lost(BROKEN, now)
+
+
+# ---------------------------------------------------------------- rounds and pauses
+
+
+def test_the_first_connection_begins_at_once_in_the_uris_order() -> None:
+    assert fail_round(reconnector()) == "abc"
+
+
+def test_pauses_grow_from_round_to_round_up_to_the_maximum() -> None:
+    subject = reconnector("randomize=false&initialReconnectDelay=100&maxReconnectDelay=500")
+    pauses = []
+    for _ in range(5):
+        fail_round(subject)
+        pauses.append(pause(subject))
+    assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5]
+
+
+def test_defaults_are_10_ms_doubling_to_30_seconds() -> None:
+    subject = reconnector()
+    pauses = []
+    for _ in range(14):
+        fail_round(subject)
+        pauses.append(pause(subject))
+    assert pauses[:4] == [0.01, 0.02, 0.04, 0.08]
+    assert pauses[-2:] == [30, 30]
+
+
+@pytest.mark.parametrize("option", ["reconnectDelayExponent", "backOffMultiplier"])
+def test_the_exponent_is_what_pauses_are_multiplied_by(option: str) -> None:
+    subject = reconnector(f"{option}=3")
+    pauses = []
+    for _ in range(3):
+        fail_round(subject)
+        pauses.append(pause(subject))
+    assert pauses == pytest.approx([0.01, 0.03, 0.09])
+
+
+def test_without_exponential_back_off_every_pause_is_the_first() -> None:
+    subject = reconnector("useExponentialBackOff=false&initialReconnectDelay=50")
+    for _ in range(5):
+        fail_round(subject)
+        assert pause(subject) == 0.05
+
+
+def test_after_a_loss_there_is_the_initial_pause_and_the_next_is_longer() -> None:
+    subject = reconnector()
+    connect(subject)
+    lose(subject)
+    assert pause(subject) == 0.01
+    fail_round(subject)
+    assert pause(subject) == 0.02
+
+
+def test_a_connection_resets_pauses_and_counts() -> None:
+    subject = reconnector("maxReconnectAttempts=3")
+    for _ in range(2):
+        fail_round(subject)
+        pause(subject)
+    connect(subject)
+    lose(subject)
+    assert pause(subject) == 0.01
+    fail_round(subject)
+    fail_round_after_pause(subject)
+    assert not isinstance(subject.next_step(), GiveUp)
+
+
+def fail_round_after_pause(subject: Reconnector, size: int = 3) -> str:
+    pause(subject)
+    return fail_round(subject, size)
+
+
+def test_the_broker_that_was_lost_is_tried_last() -> None:
+    subject = reconnector()
+    assert connect(subject) == "a"
+    lose(subject)
+    assert fail_round_after_pause(subject) == "bca"
+
+
+def test_randomize_gives_every_round_an_order_of_its_own() -> None:
+    subject = reconnector("randomize=true", hosts="abcdef")
+    rounds = [fail_round(subject, 6)] + [fail_round_after_pause(subject, 6) for _ in range(9)]
+    assert len(set(rounds)) > 5
+    assert {"".join(sorted(each)) for each in rounds} == {"abcdef"}
+
+
+def test_randomize_is_the_default_and_false_keeps_the_uris_order() -> None:
+    assert len({fail_round(reconnector("", hosts="abcdef", seed=seed), 6) for seed in range(10)}) > 5
+    assert {fail_round(reconnector(seed=seed)) for seed in range(10)} == {"abc"}
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_max_reconnect_attempts_counts_rounds() -> None:
+    subject = reconnector("maxReconnectAttempts=2")
+    fail_round(subject)
+    fail_round_after_pause(subject)
+    assert subject.next_step() == GiveUp(2, REFUSED)
+    assert subject.next_step() == GiveUp(2, REFUSED), "it stays so"
+
+
+def test_no_reconnect_attempts_means_one_round_and_no_second_connection() -> None:
+    subject = reconnector("maxReconnectAttempts=0")
+    fail_round(subject)
+    assert subject.next_step() == GiveUp(1, REFUSED)
+    subject = reconnector("maxReconnectAttempts=0")
+    connect(subject)
+    lose(subject)
+    assert subject.next_step() == GiveUp(0, BROKEN)
+
+
+def test_without_a_limit_it_never_gives_up() -> None:
+    subject = reconnector()
+    fail_round(subject)
+    for _ in range(200):
+        fail_round_after_pause(subject)
+
+
+def test_the_startup_limit_is_for_the_first_connection_only() -> None:
+    subject = reconnector("startupMaxReconnectAttempts=1&maxReconnectAttempts=3")
+    fail_round(subject)
+    assert subject.next_step() == GiveUp(1, REFUSED)
+    subject = reconnector("startupMaxReconnectAttempts=1&maxReconnectAttempts=3")
+    connect(subject)
+    lose(subject)
+    for _ in range(3):
+        fail_round_after_pause(subject)
+    assert subject.next_step() == GiveUp(3, REFUSED)
+
+
+def test_a_uri_without_failover_is_tried_once_and_stays_broken() -> None:
+    for is_connected, rounds in ((False, 1), (True, 0)):
+        subject = Reconnector(parse("tcp://a:1"), random.Random(1))
+        assert name(subject.next_step()) == "a"
+        if is_connected:
+            subject.connected(0.0)
+            lose(subject)
+        else:
+            subject.failed(REFUSED)
+        step = subject.next_step()
+        assert isinstance(step, GiveUp)
+        assert step.rounds == rounds
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def warnings(query: str, rounds: int = 10) -> list[int]:
+    """Return after which failed rounds there is a warning."""
+    subject = reconnector(query)
+    warned = []
+    for number in range(1, rounds + 1):
+        fail_round(subject)
+        step = subject.next_step()
+        assert isinstance(step, Pause)
+        if step.warning is not None:
+            assert "tcp://a:1, tcp://b:1, tcp://c:1" in step.warning
+            assert "refused" in step.warning
+            warned.append(number)
+    return warned
+
+
+@pytest.mark.parametrize(
+    ("query", "warned"),
+    [
+        ("randomize=false", [1, 10]),
+        ("warnAfterReconnectAttempts=3", [1, 3, 6, 9]),
+        ("warnAfterReconnectAttempts=0", []),
+        ("warnAfterReconnectAttempts=-1", []),
+    ],
+)
+def test_warnings_come_after_the_first_round_and_each_so_many(query: str, warned: list[int]) -> None:
+    assert warnings(query) == warned
+
+
+# ---------------------------------------------------------------- brokers that are told of
+
+
+def test_a_broker_adds_others_which_are_tried_first() -> None:
+    subject = reconnector()
+    connect(subject)
+    assert not subject.told(Redirected(("tcp://d:1", "tcp://b:1")))
+    lose(subject)
+    assert fail_round_after_pause(subject, 4) == "dbca"
+
+
+def test_the_next_list_replaces_the_last() -> None:
+    subject = reconnector()
+    connect(subject)
+    subject.told(Redirected(("tcp://d:1",)))
+    subject.told(Redirected(("tcp://e:1",)))
+    lose(subject)
+    assert fail_round_after_pause(subject, 4) == "ebca"
+
+
+def test_an_empty_list_changes_nothing() -> None:
+    subject = reconnector()
+    connect(subject)
+    subject.told(Redirected(("tcp://d:1",)))
+    assert not subject.told(Redirected((), "", rebalance=True))
+    lose(subject)
+    assert fail_round_after_pause(subject, 4) == "dbca"
+
+
+def test_lists_are_ignored_without_update_uris_supported() -> None:
+    subject = reconnector("randomize=false&updateURIsSupported=false")
+    connect(subject)
+    assert not subject.told(Redirected(("tcp://d:1",), rebalance=True))
+    lose(subject)
+    assert fail_round_after_pause(subject) == "bca"
+
+
+def test_rebalancing_moves_to_the_first_of_the_list_unless_it_is_there() -> None:
+    subject = reconnector()
+    assert connect(subject) == "a"
+    assert subject.told(Redirected(("tcp://d:1",), rebalance=True))
+    lose(subject)
+    assert connect(subject) == "d"
+    assert not subject.told(Redirected(("tcp://d:1", "tcp://e:1"), rebalance=True))
+
+
+def test_unusable_and_foreign_brokers_are_left_out_with_a_warning() -> None:
+    subject = reconnector()
+    connect(subject)
+    subject.told(Redirected(("vm://x", "stomp://s:1", "tcp://d:1")))
+    assert len(subject.warnings) == 1
+    lose(subject)
+    assert fail_round_after_pause(subject, 4) == "dbca"
+
+
+def test_the_uris_own_warnings_are_to_be_logged_too() -> None:
+    subject = Reconnector(parse("failover:(nio://a:1)"), random.Random(1))
+    assert len(subject.warnings) == 1
+    assert "taken as tcp:" in subject.warnings[0]
+
+
+def test_brokers_that_are_told_of_have_nested_options() -> None:
+    subject = reconnector("randomize=false&nested.keepAlive=true")
+    connect(subject)
+    subject.told(Redirected(("tcp://d:1",)))
+    lose(subject)
+    pause(subject)
+    step = subject.next_step()
+    assert isinstance(step, Connect)
+    assert step.address.options.keep_alive
+
+
+def test_a_broker_sends_the_client_to_another_and_no_other_is_tried_any_more() -> None:
+    subject = reconnector()
+    connect(subject)
+    assert subject.told(Redirected(reconnect_to="tcp://z:1"))
+    lose(subject)
+    assert fail_round_after_pause(subject, 1) == "z"
+    assert fail_round_after_pause(subject, 1) == "z"
+
+
+def test_who_is_there_already_does_not_move() -> None:
+    subject = reconnector()
+    connect(subject)
+    assert not subject.told(Redirected(reconnect_to="tcp://a:1"))
+
+
+def test_reconnect_supported_false_stays() -> None:
+    subject = reconnector("randomize=false&reconnectSupported=false")
+    connect(subject)
+    assert not subject.told(Redirected(reconnect_to="tcp://z:1"))
+
+
+def test_moving_needs_no_attempts_to_be_left() -> None:
+    subject = reconnector("randomize=false&maxReconnectAttempts=0")
+    connect(subject)
+    assert subject.told(Redirected(reconnect_to="tcp://z:1"))
+    lose(subject)
+    assert connect(subject) == "z"
+
+
+def test_a_file_with_brokers_is_read_before_each_round() -> None:
+    subject = reconnector("randomize=false&updateURIsURL=/etc/brokers")
+    assert subject.next_step() == ReadList("/etc/brokers")
+    subject.listed("tcp://d:1,\ntcp://e:1\n")
+    assert fail_round(subject, 5) == "deabc"
+    pause(subject)
+    assert subject.next_step() == ReadList("/etc/brokers")
+    assert fail_round(subject, 5) == "deabc", "not being readable changes nothing"
+
+
+def test_a_file_may_make_the_client_move_unless_rebalance_update_uris_is_off() -> None:
+    for query, moves in (("", True), ("&rebalanceUpdateURIs=false", False)):
+        subject = reconnector(f"randomize=false&updateURIsURL=/etc/brokers{query}")
+        subject.next_step()
+        connect(subject)
+        assert subject.listed("tcp://d:1") is moves
+
+
+# ---------------------------------------------------------------- spares
+
+
+def test_no_spares_are_wanted_by_default() -> None:
+    subject = reconnector()
+    connect(subject)
+    assert subject.spare_step(0.0) is None
+
+
+def test_backup_holds_as_many_connections_as_the_pool_has_room_for() -> None:
+    subject = reconnector("randomize=false&backup=true&backupPoolSize=2", hosts="abcd")
+    assert subject.spare_step(0.0) is None, "the connection itself comes first"
+    assert connect(subject) == "a"
+    for host in "bc":
+        step = subject.spare_step(0.0)
+        assert isinstance(step, Connect)
+        assert (name(step), step.is_spare) == (host, True)
+        assert not subject.spare_ready(step.address)
+    assert subject.spare_step(0.0) is None
+
+
+def test_the_default_pool_has_room_for_one() -> None:
+    subject = reconnector("randomize=false&backup=true")
+    connect(subject)
+    subject.spare_ready(connected_spare(subject))
+    assert subject.spare_step(0.0) is None
+
+
+def connected_spare(subject: Reconnector, now: float = 0.0):
+    step = subject.spare_step(now)
+    assert isinstance(step, Connect), step
+    return step.address
+
+
+def test_a_spare_is_used_at_once_when_the_connection_is_lost() -> None:
+    subject = reconnector("randomize=false&backup=true&initialReconnectDelay=5000")
+    connect(subject)
+    spare = connected_spare(subject)
+    subject.spare_ready(spare)
+    lose(subject)
+    assert subject.next_step() == Connect(spare, is_spare=True)
+    subject.connected(0.0)
+    assert subject.current == spare
+
+
+def test_a_spare_that_fails_is_followed_by_a_round() -> None:
+    subject = reconnector("randomize=false&backup=true")
+    connect(subject)
+    subject.spare_ready(connected_spare(subject))
+    lose(subject)
+    assert fail_round(subject, 4) == "bbca"
+    assert pause(subject) == 0.01
+    assert name(subject.next_step()) == "b", "no spare is held any more"
+
+
+def test_spares_are_looked_for_again_after_growing_pauses() -> None:
+    subject = reconnector("randomize=false&backup=true")
+    connect(subject)
+    for _ in range(2):
+        connected_spare(subject)
+        subject.spare_failed(10.0)
+    step = subject.spare_step(10.0)
+    assert isinstance(step, Pause)
+    assert step.seconds == pytest.approx(0.01)
+    for _ in range(2):
+        connected_spare(subject, 10.02)
+        subject.spare_failed(10.02)
+    step = subject.spare_step(10.02)
+    assert isinstance(step, Pause)
+    assert step.seconds == pytest.approx(0.02)
+
+
+def test_a_lost_spare_is_replaced() -> None:
+    subject = reconnector("randomize=false&backup=true")
+    connect(subject)
+    spare = connected_spare(subject)
+    subject.spare_ready(spare)
+    subject.spare_lost(spare, 5.0)
+    assert isinstance(subject.spare_step(5.0), Pause)
+    assert connected_spare(subject, 5.02) == spare
+
+
+# ---------------------------------------------------------------- preferred brokers
+
+
+def test_the_first_broker_is_preferred_and_tried_first() -> None:
+    for seed in range(5):
+        assert fail_round(reconnector("priorityBackup=true", seed=seed))[0] == "a"
+
+
+def test_preferred_brokers_may_be_named() -> None:
+    for seed in range(5):
+        tried = fail_round(reconnector("priorityBackup=true&priorityURIs=tcp://c:1,tcp://b:1", seed=seed))
+        assert tried[2] == "a"
+
+
+def test_with_the_preferred_broker_back_the_client_returns_to_it() -> None:
+    subject = reconnector("randomize=false&priorityBackup=true")
+    assert name(subject.next_step()) == "a"
+    subject.failed(REFUSED)
+    assert connect(subject) == "b"
+    preferred = connected_spare(subject)
+    assert preferred.host == "a"
+    assert subject.spare_ready(preferred), "it should move"
+    lose(subject)
+    assert subject.next_step() == Connect(preferred, is_spare=True), "without a pause"
+    subject.connected(1.0)
+    assert subject.spare_step(1.0) is None, "there is nothing better"
+
+
+def test_without_priority_backup_the_client_stays_where_it_is() -> None:
+    subject = reconnector("randomize=false&backup=true")
+    subject.next_step()
+    subject.failed(REFUSED)
+    assert connect(subject) == "b"
+    assert not subject.spare_ready(connected_spare(subject))
+
+
+def test_a_preferred_broker_outside_the_list_is_looked_for_too() -> None:
+    subject = reconnector("randomize=false&priorityBackup=true&priorityURIs=tcp://z:1")
+    connect(subject)
+    assert connected_spare(subject).host == "z"
+
+
+def test_only_preferred_brokers_are_looked_for_without_backup() -> None:
+    subject = reconnector("randomize=false&priorityBackup=true")
+    subject.next_step()
+    subject.failed(REFUSED)
+    connect(subject)
+    assert connected_spare(subject).host == "a"
+    subject.spare_failed(0.0)
+    assert isinstance(subject.spare_step(0.0), Pause)
+
+
+def test_a_preferred_broker_that_does_not_stay_is_gone_back_to_ever_more_rarely() -> None:
+    subject = reconnector("randomize=false&priorityBackup=true&initialReconnectDelay=10&maxReconnectDelay=8000", "ab")
+    now, moves = 0.0, []
+    connect(subject, now)
+    while now < 60:  # a takes the connection and drops it a millisecond later, for ever
+        lose(subject, now := now + 0.001)
+        assert connect(subject, now) == "b"
+        step = subject.spare_step(now)
+        while isinstance(step, Pause):
+            step = subject.spare_step(now := now + step.seconds)
+        assert isinstance(step, Connect)
+        assert subject.spare_ready(step.address)
+        lose(subject, now)
+        assert connect(subject, now) == "a"
+        moves.append(now)
+    gaps = [later - earlier for earlier, later in pairwise(moves)]
+    assert all(later >= earlier - 0.001 for earlier, later in pairwise(gaps))
+    assert gaps[-1] == pytest.approx(8, abs=0.1)
+    assert len(moves) < 20
+
+
+def test_a_preferred_broker_that_stayed_is_gone_back_to_at_once() -> None:
+    subject = reconnector("randomize=false&priorityBackup=true&maxReconnectDelay=1000", "ab")
+    for _ in range(10):  # it flaps until the pauses are as long as they get
+        connect(subject, 0.0)
+        lose(subject, 0.0)
+        assert connect(subject, 0.0) == "b"
+        subject.spare_ready(connected_spare(subject, 100.0))
+        lose(subject, 0.0)
+    connect(subject, 0.0)
+    lose(subject, 1.5)  # it stayed for longer than the maximum
+    assert connect(subject, 1.5) == "b"
+    assert isinstance(subject.spare_step(1.5), Connect)
+
+
+# ---------------------------------------------------------------- whatever happens
+
+
+EVENTS = st.lists(st.sampled_from(["ok", "fail", "lose", "spare ok", "spare fail", "spare lost", "told", "sent"]))
+
+
+@given(EVENTS, st.sampled_from(["", "backup=true&backupPoolSize=3", "priorityBackup=true", "maxReconnectAttempts=4"]))
+def test_whatever_happens_there_is_a_next_step_and_pauses_are_in_range(events: Sequence[str], query: str) -> None:
+    subject, now, spare = reconnector(query), 0.0, None
+    for event in events:
+        now += 0.5
+        if subject.current is None:
+            step = subject.next_step()
+            while isinstance(step, Pause):
+                assert 0 <= step.seconds <= 30
+                step = subject.next_step()
+            if isinstance(step, GiveUp):
+                return
+            assert isinstance(step, Connect)
+            if event == "ok":
+                subject.connected(now)
+                assert subject.current == step.address
+            else:
+                subject.failed(REFUSED)
+            continue
+        match event:
+            case "lose":
+                lose(subject, now)
+            case "told":
+                if subject.told(Redirected(("tcp://d:1",), rebalance=True)):
+                    lose(subject, now)
+            case "sent":
+                if subject.told(Redirected(reconnect_to="tcp://e:1")):
+                    lose(subject, now)
+            case "spare lost" if spare is not None:
+                subject.spare_lost(spare, now)
+                spare = None
+            case "spare ok" | "spare fail":
+                step = subject.spare_step(now)
+                if isinstance(step, Connect):
+                    assert step.address != subject.current
+                    if event == "spare fail":
+                        subject.spare_failed(now)
+                    elif subject.spare_ready(step.address):
+                        lose(subject, now)
+                    spare = step.address
+            case _:
+                pass

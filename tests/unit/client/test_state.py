@@ -1,0 +1,520 @@
+"""What a connection has open, and what is asked for again on the next broker."""
+
+import pytest
+
+from pybroker.broker.domain.destination import DestinationType, queue, topic
+from pybroker.broker.domain.openwire import commands as wire
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.client.consumers import FENCE_EVERY, Redelivery
+from pybroker.client.conversation import AckMode, Opened
+from pybroker.client.errors import (
+    ClientError,
+    ConnectionClosed,
+    DestinationRefused,
+    FrameTooLarge,
+    SelectorRefused,
+    Timeout,
+    TransactionInDoubt,
+    TransactionRolledBack,
+    UnsendableMessage,
+)
+from pybroker.client.messages import Message
+from pybroker.client.tickets import Bell, Ticket
+from tests.unit.client.world import FRAME_BYTES_MAX, World
+
+Q = queue("q")
+
+
+def kinds(world: World) -> list[str]:
+    return [type(command).__name__.removeprefix("ActiveMQ") for command in world.commands()]
+
+
+def send(world: World, *bodies: str, persistent: bool = True) -> list[Ticket[None]]:
+    producer, _ = world.state.add_producer()
+    tickets = [world.state.send(producer, Q, body, {"persistent": persistent}) for body in bodies]
+    world.run()
+    return tickets
+
+
+def taken(world: World, ack: AckMode = AckMode.AUTO, prefetch: int = 10) -> list[Message]:
+    consumer, _ = world.state.subscribe(Q, ack=ack, prefetch=prefetch)
+    world.run()
+    messages: list[Message] = []
+    while (message := consumer.take()) is not None:
+        messages.append(message)
+        world.run()
+    return messages
+
+
+# ---------------------------------------------------------------- restoring
+
+
+def test_everything_comes_back_in_order_with_the_same_ids() -> None:
+    world = World()
+    state = world.state
+    temporary, _ = state.add_temporary(DestinationType.TEMP_QUEUE)
+    producer, _ = state.add_producer(Q)
+    consumer, _ = state.subscribe(
+        topic("t.*"), ack=AckMode.CLIENT, prefetch=7, selector="a = 1", durable="d", no_local=True, priority=3
+    )
+    transaction = state.begin()
+    state.send_in(transaction, Q, "in it", {})
+    world.run()
+    first = world.commands()
+    answered = state.send(producer, Q, "answered", {})
+    world.run()
+    waiting = [state.send(producer, Q, f"waits {number}", {}) for number in range(2)]
+    assert answered.is_done
+    world.again()
+
+    again = world.commands()
+    assert kinds(world) == [
+        "ConnectionControl", "ConnectionInfo", "SessionInfo",
+        "DestinationInfo", "ProducerInfo", "ProducerInfo", "ConsumerInfo",
+        "TransactionInfo", "TextMessage", "TextMessage", "TextMessage",
+    ]  # fmt: skip
+    for before, after in zip(_described(first)[:6], _described(again)[:6], strict=True):
+        assert before == after
+    login = next(command for command in again if isinstance(command, wire.ConnectionInfo))
+    assert (login.failover_reconnect, login.fault_tolerant, login.client_id) == (True, True, "c1")
+    sent = [command for command in again if isinstance(command, wire.ActiveMQTextMessage)]
+    assert [message.command_id for message in sent[1:]] == [ticket.number for ticket in waiting]
+    assert [message.message_id.producer_sequence_id for message in sent if message.message_id] == [1, 2, 3]
+    assert sent[0].transaction_id is not None
+    assert all(ticket.is_done and ticket.error is None for ticket in waiting)
+    state.unsubscribe(consumer)
+    assert temporary.is_temporary
+
+
+def _described(commands: list[wire.BaseCommand]) -> list[str]:
+    """What lasts, without the numbers that a request has only once."""
+    described: list[str] = []
+    for command in commands:
+        if isinstance(command, wire.DestinationInfo | wire.ProducerInfo | wire.ConsumerInfo | wire.SessionInfo):
+            command.command_id = 0
+            described.append(repr(command))
+    return sorted(described)
+
+
+def test_what_was_asked_for_without_a_broker_is_sent_to_the_first() -> None:
+    world = World(connected=False)
+    producer, opened = world.state.add_producer()
+    sent = world.state.send(producer, Q, "early", {"persistent": False})
+    consumer, subscribed = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
+    assert [ticket.is_done for ticket in (opened, sent, subscribed)] == [False] * 3
+    world.connect()
+    world.run()
+    assert world.events == [Opened()]
+    assert opened.is_done
+    assert sent.is_done
+    assert subscribed.is_done
+    message = consumer.take()
+    assert message is not None
+    assert message.body == "early"
+    assert kinds(world).count("ConsumerInfo") == 1
+
+
+def test_a_broker_that_has_not_noticed_the_break_takes_the_client_over() -> None:
+    world = World()
+    producer, _ = world.state.add_producer()
+    world.state.send(producer, Q, "x", {})
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
+    world.run()
+    world.break_off(is_noticed=False)
+    world.connect()
+    world.run()
+    message = consumer.take()
+    assert message is not None
+    assert message.body == "x"
+
+
+def test_what_is_refused_is_not_restored() -> None:
+    world = World()
+    consumer, subscribed = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1, selector="= =")
+    world.run()
+    with pytest.raises(SelectorRefused):
+        subscribed.result()
+    with pytest.raises(SelectorRefused):
+        consumer.take()
+    nobodys = queue("x")._replace(type=DestinationType.TEMP_QUEUE)
+    _, opened = world.state.add_producer(nobodys)
+    world.run()
+    with pytest.raises(DestinationRefused):
+        opened.result()
+    world.again()
+    assert kinds(world) == ["ConnectionControl", "ConnectionInfo", "SessionInfo"]
+
+
+def test_sends_without_answer_are_sent_again_only_if_they_are_tracked() -> None:
+    plain = World()
+    send(plain, "a", "b", persistent=False)
+    plain.again()
+    assert kinds(plain).count("TextMessage") == 0
+    tracking = World(tracked_bytes_max=2 * 1025)
+    send(tracking, "a", "b", "c", persistent=False)
+    tracking.again()
+    bodies = [command.content for command in tracking.commands() if isinstance(command, wire.ActiveMQTextMessage)]
+    assert [content[-1:] for content in bodies if content] == [b"b", b"c"]
+
+
+def test_a_tracked_send_made_without_a_broker_is_sent_once() -> None:
+    world = World(tracked_bytes_max=10_000)
+    producer, _ = world.state.add_producer()
+    world.run()
+    world.break_off()
+    world.state.send(producer, Q, "x", {"persistent": False})
+    world.connect()
+    world.run()
+    assert kinds(world).count("TextMessage") == 1
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_an_unanswered_commit_is_in_doubt() -> None:
+    world = World()
+    transaction = world.state.begin()
+    world.state.send_in(transaction, Q, "x", {})
+    outcome = world.state.commit(transaction)
+    world.state.bytes_to_send()  # on its way, nobody knows how far
+    world.break_off()
+    with pytest.raises(TransactionInDoubt):
+        outcome.result()
+    world.connect()
+    world.run()
+    assert "TransactionInfo" not in kinds(world)
+
+
+def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
+    world = World()
+    transaction = world.state.begin()
+    world.state.send_in(transaction, Q, "x", {})
+    world.run()
+    world.break_off()
+    outcome = world.state.commit(transaction)
+    world.connect()
+    world.run()
+    assert outcome.result() is None
+    assert [message.body for message in taken(world)] == ["x"]
+
+
+def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
+    world = World()
+    send(world, "x")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
+    world.run()
+    transaction = world.state.begin()
+    message = consumer.take()
+    assert message is not None
+    world.state.take_in(transaction, message)
+    world.again()
+    for call in (
+        lambda: world.state.send_in(transaction, Q, "y", {}),
+        lambda: world.state.commit(transaction).result(),
+        lambda: world.state.check(transaction),
+    ):
+        with pytest.raises(TransactionRolledBack):
+            call()
+    again = consumer.take()
+    assert again is not None
+    assert (again.body, again.redelivered) == ("x", True)
+
+
+def test_a_message_from_before_the_break_is_not_taken_and_comes_again() -> None:
+    world = World()
+    send(world, "x")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
+    world.run()
+    message = consumer.take()
+    assert message is not None
+    world.break_off()
+    transaction = world.state.begin()
+    with pytest.raises(TransactionRolledBack):
+        world.state.take_in(transaction, message)
+    world.connect()
+    world.run()
+    again = consumer.take()
+    assert again is not None
+    assert (again.body, again.redelivered) == ("x", True)
+
+
+def test_transactions_need_not_be_restored() -> None:
+    world = World(restore_transactions=False)
+    transaction = world.state.begin()
+    world.state.send_in(transaction, Q, "x", {})
+    world.run()
+    world.again()
+    with pytest.raises(TransactionRolledBack):
+        world.state.commit(transaction).result()
+    assert taken(world) == []
+
+
+def test_a_message_too_large_leaves_the_transaction_as_it_was() -> None:
+    world = World()
+    transaction = world.state.begin()
+    with pytest.raises(FrameTooLarge):
+        world.state.send_in(transaction, Q, b"x" * FRAME_BYTES_MAX, {})
+    world.state.send_in(transaction, Q, "x", {})
+    outcome = world.state.commit(transaction)
+    world.run()
+    assert outcome.result() is None
+    assert [message.body for message in taken(world)] == ["x"]
+
+
+def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None:
+    world = World(redelivery=Redelivery(initial_delay=1, multiplier=2, maximum=2, maximum_delay=1.5))
+    send(world, "a", "b")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=5)
+    world.run()
+    for count, delay in ((0, 1.0), (1, 1.5), (2, 0.0)):
+        transaction = world.state.begin()
+        message = consumer.take()
+        assert message is not None
+        assert (message.body, message.redelivery_count) == ("a", count)
+        world.state.take_in(transaction, message)
+        world.state.roll_back(transaction)
+        world.run()
+        if delay:
+            assert consumer.take() is None
+            assert world.state.tick() <= world.now + delay
+            world.now += delay
+            world.state.tick()
+    message = consumer.take()
+    assert message is not None
+    assert message.body == "b"
+
+
+def test_an_empty_transaction_says_nothing() -> None:
+    world = World()
+    transaction = world.state.begin()
+    assert world.state.commit(transaction).is_done
+    world.run()
+    assert "TransactionInfo" not in kinds(world)
+    with pytest.raises(TransactionRolledBack, match="over"):
+        world.state.commit(transaction)
+
+
+def test_transactions_that_are_open_together_have_producers_of_their_own() -> None:
+    """A broker drops what has a lower number than what it has stored of a producer."""
+    world = World()
+    one, two = world.state.begin(), world.state.begin()
+    assert one.producer != two.producer
+    world.state.commit(one)
+    assert world.state.begin().producer == one.producer
+
+
+# ---------------------------------------------------------------- acknowledging
+
+
+def test_messages_processed_quickly_are_acknowledged_together() -> None:
+    world = World()
+    send(world, *map(str, range(60)))
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=100)
+    world.run()
+    while consumer.take() is not None:
+        pass
+    world.run()
+    acks = [command for command in world.commands() if isinstance(command, wire.MessageAck)]
+    assert [ack.message_count for ack in acks] == [50, 10]
+
+
+def test_a_processed_message_waits_a_moment_for_others_to_be_acknowledged_with_it() -> None:
+    world = World()
+    send(world, "a", "b", "c")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=100)
+    world.run()
+    consumer.take()
+    consumer.take()
+    assert consumer.due_at == pytest.approx(world.now + 0.1)
+    world.now += 0.1
+    world.state.tick()
+    world.run()
+    assert kinds(world).count("MessageAck") == 1
+    assert consumer.due_at == float("inf")
+
+
+def test_some_acknowledgements_ask_for_an_answer_and_only_the_others_are_remembered() -> None:
+    world = World()
+    send(world, *map(str, range(FENCE_EVERY + 3)))
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=100)
+    world.run()
+    for _ in range(FENCE_EVERY + 3):
+        message = consumer.take()
+        assert message is not None
+        message.ack()
+    world.run()
+    acks = [command for command in world.commands() if isinstance(command, wire.MessageAck)]
+    assert [number for number, ack in enumerate(acks, 1) if ack.response_required] == [FENCE_EVERY]
+    assert len(consumer._unconfirmed) == 3
+
+
+def test_a_message_in_the_applications_hands_is_acknowledged_on_the_next_broker() -> None:
+    world = World()
+    send(world, "a", "b")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=5)
+    world.run()
+    first = consumer.take()
+    assert first is not None
+    world.again()
+    second = consumer.take()
+    assert second is not None
+    assert second.body == "b"
+    first.ack()
+    second.ack()
+    world.run()
+    world.state.unsubscribe(consumer)
+    world.run()
+    assert taken(world) == []
+
+
+def test_another_consumer_is_told_that_the_message_was_given_out_before() -> None:
+    world = World()
+    send(world, "a")
+    one, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
+    world.run()
+    held = one.take()
+    assert held is not None
+    world.break_off()
+    world.state.unsubscribe(one)
+    two, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
+    world.connect()
+    world.run()
+    again = two.take()
+    assert again is not None
+    assert again.redelivered
+    with pytest.raises(ConnectionClosed):
+        held.ack()
+
+
+def test_an_acknowledgement_lost_with_the_broker_is_made_again_without_the_application() -> None:
+    world = World()
+    send(world, "a")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
+    world.run()
+    message = consumer.take()
+    assert message is not None
+    message.ack()
+    world.state.bytes_to_send()  # lost on the way
+    world.again()
+    assert consumer.take() is None
+    assert kinds(world).count("MessageAck") == 1
+    world.state.unsubscribe(consumer)
+    world.run()
+    assert taken(world) == []
+
+
+def test_each_mode_has_its_own_way_to_acknowledge() -> None:
+    world = World()
+    send(world, "a")
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
+    world.run()
+    message = consumer.take()
+    assert message is not None
+    with pytest.raises(ClientError, match="transaction"):
+        message.ack()
+    world.state.unsubscribe(consumer)
+    with pytest.raises(ConnectionClosed):
+        world.state.take_in(world.state.begin(), message)
+    (message,) = taken(world, AckMode.INDIVIDUAL)
+    with pytest.raises(ClientError, match="transacted"):
+        world.state.take_in(world.state.begin(), message)
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_a_withdrawn_send_is_not_sent_later() -> None:
+    world = World(connected=False)
+    producer, _ = world.state.add_producer()
+    ticket = world.state.send(producer, Q, "x", {})
+    world.state.withdraw(ticket, Timeout("too long"))
+    with pytest.raises(Timeout):
+        ticket.result()
+    world.connect()
+    world.run()
+    assert "TextMessage" not in kinds(world)
+    world.state.withdraw(ticket, Timeout("again"))
+
+
+def test_a_withdrawn_subscription_is_ended() -> None:
+    world = World(connected=False)
+    consumer, ticket = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
+    world.state.withdraw(ticket, Timeout("too long"))
+    world.connect()
+    world.run()
+    assert "ConsumerInfo" not in kinds(world)
+    with pytest.raises(ConnectionClosed):
+        consumer.take()
+
+
+def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> None:
+    world = World()
+    sent, unsent = world.state.begin(), world.state.begin()
+    for transaction in (sent, unsent):
+        world.state.send_in(transaction, Q, "x", {})
+    outcome = world.state.commit(sent)
+    world.state.withdraw(outcome, Timeout("too long"))
+    assert isinstance(outcome.error, TransactionInDoubt)
+    world.run()
+    world.break_off()
+    outcome = world.state.commit(unsent)
+    world.state.withdraw(outcome, Timeout("too long"))
+    assert isinstance(outcome.error, Timeout)
+    world.connect()
+    world.run()
+    assert [message.body for message in taken(world)] == ["x"]
+
+
+def test_everybody_who_waits_learns_of_the_end() -> None:
+    world = World(connected=False)
+    producer, opened = world.state.add_producer()
+    waiting = world.state.send(producer, Q, "x", {})
+    reply = world.state.request(producer, Q, "x", {})
+    consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
+    rang: list[bool] = []
+    consumer.bell.watch(lambda: rang.append(True))
+    world.state.fail(ConnectionClosed("closed"))
+    world.state.fail(ConnectionClosed("a second time"))
+    late = world.state.send(producer, Q, "x", {})
+    for ticket in (opened, waiting, reply, late):
+        with pytest.raises(ConnectionClosed, match="closed"):
+            ticket.result()
+    assert rang == [True]
+
+
+def test_a_request_whose_destination_is_refused_fails() -> None:
+    world = World()
+    producer, _ = world.state.add_producer()
+    reply = world.state.request(producer, queue("x")._replace(type=DestinationType.TEMP_QUEUE), "?", {}, ttl=1)
+    world.run()
+    with pytest.raises(DestinationRefused):
+        reply.result()
+
+
+def test_headers_are_checked() -> None:
+    world = World()
+    producer, _ = world.state.add_producer()
+    with pytest.raises(UnsendableMessage):
+        world.state.send(producer, Q, "x", {"no such": 1})
+    world.state.remove_producer(producer)
+    world.state.remove_producer(producer)
+    with pytest.raises(ConnectionClosed):
+        world.state.send(producer, Q, "x", {})
+
+
+def test_bytes_that_are_no_openwire_end_the_connection() -> None:
+    with pytest.raises(ClientError) as caught:
+        World().state.receive(b"\x00\x00\x00\x02\xff\xff")
+    assert isinstance(caught.value.__cause__, MalformedOpenWire)
+
+
+def test_a_bell_rings_once_for_each_that_watches() -> None:
+    bell, rang = Bell(), list[str]()
+    bell.watch(lambda: rang.append("a"))
+    unwanted = lambda: rang.append("b")  # noqa: E731
+    bell.watch(unwanted)
+    bell.unwatch(unwanted)
+    bell.unwatch(unwanted)
+    bell.ring()
+    bell.ring()
+    assert rang == ["a"]

@@ -1,0 +1,131 @@
+"""A client's state and the real broker's core, joined without sockets: bytes go over when the test says so.
+
+The connection can be cut at any byte of either direction. What the broker had taken in by then stays with it.
+"""
+
+from pybroker.broker.domain.openwire.commands import BaseCommand
+from pybroker.broker.domain.openwire.loose import INT
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.client.consumers import Redelivery
+from pybroker.client.conversation import Event, Login
+from pybroker.client.openwire import OpenWireConversation
+from pybroker.client.state import ClientState
+from pybroker.transports.openwire.session import OpenWireSession, Sessions
+from tests.unit.transports.openwire.conversation import NOW_MS, FakeLink, new_broker, settings
+
+FRAME_BYTES_MAX = 10_000
+"""What both sides agree on: small, so that it is soon too little."""
+
+NO_DELAY = Redelivery(maximum=-1, initial_delay=0)
+
+
+class World:
+    """One client and one broker.
+
+    Attributes:
+        state: the client's.
+        now: its clock's seconds.
+        breaks: how often the connection broke.
+        events: what was told of the connection itself.
+        sent: what the client sent over the present connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        redelivery: Redelivery = NO_DELAY,
+        tracked_bytes_max: int = 0,
+        restore_transactions: bool = True,
+        connected: bool = True,
+    ) -> None:
+        self.now = 0.0
+        self.state = ClientState(
+            Login(connection_id="ID:c-1:1", client_id="c1"),
+            clock=lambda: self.now,
+            wall_clock_ms=lambda: NOW_MS,
+            redelivery=redelivery,
+            tracked_bytes_max=tracked_bytes_max,
+            restore_transactions=restore_transactions,
+        )
+        self.breaks = 0
+        self.events: list[Event] = []
+        self.sent = bytearray()
+        self._broker = new_broker()
+        self._sessions: Sessions = {}
+        self._link = FakeLink()
+        self._session: OpenWireSession | None = None
+        self._to_broker = self._to_client = float("inf")
+        if connected:
+            self.connect()
+            self.run()
+
+    def connect(self) -> None:
+        """Make a connection; the greeting is not exchanged yet."""
+        self._link = FakeLink()
+        self._session = OpenWireSession(
+            broker=self._broker, link=self._link, settings=settings(), sessions=self._sessions
+        )
+        self.sent.clear()
+        self._to_broker = self._to_client = float("inf")
+        self.state.attach(
+            OpenWireConversation(frame_bytes_max=FRAME_BYTES_MAX), is_failover=True, is_again=self.breaks > 0
+        )
+
+    def cut_after(self, to_broker: int, to_client: int) -> None:
+        """Cut the connection when so many more bytes have gone over, either way; the next one stands at once."""
+        self._to_broker, self._to_client = to_broker, to_client
+
+    def run(self) -> None:
+        """Let bytes go over until there are no more."""
+        while self._session is not None:
+            there = self.state.bytes_to_send()
+            here = bytes(self._link.output)
+            self._link.output.clear()
+            if not there and not here:
+                return
+            if self._hand_over(there, here):
+                self.break_off()
+                self.connect()
+
+    def _hand_over(self, there: bytes, here: bytes) -> bool:
+        """Hand bytes over as far as they come; return whether the connection is cut."""
+        assert self._session is not None
+        is_cut = len(there) > self._to_broker or len(here) > self._to_client
+        there = there[: min(len(there), int(min(self._to_broker, 1 << 30)))]
+        here = here[: min(len(here), int(min(self._to_client, 1 << 30)))]
+        self._to_broker -= len(there)
+        self._to_client -= len(here)
+        self.sent += there
+        if there:
+            self._session.receive(there)
+        if here:
+            self.events += self.state.receive(here)
+            if not self._link.closed:
+                self._session.written()
+        return is_cut
+
+    def break_off(self, *, is_noticed: bool = True) -> None:
+        """Break the connection; a broker that does not notice keeps its side until the client comes again."""
+        assert self._session is not None
+        self.breaks += 1
+        if is_noticed:
+            self._session.lost()
+        self._session = None
+        self.state.interrupted()
+
+    def again(self) -> None:
+        """Break the connection and make the next."""
+        self.break_off()
+        self.connect()
+        self.run()
+
+    def commands(self) -> list[BaseCommand]:
+        """Return what the client has sent over the present connection, after its greeting."""
+        frames, offset, wire = list[BaseCommand](), 0, WireFormat()
+        while offset < len(self.sent):
+            end = offset + INT.size + INT.unpack_from(self.sent, offset)[0]
+            command = wire.decode(bytes(self.sent[offset + INT.size : end]))
+            if isinstance(command, BaseCommand):
+                frames.append(command)
+            offset = end
+        return frames

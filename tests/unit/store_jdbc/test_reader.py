@@ -1,0 +1,85 @@
+"""Bodies read ahead: never fewer than are there, never more in memory than is set."""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store.jdbc import reader
+from pybroker.store.jdbc.postgres import DatabaseAway
+from pybroker.store.jdbc.reader import BodyReader
+
+WAIT_SECONDS = 20.0
+
+
+class FakeDatabase:
+    """A table of bodies, that every third time is away for a moment."""
+
+    is_closed = False
+
+    def __init__(self, bodies: dict[int, bytes]) -> None:
+        self.bodies = bodies
+        self.is_broken = False
+        self.asked: list[Any] = []
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[int, bytes]]:
+        self.asked.append(values)
+        if self.is_broken:
+            raise StoreUnavailable("the table is not there")
+        if len(self.asked) % 3 == 0:
+            raise DatabaseAway("for a moment")
+        if re.search("ANY", sql):
+            return [(each, self.bodies[each]) for each in values[0] if each in self.bodies]
+        after, through, _, count = values
+        return [item for item in sorted(self.bodies.items()) if after < item[0] <= through][:count]
+
+    def interrupt(self) -> None:
+        """Nothing takes long."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.fixture
+def database() -> FakeDatabase:
+    return FakeDatabase({number: b"x" * number for number in range(1, 1000, 2)})
+
+
+@pytest.fixture
+def reads(database: FakeDatabase) -> Iterator[BodyReader]:
+    made: Any = database
+    bodies = BodyReader(lambda: made, lambda callback: callback(), lambda: None)
+    yield bodies
+    bodies.close(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("bytes_max", [0, 5_000, 8 << 20])
+def test_whatever_is_asked_for_comes_if_it_is_there(
+    reads: BodyReader, database: FakeDatabase, bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "AHEAD_BYTES_MAX", bytes_max)
+    chooser = random.Random(7)
+    for _ in range(300):
+        start = chooser.randrange(1, 900)
+        wanted = list(range(start, start + chooser.randrange(1, 40)))
+        found = reads.read(wanted, chooser.choice(["", "queue://A", "queue://B"]), seconds=WAIT_SECONDS)
+        assert found == {each: database.bodies[each] for each in wanted if each in database.bodies}
+
+
+def test_a_page_after_the_other_is_there_already(reads: BodyReader, database: FakeDatabase) -> None:
+    for start in range(1, 401, 20):
+        reads.read(list(range(start, start + 20, 2)), "queue://A", seconds=WAIT_SECONDS)
+        reads.read([2], seconds=WAIT_SECONDS)  # behind the look ahead; this one is not there
+    asked = [values[0] for values in database.asked if len(values) == 1 and values[0] != [2]]
+    assert len(asked) == 1, "the first page only"
+
+
+def test_an_error_is_told_and_the_next_read_tries_again(reads: BodyReader, database: FakeDatabase) -> None:
+    database.is_broken = True
+    with pytest.raises(StoreUnavailable, match="not there"):
+        reads.read([1], seconds=WAIT_SECONDS)
+    database.is_broken = False
+    assert reads.read([1], seconds=WAIT_SECONDS) == {1: b"x"}

@@ -1,0 +1,128 @@
+"""When a batch begins: who it waits for, and who it does not."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pybroker.store.jdbc.writer import DatabaseWriter
+from tests.conformance.conftest import Loop
+
+
+@dataclass
+class Batch:
+    touched: bool = False
+    byte_count: int = 0
+    is_long: bool = False
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+
+class FakeDatabase:
+    """Takes every commit, and counts what is in it."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def execute(self, message: int, *, seconds: float | None = None) -> None:
+        self.sizes.append(message)
+
+    def interrupt(self) -> None:
+        """Nothing is under way for long."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Desk:
+    """A writer with its surroundings."""
+
+    def __init__(self) -> None:
+        self.loop, self.database, self.batch = Loop(), FakeDatabase(), Batch()
+        self.timers: list[Callable[[], None]] = []
+        self.answered = 0
+        parts: dict[str, Any] = {"fence": None, "connect": None, "is_done": None}
+        self.writer = DatabaseWriter[Batch](
+            self.database,  # type: ignore[arg-type]
+            **parts,
+            render=lambda _, batch: [len(batch.callbacks)],  # type: ignore[list-item]
+            take=self._take,
+            peek=lambda: self.batch,
+            check=lambda: None,
+            call_soon=self.loop.call_soon,
+            post=self.loop.call_soon,
+            on_failure=self._fail,
+            call_later=lambda _, callback: self.timers.append(callback),
+        )
+        self.writer.start()
+
+    def _take(self) -> Batch:
+        taken, self.batch = self.batch, Batch()
+        return taken
+
+    def _fail(self, error: Exception) -> None:
+        raise error
+
+    def _answer(self) -> None:
+        self.answered += 1
+
+    def send(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.batch.touched = True
+            self.writer.wake()
+            self.writer.when_durable(self._answer)
+
+    def run_until_answered(self, count: int) -> None:
+        self.loop.run_until(lambda: self.answered == count)
+
+    def turns(self) -> None:
+        for _ in range(3):
+            self.loop.turn()
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.writer.close()
+
+
+def test_one_who_was_answered_is_served_at_once(desk: Desk) -> None:
+    for number in range(1, 4):
+        desk.send()
+        desk.run_until_answered(number)
+    assert desk.database.sizes == [1, 1, 1]
+    assert not desk.timers
+
+
+def test_a_batch_waits_for_those_who_were_just_answered(desk: Desk) -> None:
+    desk.send(3)
+    desk.run_until_answered(3)
+    desk.send(2)
+    desk.turns()
+    assert desk.database.sizes == [3], "the third one may come yet"
+    desk.send()
+    desk.run_until_answered(6)
+    assert desk.database.sizes == [3, 3]
+
+
+def test_and_not_for_long(desk: Desk) -> None:
+    desk.send(3)
+    desk.run_until_answered(3)
+    desk.send(2)
+    desk.turns()
+    desk.timers.pop()()
+    desk.run_until_answered(5)
+    assert desk.database.sizes == [3, 2]
+
+
+def test_those_who_came_meanwhile_and_those_who_were_answered_share_the_next(desk: Desk) -> None:
+    desk.send(2)
+    desk.turns()  # on its way
+    desk.send(2)
+    desk.run_until_answered(2)
+    desk.send(2)
+    desk.run_until_answered(6)
+    assert desk.database.sizes == [2, 4]
