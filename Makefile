@@ -38,8 +38,9 @@ fast-tests: .venv/.complete ## Run the tests without sockets and processes: unit
 
 # A failure names its seed; the same kills again: make kills PYBROKER_SEED=...
 kills: export PYBROKER_KILLS ?= 200
-kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and for Java clients; PYBROKER_KILLS= changes that
-	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/java/test_java_kills.py
+kills: export PYBROKER_KILL_SECONDS ?= 600
+kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and Java, ten minutes for each client for Python
+	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/java/test_java_kills.py tests/client/test_kills.py
 
 format: .venv/.complete ## Format the sources and mend what the linter can
 	$(BIN)/ruff format

@@ -143,7 +143,12 @@ def make_conversation(address: Address) -> Conversation:
     initial_delay_ms = round(options.inactivity_initial_seconds * 1000)
     frame_bytes_max = min(options.frame_bytes_max or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
     if address.scheme.protocol is Protocol.STOMP:
-        return StompConversation(host=address.host, inactivity_ms=inactivity_ms, frame_bytes_max=frame_bytes_max)
+        return StompConversation(
+            host=address.host,
+            inactivity_ms=inactivity_ms,
+            initial_delay_ms=initial_delay_ms,
+            frame_bytes_max=frame_bytes_max,
+        )
     return OpenWireConversation(
         host=address.host,
         inactivity_ms=inactivity_ms,

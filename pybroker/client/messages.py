@@ -9,7 +9,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
@@ -17,6 +17,10 @@ from pybroker.broker.domain.openwire.values import Value
 
 Body: TypeAlias = str | bytes | Mapping[str, Value] | Sequence[Value] | None
 Properties: TypeAlias = Mapping[str, Value]
+
+RESENT: Final = "JMS_pybroker_resent"
+"""Property of a message that is sent again after a reconnect. Whoever gets it may have had it before: a broker may have
+given it out, and died before it was on disk. JMS keeps names that begin so for providers."""
 
 
 class Standing(enum.Enum):

@@ -64,11 +64,14 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.messages import Message, Outgoing
+from pybroker.client.messages import RESENT, Message, Outgoing
 from pybroker.client.openwire_messages import Receipt, encode_body, received
 
 SESSION: Final = 1
 _NOTHING_DELIVERED: Final = -1
+
+_HELLO_SECONDS: Final = 10.0
+"""How long a peer may take at least to say what it speaks."""
 
 _LOGIN, _SESSION, _GOODBYE = 1, 2, 3
 """The conversation's own command numbers; see `conversation.FIRST_NUMBER`."""
@@ -131,7 +134,8 @@ class OpenWireConversation:
         Args:
             host: what was dialled, for virtual hosts.
             inactivity_ms: silence after which the peer counts as dead; 0 for never. The smaller of both offers holds.
-            initial_delay_ms: grace before that watch begins, and how long the peer may take for its first frame.
+            initial_delay_ms: grace before that watch begins, and how long the peer may take for its first frame, 10 s
+                at least.
             frame_bytes_max: the largest frame, in either direction; the smaller of both offers holds.
         """
         self._login: Login | None = None
@@ -153,6 +157,8 @@ class OpenWireConversation:
         self._frame_bytes_max = frame_bytes_max
         self._pulse: Pulse | None = None
         self._hello_by: float | None = None
+        self._is_open = False
+        self._is_restoring = False
 
     def open(self, login: Login) -> None:
         """See `Conversation.open`."""
@@ -271,6 +277,8 @@ class OpenWireConversation:
             return (Ended(f"the broker does not take the connection: {text}"),)
         session = wire.SessionId(self._connection_id, SESSION)
         self._put(wire.SessionInfo(command_id=_SESSION, session_id=session))
+        self._is_open = True
+        self._is_restoring = self._login is not None and self._login.is_again
         return (Opened(),)
 
     # ------------------------------------------------------------ out
@@ -300,13 +308,15 @@ class OpenWireConversation:
         """See `Conversation.bytes_to_send`."""
         data = bytes(self._out)
         self._out.clear()
+        if self._is_open:
+            self._is_restoring = False  # the state asks for all it restores as soon as it sees `Opened`
         return data
 
     def tick(self, now: float) -> float:
         """See `Conversation.tick`."""
         agreement, pulse = self._agreement, self._pulse
         if agreement is None:
-            self._hello_by = self._hello_by or now + self._offer.initial_delay_ms / 1000
+            self._hello_by = self._hello_by or now + max(_HELLO_SECONDS, self._offer.initial_delay_ms / 1000)
             if now >= self._hello_by:
                 raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
             return self._hello_by
@@ -370,6 +380,9 @@ class OpenWireConversation:
     def _message(self, message: Outgoing) -> wire.BaseCommand:
         make, content = encode_body(message.body)
         producer_id = self._producer_id(message.producer)
+        properties = message.properties
+        if self._is_restoring and message.transaction is None:  # what is in an open transaction nobody has seen
+            properties = {**properties, RESENT: True}
         command = make(
             producer_id=producer_id,
             destination=message.destination,
@@ -385,7 +398,7 @@ class OpenWireConversation:
             timestamp=message.timestamp,
             jms_type=message.type,
             content=content,
-            marshalled_properties=encode_map(message.properties) if message.properties else None,
+            marshalled_properties=encode_map(properties) if properties else None,
         )
         return command
 

@@ -16,7 +16,10 @@ from pybroker.broker.domain.openwire.body import decode_text, encode_text, infla
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.values import decode_map, decode_stream, encode_map, encode_stream
 from pybroker.client.errors import UnreadableMessage, UnsendableMessage
-from pybroker.client.messages import Body, Message, Properties
+from pybroker.client.messages import RESENT, Body, Message, Properties
+
+_RESENT: Final = RESENT.encode()
+"""As it stands in the properties' bytes, which most readers never have decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def received(dispatch: wire.MessageDispatch, message: wire.ActiveMQMessage) -> M
         destination=destination,
         read_body=_reader(_decode_body, message),
         read_properties=_reader(_decode_properties, message),
-        redelivery_count=dispatch.redelivery_counter,
+        redelivery_count=max(dispatch.redelivery_counter, int(_RESENT in (message.marshalled_properties or b""))),
         persistent=message.persistent,
         priority=message.priority,
         timestamp=message.timestamp,

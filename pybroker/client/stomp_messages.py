@@ -29,10 +29,7 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.stomp.frames import Frame
 from pybroker.client.errors import ProtocolViolation, UnreadableMessage, UnsendableMessage
-from pybroker.client.messages import Body, Message, Outgoing, Properties
-
-RESENT: Final = "JMS_pybroker_resent"
-"""Property of a message that may have been stored before; JMS keeps names that begin so for providers."""
+from pybroker.client.messages import RESENT, Body, Message, Outgoing, Properties
 
 _PREFIXES: Final[Mapping[str, DestinationType]] = {
     "/queue/": DestinationType.QUEUE,

@@ -46,9 +46,9 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnusableURI,
 )
+from pybroker.client.messages import RESENT
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.stomp import login_refusal, refusal
-from pybroker.client.stomp_messages import RESENT
 from pybroker.client.uri import URI_CHARACTERS_MAX, Address, BrokerURI, Protocol, parse
 
 _OUR_RECEIPTS: Final = "pybroker-failover-"

@@ -166,6 +166,7 @@ class Connection:
         self._waiter = Waiter(link, timeout)
         self._thread = threading.Thread(target=self._run, name="pybroker-client", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._is_running = threading.Event()
         self._producer: int | None = None
 
@@ -295,13 +296,14 @@ class Connection:
     def _close(self, timeout: float, *, finished: bool) -> None:
         self._link.check_thread()
         if self._loop is not None and self._thread.is_alive():
-            closing = self._link.close(timeout, finished=finished)
-            try:
-                asyncio.run_coroutine_threadsafe(closing, self._loop)
-            except RuntimeError:  # the loop has ended by itself meanwhile
-                closing.close()
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself meanwhile
+                self._loop.call_soon_threadsafe(self._begin_to_close, timeout, finished)
         if self._thread.ident is not None:
             self._thread.join()
+
+    def _begin_to_close(self, timeout: float, finished: bool) -> None:
+        """Close, on the loop. A coroutine made elsewhere would be left over, should the loop end before."""
+        self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
 
 
 class Producer:

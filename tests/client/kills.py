@@ -33,8 +33,6 @@ class Ledger:
     received: Counter[Key] = field(default_factory=Counter)
     unflagged: list[Key] = field(default_factory=list)
     disorder: list[str] = field(default_factory=list)
-    under_way: dict[str, tuple[Key, ...]] = field(default_factory=dict)
-    sent_again: set[Key] = field(default_factory=set)
     history: dict[Key, list[str]] = field(default_factory=lambda: defaultdict(list))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -51,11 +49,6 @@ class Ledger:
         """Note what must never be seen."""
         with self._lock:
             self.refused.update(keys)
-
-    def interrupted(self, _: Exception) -> None:
-        """Note what a client is about to send again."""
-        with self._lock:
-            self.sent_again.update(*self.under_way.values())
 
     def receive(self, key: Key, *, redelivered: bool, what: str = "") -> None:
         """Note a message; `what` is shown when it should not have come."""

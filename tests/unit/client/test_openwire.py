@@ -2,6 +2,7 @@
 
 import contextlib
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -189,10 +190,14 @@ def test_frames_beyond_what_was_agreed_are_refused_both_ways() -> None:
 
 
 def test_a_peer_that_says_nothing_is_left() -> None:
-    conversation = OpenWireConversation(initial_delay_ms=500)
-    assert conversation.tick(10.0) == 10.5
+    conversation = OpenWireConversation(initial_delay_ms=10_500)
+    assert conversation.tick(10.0) == 20.5
     with pytest.raises(ConnectionLost):
-        conversation.tick(10.5)
+        conversation.tick(20.5)
+
+
+def test_a_peer_has_ten_seconds_for_its_first_words_though_it_is_watched_from_then_on() -> None:
+    assert OpenWireConversation(initial_delay_ms=0).tick(10.0) == 20.0
 
 
 def test_keep_alives_are_sent_and_expected() -> None:
@@ -249,6 +254,23 @@ def test_a_refusal_says_its_cause(name: str, kind: type[ClientError]) -> None:
     assert "because" in str(event.error)
     if isinstance(event.error, Refused):
         assert event.error.kind == name
+
+
+@pytest.mark.parametrize("transaction", [None, 7])
+def test_what_is_sent_again_says_so_unless_nobody_can_have_seen_it(transaction: int | None) -> None:
+    conversation = greeted()
+    conversation.open(replace(LOGIN, is_again=True))
+    conversation.bytes_to_send()
+    assert Opened() in tell(conversation, wire.Response(correlation_id=1))
+    message = Outgoing(producer=1, sequence=1, destination=queue("q"), body="x", transaction=transaction)
+    conversation.request(Send(message=message), FIRST_NUMBER, answer=True)
+    again = said(conversation)[-1]
+    conversation.request(Send(message=replace(message, sequence=2)), FIRST_NUMBER + 1, answer=True)
+    fresh = said(conversation)[-1]
+    assert isinstance(again, wire.ActiveMQMessage)
+    assert isinstance(fresh, wire.ActiveMQMessage)
+    assert received(again).redelivered is (transaction is None)
+    assert not received(fresh).redelivered
 
 
 def test_a_refusal_without_reason_is_one_nevertheless() -> None:
