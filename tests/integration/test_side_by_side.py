@@ -63,7 +63,7 @@ def test_one_broker_alone_is_measured_and_compared_with_nothing(tmp_path: Path) 
 def test_a_row_can_be_profiled() -> None:
     output = run("--quick", "--profile", "stomp-100")
     assert "Ordered by: internal time" in output
-    assert "pybroker/transports/stomp/codec.py" in output
+    assert "pybroker/broker/domain/stomp/codec.py" in output
 
 
 def test_a_strange_row_is_refused_with_the_rows_there_are() -> None:
