@@ -7,7 +7,7 @@ Source: OpenWire v12 (ActiveMQ 5.17): connecting, consuming, acknowledging, fail
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination
@@ -66,6 +66,7 @@ from pybroker.client.errors import (
 )
 from pybroker.client.messages import RESENT, Message, Outgoing
 from pybroker.client.openwire_messages import Receipt, encode_body, received
+from pybroker.client.pulse import Pulse
 
 SESSION: Final = 1
 _NOTHING_DELIVERED: Final = -1
@@ -87,35 +88,6 @@ _KINDS: Final[Mapping[str, type[Refused]]] = {
 
 _LOGIN_FATAL: Final = frozenset(("SecurityException", "InvalidClientIDException", "JMSSecurityException"))
 """What no other broker of the same installation would see differently."""
-
-
-@dataclass(slots=True)
-class Pulse:
-    """Whether the peer is still there, and whether it is time to say that we are; times in seconds.
-
-    Each side sends something every third of the agreed duration, and gives the other up after the whole of it; with a
-    check every duration, a silent peer is noticed between one and two durations after its last byte.
-    """
-
-    duration: float
-    read_at: float
-    write_at: float
-    has_read: bool = True
-    has_written: bool = True
-
-    def is_dead(self, now: float) -> bool:
-        """Check whether the peer has been silent for too long, if that is due."""
-        if now < self.read_at:
-            return False
-        heard, self.has_read, self.read_at = self.has_read, False, now + self.duration
-        return not heard
-
-    def is_due(self, now: float) -> bool:
-        """Check whether we have been silent for so long that a KeepAliveInfo is due."""
-        if now < self.write_at:
-            return False
-        wrote, self.has_written, self.write_at = self.has_written, False, now + self.duration / 3
-        return not wrote
 
 
 class OpenWireConversation:

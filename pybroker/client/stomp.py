@@ -54,7 +54,7 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.openwire import Pulse
+from pybroker.client.pulse import Pulse
 from pybroker.client.stomp_messages import read_message, send_body, send_headers, write_destination
 
 INACTIVITY_MS: Final = 30_000

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import socket
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
@@ -226,16 +227,17 @@ class Node:
 
     def _begin_chores(self, term: _Term) -> None:
         config = self._config
-        for first, seconds, chore in (
-            (config.lock_check, config.lock_check, self._check_lock),
-            (config.expire_interval, config.expire_interval, term.broker.expire),
-            (config.expire_interval, config.expire_interval, term.broker.relieve),
-            (_CLEANUP_SECONDS, config.cleanup_interval, term.store.cleanup),
-            *(() if term.jobs is None else ((config.cleanup_interval, config.cleanup_interval, term.jobs.cleanup),)),
-        ):
-            term.chores.append(asyncio.create_task(self._every(seconds, chore, first)))
+        chores = [
+            self._every(config.lock_check, self._check_lock),
+            self._every(config.expire_interval, term.broker.expire),
+            self._every(config.expire_interval, term.broker.relieve),
+            self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
+        ]
+        if term.jobs is not None:
+            chores.append(self._every(config.cleanup_interval, term.jobs.cleanup))
+        term.chores.extend(map(asyncio.create_task, chores))
 
-    async def _every(self, seconds: float, chore: Callable[[], None], first: float) -> None:
+    async def _every(self, seconds: float, chore: Callable[[], None], first: float = math.inf) -> None:
         """Do a chore again and again, in twice the time of the last once until that is `seconds`.
 
         One that fails ends the term, for nobody knows what it leaves behind.
