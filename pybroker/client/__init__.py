@@ -3,9 +3,11 @@
 - `connect`: the synchronous API (`sync`); `aio.connect`: its twin for asyncio; `arguments`: what both take
 - `errors`: one type per cause; `messages`: what is sent and received
 - `uri`, `reconnect`: which brokers there are, and which is tried when
-- `state`: what a connection has open and restores; `consumers` and `tickets` are its parts
+- `state`: what a connection has open and restores; `transactions`, `consumers`, `browser`, `producers`, `requests` and
+  `tickets` are its parts
 - `conversation`: what a protocol does for it; `openwire` and `stomp` do it, each with its `…_messages`
-- `link`: the only I/O; `stomp_py` is for those who stay with stomp.py
+- `link`: keeps it connected; with `wire`, `trust` and `blocking` the only I/O
+- `stomp_py` is for those who stay with stomp.py
 """
 
 import importlib

@@ -10,9 +10,10 @@ that as long as it takes. A task that is cancelled while it waits leaves what it
 # ruff: noqa: ASYNC109 -- `timeout` is an argument here as it is in `sync`; asyncio.timeout works as well
 
 import asyncio
+import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -22,18 +23,20 @@ from pybroker.client.arguments import (
     Headers,
     Settings,
     Subscription,
+    browse,
     destination_of,
     header_values,
     make_link,
     subscribe,
     temporary_kind,
 )
+from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
 from pybroker.client.link import Link
 from pybroker.client.messages import Body, Message
-from pybroker.client.state import TransactionState
 from pybroker.client.tickets import Ticket
+from pybroker.client.transactions import TransactionState
 from pybroker.client.uri import BrokerURI, parse
 
 Value = TypeVar("Value")
@@ -111,23 +114,41 @@ class Waiter:
 
     async def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline, is_late = None if timeout is None else time.monotonic() + timeout, False
         while True:
             arrived = _Flag()
             with self.link:
                 message = consumer.take()
                 if message is not None:
                     return message
+                if is_late:
+                    raise Timeout(f"no message within {timeout:g} s")
+                left = consumer.ask(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 consumer.bell.watch(arrived.set)
-            left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                rang = await arrived.wait(left)
+                rang = await arrived.wait(self._timeout if left is None else left)
+            except asyncio.CancelledError:
+                with self.link:
+                    consumer.withdraw()
+                raise
             finally:
                 consumer.bell.unwatch(arrived.set)
-            if not rang and deadline is not None:
-                raise Timeout(f"no message within {timeout:g} s")
             if not rang:
-                self.link.check_presence(self._timeout)
+                self.link.check_presence(self._timeout if deadline is None else None)
+            is_late = deadline is not None and (not rang or time.monotonic() >= deadline)
+
+    async def browse(
+        self, consumer: ConsumerState, ticket: Ticket[None], timeout: float | None
+    ) -> AsyncGenerator[Message]:
+        """Give what a browser is shown, and end it then, or when the generator is closed."""
+        try:
+            await self.wait(ticket, timeout, "browsing")
+            with contextlib.suppress(AllShown):
+                while True:
+                    yield await self.receive(consumer, self._timeout if timeout is None else timeout)
+        finally:
+            with self.link as state:
+                state.unsubscribe(consumer)
 
 
 class _Flag:
@@ -186,14 +207,14 @@ class Connection:
         """Return the producer of what is sent without one; messages name their destination themselves."""
         if self._producer is None:
             with self._link as state:
-                self._producer, _ = state.add_producer()
+                self._producer, _ = state.producers.add()
         return self._producer
 
     async def producer(self, destination: str | Destination, *, timeout: float | None = None) -> "Producer":
         """Return a producer for one destination, as `sync.Connection.producer` does."""
         where = destination_of(destination)
         with self._link as state:
-            number, ticket = state.add_producer(where)
+            number, ticket = state.producers.add(where)
         await self._waiter.wait(ticket, timeout, "opening a producer")
         return Producer(self._link, self._waiter, where, number)
 
@@ -207,10 +228,20 @@ class Connection:
         await self._waiter.wait(ticket, timeout, "subscribing")
         return made
 
+    async def browse(
+        self, queue: str | Destination, *, selector: str | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Message]:
+        """Show what waits in a queue, as `sync.Connection.browse` does: an async generator."""
+        with self._link as state:
+            consumer, ticket = browse(state, queue, selector)
+        async with contextlib.aclosing(self._waiter.browse(consumer, ticket, timeout)) as shown:
+            async for message in shown:
+                yield message
+
     def transaction(self) -> "Transaction":
         """Begin a transaction, for an `async with` statement: its end commits, an exception rolls back."""
         with self._link as state:
-            return Transaction(self._link, self._waiter, state.begin())
+            return Transaction(self._link, self._waiter, state.transactions.begin())
 
     async def request(
         self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
@@ -262,7 +293,7 @@ class Producer:
     def close(self) -> None:
         """End sending."""
         with self._link as state:
-            state.remove_producer(self._number)
+            state.producers.remove(self._number)
 
     async def __aenter__(self) -> Self:
         return self
@@ -326,14 +357,14 @@ class Transaction:
         """Send a message with the commit, as `sync.Transaction.send` does."""
         where, values = destination_of(destination), header_values(headers)
         with self._link as state:
-            state.send_in(self._transaction, where, body, values)
+            state.transactions.send(self._transaction, where, body, values)
         if self._link.is_congested:
             await self._waiter.wait_until_clear(None)
 
     async def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
         """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged."""
         with self._link as state:
-            state.check(self._transaction)
+            state.transactions.check(self._transaction)
         message = await consumer.receive(timeout)
         self.ack(message)
         return message
@@ -341,18 +372,18 @@ class Transaction:
     def ack(self, message: Message) -> None:
         """Acknowledge a message, that a consumer gave before, with the commit."""
         with self._link as state:
-            state.take_in(self._transaction, message)
+            state.transactions.take(self._transaction, message)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Do all of it, as `sync.Transaction.commit` does."""
         with self._link as state:
-            ticket = state.commit(self._transaction)
+            ticket = state.transactions.commit(self._transaction)
         await self._waiter.wait(ticket, timeout, "committing")
 
     def rollback(self) -> None:
         """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
         with self._link as state:
-            state.roll_back(self._transaction)
+            state.transactions.roll_back(self._transaction)
 
     async def __aenter__(self) -> Self:
         return self

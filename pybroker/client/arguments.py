@@ -27,7 +27,9 @@ from pybroker.client.uri import Address, BrokerURI, Protocol
 
 PREFETCH: Final = 1000
 PREFETCH_DURABLE: Final = 100
-"""ActiveMQ's defaults for queues and durable subscriptions; its 32767 for topics is more than Python wants to hold."""
+PREFETCH_BROWSER: Final = 500
+"""ActiveMQ's defaults for queues, durable subscriptions and browsers; its 32767 for topics is more than Python wants to
+hold."""
 
 CLOSE_SECONDS: Final = 5.0
 """How long `close` waits for the broker to answer, unless told otherwise."""
@@ -69,7 +71,8 @@ class Subscription(TypedDict, total=False):
 
     Attributes:
         ack: `"auto"` (default), `"client"`, `"individual"` or `"transacted"`; see `AckMode`.
-        prefetch: messages that may be under way or unacknowledged: 1000, of a durable subscription 100.
+        prefetch: messages that may be under way or unacknowledged: 1000, of a durable subscription 100. With 0 the
+            broker sends none ahead: `receive` asks for each (OpenWire).
         selector: which messages, in SQL's terms.
         durable: the name of a durable subscription; the connection needs a `client_id` for that.
         no_local: none that this connection has sent.
@@ -185,14 +188,26 @@ def subscribe(
     """Begin to consume, with the defaults of both APIs.
 
     Raises:
-        ValueError: there is no such mode of acknowledgement, or the prefetch is below 1.
+        ValueError: there is no such mode of acknowledgement, or the prefetch is negative.
     """
     options: dict[str, Any] = dict(subscription)
     ack = AckMode(options.pop("ack", "auto"))
     prefetch = options.pop("prefetch", PREFETCH_DURABLE if options.get("durable") else PREFETCH)
-    if prefetch < 1:
-        raise ValueError(f"prefetch: 1 or more, not {prefetch}")
+    if prefetch < 0:
+        raise ValueError(f"prefetch: 0 or more, not {prefetch}")
     return state.subscribe(destination_of(destination), ack=ack, prefetch=prefetch, **options)
+
+
+def browse(state: ClientState, queue: str | Destination, selector: str | None) -> tuple[ConsumerState, Ticket[None]]:
+    """Begin to look at what a queue holds.
+
+    Raises:
+        DestinationRefused: it is no queue.
+    """
+    destination = destination_of(queue)
+    if not destination.is_queue:
+        raise DestinationRefused(f"only queues can be browsed, and this is none: {destination}")
+    return state.browse(destination, prefetch=PREFETCH_BROWSER, selector=selector)
 
 
 def temporary_kind(*, topic: bool) -> DestinationType:

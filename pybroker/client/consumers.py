@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.client.conversation import AckMode, Acknowledge, Subscribe
+from pybroker.client.conversation import AckMode, Acknowledge, Pull, Subscribe
 from pybroker.client.errors import ClientError, ConnectionClosed
 from pybroker.client.messages import Message, Standing
+from pybroker.client.requests import Requests
 from pybroker.client.tickets import Bell, Ticket
 
 ACK_DELAY_SECONDS: Final = 0.1
@@ -33,6 +34,9 @@ RUN_MAX: Final = 100
 
 FENCE_EVERY: Final = 64
 """One acknowledgement in so many messages asks for an answer, which confirms those before it; it costs a disk sync."""
+
+ANSWER_SECONDS: Final = 1.0
+"""How much longer than asked a pulled message is waited for, unless the broker says sooner that there is none."""
 
 KEPT_MAX: Final = 10_000
 """Settled messages that are remembered over a break."""
@@ -82,6 +86,11 @@ class Kept:
             return known
         return self._messages.pop(key)[1]
 
+    def has_for(self, consumer: int) -> bool:
+        """Check whether something that a consumer was given has not come again."""
+        held = (message for owner, message in self._messages.values() if owner == consumer)
+        return any(message.standing is not Standing.WAITING for message in held)
+
     def forget(self, consumer: int) -> None:
         """Forget what a consumer holds that is gone: it may come again, to whom it will."""
         for key, (owner, message) in list(self._messages.items()):
@@ -111,19 +120,19 @@ class ConsumerState:
         self,
         subscribe: Subscribe,
         *,
+        requests: Requests,
         kept: Kept,
         redelivery: Redelivery,
         clock: Callable[[], float],
-        acknowledge: Callable[[Acknowledge, bool], "Ticket[None] | None"],
     ) -> None:
         """Begin.
 
         Args:
             subscribe: see above.
+            requests: the connection's.
             kept: the connection's.
             redelivery: how messages come again after a rollback.
             clock: seconds.
-            acknowledge: sends an acknowledgement, if there is a broker; with an answer or without.
         """
         self.subscribe = subscribe
         self.ticket: Ticket[None] = Ticket()
@@ -136,7 +145,9 @@ class ConsumerState:
         self._kept = kept
         self._redelivery = redelivery
         self._clock = clock
-        self._send = acknowledge
+        self._requests = requests
+        self._is_pulling = subscribe.prefetch == 0
+        self._is_asked = False
         self._run_max = max(1, min(RUN_MAX, subscribe.prefetch // 2))
         self._waiting: deque[Message] = deque()
         self._delivered: deque[Message] = (
@@ -149,11 +160,13 @@ class ConsumerState:
         self._ack_at = self._paused_until = float("inf")
         self._unconfirmed: deque[Message] = deque()
         self._unfenced = 0
+        self._fence_every = 1 if self._is_pulling else FENCE_EVERY
 
     # ------------------------------------------------------------ from the broker
 
     def arrive(self, message: Message) -> None:
         """Take a message that the broker delivers."""
+        self._is_asked = False
         known = self._kept.pop(self._number, message)
         if known is not None:
             message = self._recognised(message, known)
@@ -168,6 +181,8 @@ class ConsumerState:
             self.bell.ring()
         elif message.standing is Standing.SETTLED:
             self._settled(message)
+        if self._is_pulling and message.standing is not Standing.WAITING:
+            self._recall()
 
     def _recognised(self, message: Message, known: Message) -> Message:
         """Return the message to go on with, of one that comes and the same as it came before."""
@@ -202,6 +217,49 @@ class ConsumerState:
         self._held.clear()
         self._owed = self._unfenced = 0
         self._ack_at = self._paused_until = float("inf")
+        if self._is_pulling:
+            self.exhausted()
+
+    def restored(self) -> None:
+        """Note that the next broker is asked for it."""
+        if self._is_pulling:
+            self._recall()
+
+    def exhausted(self) -> None:
+        """Note that the broker has no message for it, for now."""
+        self._is_asked = False
+        self.bell.ring()
+
+    # ------------------------------------------------------------ pulling
+
+    def ask(self, seconds: float | None) -> float | None:
+        """Have the broker send a message, if it sends none by itself (prefetch 0), and return how long to wait for one.
+
+        Args:
+            seconds: how long the application wants to wait; None for as long as it takes.
+        """
+        if not self._is_pulling or self._waiting or not self._requests.is_open:
+            return seconds
+        if not self._is_asked or seconds == 0:
+            self._pull(seconds)
+        return None if seconds is None else seconds + ANSWER_SECONDS
+
+    def withdraw(self) -> None:
+        """Have the broker keep the message that was asked for: nobody waits for it any more."""
+        if self._is_asked:
+            self._pull(0)
+
+    def _pull(self, seconds: float | None) -> None:
+        self._is_asked = True
+        number, destination = self._number, self.subscribe.destination
+        self._requests.tell(Pull(consumer=number, destination=destination, seconds=seconds))
+
+    def _recall(self) -> None:
+        """Have again what the last broker gave, so that it can be acknowledged; then what the application waits for."""
+        if self._kept.has_for(self._number):
+            self._pull(0)
+        else:
+            self.bell.ring()
 
     # ------------------------------------------------------------ to the application
 
@@ -281,9 +339,9 @@ class ConsumerState:
     def _acknowledge(self, messages: list[Message], *, individually: bool) -> None:
         self._unconfirmed.extend(messages)
         self._unfenced += len(messages)
-        is_fence = self._unfenced >= FENCE_EVERY
+        is_fence = self._unfenced >= self._fence_every
         request = Acknowledge(consumer=self._number, messages=messages, individually=individually)
-        ticket = self._send(request, is_fence)
+        ticket = self._requests.acknowledge(request, answer=is_fence)
         if is_fence and ticket is not None:
             self._unfenced = 0
             confirmed = self._unconfirmed[-1]
@@ -310,7 +368,7 @@ class ConsumerState:
         if message.receipt is not None:
             self._held.pop(message.id, None)
             request = Acknowledge(consumer=self._number, messages=[message], individually=True, transaction=transaction)
-            self._send(request, False)
+            self._requests.acknowledge(request, answer=False)
 
     def redeliver(self, messages: list[Message]) -> None:
         """Give messages again whose transaction was rolled back, the oldest first; the broker does not."""
@@ -322,7 +380,7 @@ class ConsumerState:
             if 0 <= self._redelivery.maximum < message.redelivery_count:
                 reason = f"Delivery[{message.redelivery_count}] exceeds redelivery policy limit: it was rolled back"
                 poison = Acknowledge(consumer=self._number, messages=[message], individually=True, poison=reason)
-                self._send(poison, False)
+                self._requests.acknowledge(poison, answer=False)
                 continue
             message.standing = Standing.WAITING
             again.append(message)

@@ -102,12 +102,13 @@ class Subscribe:
         consumer: its number.
         destination: a queue or topic, perhaps with wildcards or composite.
         ack: see `AckMode`; STOMP says it here, OpenWire with each acknowledgement.
-        prefetch: messages that may be under way or unacknowledged, 1 or more.
+        prefetch: messages that may be under way or unacknowledged; 0: none but those that `Pull` asks for.
         selector: which messages.
         durable: name of a durable subscription.
         no_local: none that this connection sent.
         exclusive: no other consumer of the queue beside it.
         priority: consumers of higher priority get messages first.
+        browser: it is shown what a queue holds, until `Exhausted`, and consumes none of it.
     """
 
     consumer: int
@@ -119,6 +120,22 @@ class Subscribe:
     no_local: bool = False
     exclusive: bool = False
     priority: int = 0
+    browser: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """Deliver one message to a consumer with prefetch 0. Without an answer, but `Delivered` or `Exhausted` comes of it.
+
+    Attributes:
+        consumer: its number.
+        destination: what it consumes.
+        seconds: how long the broker waits for a message; None for as long as it takes, and 0 takes an earlier one back.
+    """
+
+    consumer: int
+    destination: Destination
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +213,7 @@ Request: TypeAlias = (
     | AddProducer
     | RemoveProducer
     | Subscribe
+    | Pull
     | Unsubscribe
     | RemoveDurable
     | Send
@@ -242,6 +260,13 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Exhausted:
+    """There is no message for a consumer that has asked for one, or no more for a browser."""
+
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Complained:
     """Something failed that nobody waits for; to be logged."""
 
@@ -278,7 +303,9 @@ class Ended:
     reason: str
 
 
-Event: TypeAlias = Opened | LoginFailed | Answered | Delivered | Complained | ConsumerEnded | Redirected | Ended
+Event: TypeAlias = (
+    Opened | LoginFailed | Answered | Delivered | Exhausted | Complained | ConsumerEnded | Redirected | Ended
+)
 
 # ---------------------------------------------------------------- the protocol's side
 

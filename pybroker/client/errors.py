@@ -17,7 +17,7 @@ ClientError
 │   ├── SelectorRefused
 │   └── NoRoom                            disk, memory or quota
 ├── FrameTooLarge                         a message larger than the broker takes
-├── UnsendableMessage                     a body, property or header that has no form on the wire
+├── UnsendableMessage                     a body, header or request that has no form on the wire
 ├── UnreadableMessage                     a body that is not what it says it is
 ├── TransactionRolledBack                 do all of it again
 ├── TransactionInDoubt                    it may be done: do it again only if that is harmless
@@ -127,7 +127,7 @@ class FrameTooLarge(ClientError):
 
 
 class UnsendableMessage(ClientError):
-    """A body, property or header that the protocol has no form for."""
+    """A body, property, header or request that the protocol has no form for."""
 
 
 class UnreadableMessage(ClientError):

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import socket
 import ssl
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from pybroker.client import blocking
 from pybroker.client.conversation import Conversation, Ended, Event, LoginFailed, Opened, Redirected
 from pybroker.client.errors import (
     BrokerMissing,
@@ -33,8 +33,10 @@ from pybroker.client.errors import (
 )
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.state import ClientState
-from pybroker.client.tickets import Bell, Ticket
+from pybroker.client.tickets import Ticket
+from pybroker.client.trust import untrusted
 from pybroker.client.uri import Address, BrokerURI
+from pybroker.client.wire import Dialler, Wire, seconds_until
 
 GOODBYE_SECONDS: Final = 5.0
 """How long a broker may take to answer a goodbye before the connection is simply cut."""
@@ -46,99 +48,6 @@ _FATAL: Final = (LoginRefused, FrameTooLarge, UntrustedBroker)
 """Trying again would not help, nor would another broker."""
 
 _log = logging.getLogger(__name__)
-
-
-class Wire(asyncio.Protocol):
-    """One transport with its conversation.
-
-    Attributes:
-        conversation: what is spoken on it.
-        lost: done when the transport is gone, with why.
-        congestion: rings when the transport takes bytes again.
-        is_congested: the peer takes bytes more slowly than they come.
-    """
-
-    def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-        self.lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.congestion = Bell()
-        self.is_congested = False
-        self.take: Callable[[bytes], None] = self._take_as_spare
-        self._heard = asyncio.Event()
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the greeting."""
-        self._transport = cast("asyncio.Transport", transport)
-        self.write(self.conversation.bytes_to_send())
-
-    def data_received(self, data: bytes) -> None:
-        """Hand on what came."""
-        try:
-            self.take(data)
-        except ClientError as error:
-            self.drop(error)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end."""
-        self._end(exc or ConnectionLost("the broker closed the connection"))
-
-    def pause_writing(self) -> None:
-        """Note that the peer is slow."""
-        self.is_congested = True
-
-    def resume_writing(self) -> None:
-        """Note that it is not any more."""
-        self.is_congested = False
-        self.congestion.ring()
-
-    def write(self, data: bytes) -> None:
-        """Send."""
-        if data and self._transport is not None:
-            self._transport.write(data)
-
-    def socket(self) -> socket.socket | None:
-        """Return the socket, for its options."""
-        return self._transport.get_extra_info("socket") if self._transport is not None else None
-
-    def finish(self, error: Exception) -> None:
-        """Close the transport once what was written has gone."""
-        self._end(error)
-        if self._transport is not None:
-            self._transport.close()
-
-    def drop(self, error: Exception) -> None:
-        """Cut the transport."""
-        self._end(error)
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def keep(self) -> None:
-        """Keep a spare alive until it is lost, or this is cancelled."""
-        while not self.lost.done():
-            try:
-                due_at = self.conversation.tick(time.monotonic())
-            except ClientError as error:
-                self.drop(error)
-                return
-            self.write(self.conversation.bytes_to_send())
-            self._heard.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_seconds_until(due_at)):
-                    await self._heard.wait()
-
-    def _take_as_spare(self, data: bytes) -> None:
-        for event in self.conversation.receive(data):
-            if isinstance(event, Ended):
-                self.drop(ConnectionLost(event.reason))
-        self.write(self.conversation.bytes_to_send())
-        self._heard.set()  # what was agreed may ask for earlier checks
-
-    def _end(self, error: Exception) -> None:
-        if not self.lost.done():
-            self.lost.set_result(error)
-        self._heard.set()
-        self.resume_writing()
 
 
 class Link:
@@ -176,8 +85,7 @@ class Link:
         self.address: Address | None = None
         self.down_since: float | None = time.monotonic()
         self._uri = uri
-        self._make = make
-        self._ssl_context = ssl_context
+        self._dialler = Dialler(make, ssl_context)
         self._on_interrupted = on_interrupted
         self._on_resumed = on_resumed
         self._reconnector = Reconnector(uri, random.Random())  # noqa: S311 -- spreads load, keeps no secrets
@@ -309,7 +217,7 @@ class Link:
         """Connect to a broker and stay with it; return why that is over."""
         address, reconnector = step.address, self._reconnector
         try:
-            wire = await self._take_spare(address) if step.is_spare else await self._dial(address)
+            wire = await self._take_spare(address) if step.is_spare else await self._dialler.dial(address)
         except (OSError, ClientError) as error:
             reconnector.failed(error)
             _log.debug("%s: %s", address, error)
@@ -319,8 +227,9 @@ class Link:
             await self._log_in(wire)
             await asyncio.wait({opened, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
             if not opened.done():
-                reconnector.failed(wire.lost.result())
-                return wire.lost.result()
+                why = untrusted(wire.lost.result(), str(address)) or wire.lost.result()
+                reconnector.failed(why)
+                return why
             reconnector.connected(time.monotonic())
             await self._stay(address, wire)
             reconnector.lost(wire.lost.result(), time.monotonic())
@@ -382,54 +291,10 @@ class Link:
         except Exception:
             _log.exception("a callback of the application failed")
 
-    async def _dial(self, address: Address) -> Wire:
-        """Connect to a broker.
-
-        Raises:
-            OSError: it cannot be reached, also in time.
-            UntrustedBroker: TLS finds that it is another.
-        """
-        options = address.options
-        tls = self._tls(address) if address.scheme.is_tls else None
-        try:
-            async with asyncio.timeout(options.connection_timeout_seconds):
-                _, wire = await asyncio.get_running_loop().create_connection(
-                    lambda: Wire(self._make(address)),
-                    address.host,
-                    address.port,
-                    ssl=tls,
-                    server_hostname=address.host if tls is not None else None,
-                )
-        except ssl.SSLCertVerificationError as error:
-            raise UntrustedBroker(f"{address}: {error}", address=str(address)) from error
-        except TimeoutError as error:
-            raise ConnectionLost(f"{address} did not answer in time", address=str(address)) from error
-        self._tune(wire, address)
-        return wire
-
-    def _tune(self, wire: Wire, address: Address) -> None:
-        sock = wire.socket()
-        options = address.options
-        if sock is None:
-            return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.tcp_no_delay)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, options.keep_alive)
-        if options.socket_buffer_bytes is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.socket_buffer_bytes)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.socket_buffer_bytes)
-
-    def _tls(self, address: Address) -> ssl.SSLContext:
-        context = self._ssl_context
-        if context is None:
-            context = ssl.create_default_context()
-            context.check_hostname = address.options.verify_host_name
-        return context
-
     async def _read_list(self, url: str) -> None:
         path = Path(url2pathname(urlsplit(url).path) if url.startswith("file:") else url)
         try:
-            with await asyncio.to_thread(path.open, encoding="utf-8") as file:
-                text = await asyncio.to_thread(file.read, LIST_BYTES_MAX)
+            text = await blocking.call(lambda: _beginning(path))
         except (OSError, ValueError) as error:
             _log.warning("the list of brokers cannot be read: %s", error)
         else:
@@ -475,7 +340,7 @@ class Link:
             self._timer.cancel()
         self._timer, self._timer_at = None, due_at
         if due_at != float("inf") and self._loop is not None:
-            self._timer = self._loop.call_later(_seconds_until(due_at) or 0, self._tick)
+            self._timer = self._loop.call_later(seconds_until(due_at) or 0, self._tick)
 
     def _tick(self) -> None:
         wire = self._wire
@@ -547,7 +412,7 @@ class Link:
 
     async def _make_spare(self, address: Address) -> None:
         try:
-            wire = await self._dial(address)
+            wire = await self._dialler.dial(address)
         except (OSError, ClientError):
             self._reconnector.spare_failed(time.monotonic())
             return
@@ -572,6 +437,11 @@ class Link:
         return wire
 
 
+def _beginning(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.read(LIST_BYTES_MAX)
+
+
 def _given_up(step: GiveUp) -> ClientError:
     cause = step.error
     if isinstance(cause, ProtocolViolation):
@@ -584,7 +454,3 @@ def _given_up(step: GiveUp) -> ClientError:
         error = BrokerMissing(f"no broker after {attempts}: {cause}")
     error.__cause__ = cause
     return error
-
-
-def _seconds_until(due_at: float) -> float | None:
-    return None if due_at == float("inf") else max(0.0, due_at - time.monotonic())

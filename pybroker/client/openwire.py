@@ -6,6 +6,7 @@ for everything: transactions are told apart by their ids, and acknowledgements n
 Source: OpenWire v12 (ActiveMQ 5.17): connecting, consuming, acknowledging, failover clients; `InactivityMonitor`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -38,9 +39,11 @@ from pybroker.client.conversation import (
     Delivered,
     Ended,
     Event,
+    Exhausted,
     Login,
     LoginFailed,
     Opened,
+    Pull,
     Redirected,
     RemoveDurable,
     RemoveProducer,
@@ -215,6 +218,8 @@ class OpenWireConversation:
                 if consumer_id is None:
                     return ()
                 return (Delivered(consumer_id.value, received(command, message)),)
+            case wire.MessageDispatch(message=None, consumer_id=wire.ConsumerId(value=consumer)):
+                return (Exhausted(consumer),)
             case wire.Response(correlation_id=number):
                 return self._answered(number, command)
             case wire.KeepAliveInfo(response_required=True):
@@ -330,6 +335,9 @@ class OpenWireConversation:
                 return (self._transaction(number, wire.TransactionType.ROLLBACK),)
             case Subscribe():
                 return (self._consumer_info(request),)
+            case Pull(consumer=consumer, destination=destination, seconds=seconds):
+                consumer_id = self._consumer_id(consumer)
+                return (wire.MessagePull(consumer_id=consumer_id, destination=destination, timeout=_pull_ms(seconds)),)
             case Unsubscribe(consumer=consumer, last=last):
                 return (_removed(self._consumer_id(consumer), _broker_sequence(last)),)
             case AddProducer(producer=producer, destination=destination):
@@ -415,6 +423,7 @@ class OpenWireConversation:
             no_local=request.no_local,
             exclusive=request.exclusive,
             priority=request.priority,
+            browser=request.browser,
         )
 
     def _destination_info(self, destination: Destination, operation: int) -> wire.BaseCommand:
@@ -473,6 +482,17 @@ def _refusal(exception: wire.Throwable | None) -> ClientError:
 
 def _removed(what: wire.Identifier, last_delivered: int = wire.LAST_DELIVERED_UNSET) -> wire.BaseCommand:
     return wire.RemoveInfo(object_id=what, last_delivered_sequence_id=last_delivered)
+
+
+def _pull_ms(seconds: float | None) -> int:
+    """Return how long a pull waits, as MessagePull has it: 0 for ever, -1 not at all."""
+    if seconds is None:
+        return 0
+    return math.ceil(min(seconds, _PULL_SECONDS_MAX) * 1000) or -1
+
+
+_PULL_SECONDS_MAX: Final = 86_400.0
+"""Who waits for longer asks again."""
 
 
 def _broker_sequence(last: Message | None) -> int:

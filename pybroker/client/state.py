@@ -8,103 +8,64 @@ as long as it lasts. When the next broker lets us in, this is asked for again, w
  5 sends without answer, if they are tracked   6 whatever waits for an answer, in its order
 ```
 
-A broker knows by the producers' ids and sequences which sends it has had before, and drops them. So a producer's
-numbers must grow in the order in which messages become visible: every open transaction has a producer of its own.
+`requests`, `producers`, `consumers` and `transactions` know how; who depends on whom:
+
+```text
+ state ──> transactions ──> consumers, producers ──> requests ──> conversation
+```
 
 Not thread-safe: `link` has the lock. Source: ActiveMQ 5.17, `ConnectionStateTracker`, `FailoverTransport`.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.client.browser import BrowserState
 from pybroker.client.consumers import ConsumerState, Kept, Redelivery
 from pybroker.client.conversation import (
-    FIRST_NUMBER,
     AckMode,
     Acknowledge,
     AddProducer,
     AddTemporary,
     Answered,
-    Begin,
     Commit,
     Complained,
     ConsumerEnded,
     Conversation,
     Delivered,
     Event,
+    Exhausted,
     Login,
     Opened,
     RemoveDurable,
-    RemoveProducer,
     RemoveTemporary,
     Request,
-    Rollback,
     Send,
     Subscribe,
     Unsubscribe,
 )
-from pybroker.client.errors import (
-    ClientError,
-    ConnectionClosed,
-    FrameTooLarge,
-    Timeout,
-    TransactionInDoubt,
-    TransactionRolledBack,
-    UnsendableMessage,
-)
-from pybroker.client.messages import Body, Message, Outgoing
+from pybroker.client.errors import ClientError, ConnectionClosed, TransactionInDoubt
+from pybroker.client.messages import Body, Message
+from pybroker.client.producers import Producers
+from pybroker.client.requests import Opening, Requests
 from pybroker.client.tickets import Ticket
+from pybroker.client.transactions import Transactions
 
 REPLIES_PREFETCH: Final = 100
 
-_ASKED_ONCE: Final = (Unsubscribe, RemoveProducer, RemoveTemporary, Rollback, Acknowledge)
-"""What a break carries out by itself, or makes void."""
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class TransactionState:
-    """One open transaction.
-
-    Attributes:
-        number: its own.
-        producer: the one that only it uses.
-        sends: what was sent in it, by number.
-        taken: messages taken in it, by consumer.
-        is_begun: the present broker knows it.
-        doom: why it can only be rolled back; None while it may be committed.
-        is_ended: committed or rolled back, or about to be.
-    """
-
-    number: int
-    producer: int
-    sends: dict[int, Send] = field(default_factory=dict[int, Send])
-    taken: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])
-    is_begun: bool = False
-    doom: ClientError | None = None
-    is_ended: bool = False
-
-
-@dataclass(slots=True)
-class Opening:
-    """Something that lasts, and how it is asked for."""
-
-    request: Request
-    ticket: Ticket[None]
 
 
 class ClientState:
     """One connection's state.
 
     Attributes:
-        is_open: a broker takes requests at the moment.
-        error: why it never will again; None while it may.
+        producers: its producers.
+        transactions: its open transactions.
     """
 
     def __init__(
@@ -127,45 +88,32 @@ class ClientState:
             tracked_bytes_max: how much of the sends without answer is kept, to be sent again.
             restore_transactions: send again what open transactions have sent; otherwise a break rolls them back.
         """
-        self.is_open = False
-        self.error: ClientError | None = None
         self._login = login
         self._clock = clock
-        self._wall_clock_ms = wall_clock_ms
         self._redelivery = redelivery or Redelivery()
-        self._restore_transactions = restore_transactions
         self._conversation: Conversation | None = None
-        self._numbers = count(FIRST_NUMBER)
-        self._names = {kind: count(1) for kind in ("consumer", "producer", "transaction", "temporary", "correlation")}
-        self._sequences: dict[int, Iterator[int]] = {}
+        self._requests = Requests(refused=self._refused, tracked_bytes_max=tracked_bytes_max)
+        self._names = {kind: count(1) for kind in ("consumer", "temporary", "correlation")}
         self._temporaries: dict[Destination, Opening] = {}
-        self._producers: dict[int, Opening] = {}
-        self._spare_producers: list[int] = []
         self._consumers: dict[int, ConsumerState] = {}
         self._leaving: dict[int, ConsumerState] = {}
-        self._transactions: dict[int, TransactionState] = {}
-        self._unanswered: dict[int, Ticket[None]] = {}
-        self._tracked = _Tracked(tracked_bytes_max)
         self._kept = Kept()
         self._reply_to: Destination | None = None
         self._replies: dict[str, Ticket[Message]] = {}
+        self.producers = Producers(self._requests, wall_clock_ms)
+        self.transactions = Transactions(self._requests, self.producers, self._consumers, restore=restore_transactions)
+
+    @property
+    def is_open(self) -> bool:
+        """True while a broker takes requests."""
+        return self._requests.is_open
+
+    @property
+    def error(self) -> ClientError | None:
+        """Why no broker ever will again; None while one may."""
+        return self._requests.error
 
     # ------------------------------------------------------------ the application asks
-
-    def add_producer(self, destination: Destination | None = None) -> tuple[int, Ticket[None]]:
-        """Begin to send; return the producer's number."""
-        producer = next(self._names["producer"])
-        self._sequences[producer] = count(1)
-        request = AddProducer(producer=producer, destination=destination)
-        ticket = self._ask(request)
-        self._producers[producer] = Opening(request, ticket)
-        return producer, ticket
-
-    def remove_producer(self, producer: int) -> None:
-        """End sending."""
-        if self._producers.pop(producer, None) is not None:
-            del self._sequences[producer]
-            self._tell(RemoveProducer(producer=producer))
 
     def send(self, producer: int, destination: Destination, body: Body, headers: Mapping[str, Any]) -> Ticket[None]:
         """Send a message outside of transactions; a persistent one is done when the broker has it on disk.
@@ -173,8 +121,8 @@ class ClientState:
         Raises:
             UnsendableMessage: a header is of no use.
         """
-        request = Send(message=self._outgoing(producer, destination, body, headers))
-        return self._ask(request, answer=request.message.persistent)
+        request = Send(message=self.producers.message(producer, destination, body, headers))
+        return self._requests.ask(request, answer=request.message.persistent)
 
     def subscribe(
         self, destination: Destination, *, ack: AckMode, prefetch: int, **options: Any
@@ -183,14 +131,28 @@ class ClientState:
         number = next(self._names["consumer"])
         request = Subscribe(consumer=number, destination=destination, ack=ack, prefetch=prefetch, **options)
         consumer = ConsumerState(
-            request,
-            kept=self._kept,
-            redelivery=self._redelivery,
-            clock=self._clock,
-            acknowledge=self._acknowledge,
+            request, requests=self._requests, kept=self._kept, redelivery=self._redelivery, clock=self._clock
         )
-        self._consumers[number] = consumer  # before it is asked for: messages may come before the answer
-        consumer.ticket = self._ask(request)
+        return self._open(consumer)
+
+    def browse(
+        self, destination: Destination, *, prefetch: int, selector: str | None
+    ) -> tuple[ConsumerState, Ticket[None]]:
+        """Begin to look at what a queue holds."""
+        request = Subscribe(
+            consumer=next(self._names["consumer"]),
+            destination=destination,
+            ack=AckMode.AUTO,
+            prefetch=prefetch,
+            selector=selector,
+            browser=True,
+        )
+        return self._open(BrowserState(request, requests=self._requests, clock=self._clock))
+
+    def _open(self, consumer: ConsumerState) -> tuple[ConsumerState, Ticket[None]]:
+        request = consumer.subscribe
+        self._consumers[request.consumer] = consumer  # before it is asked for: messages may come before the answer
+        consumer.ticket = self._requests.ask(request)
         return consumer, consumer.ticket
 
     def unsubscribe(self, consumer: ConsumerState, *, finished: bool = True) -> None:
@@ -211,28 +173,28 @@ class ClientState:
             # The answer confirms the last acknowledgements, too.
             request = Unsubscribe(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
             self._leaving[number] = consumer
-            self._ask(request).watch(lambda: self._left(number))
+            self._requests.ask(request).watch(lambda: self._left(number))
 
     def _left(self, number: int) -> None:
         self._leaving.pop(number, None)
 
     def remove_durable(self, name: str) -> Ticket[None]:
         """Delete a durable subscription and what waits for it."""
-        return self._ask(RemoveDurable(name=name))
+        return self._requests.ask(RemoveDurable(name=name))
 
     def add_temporary(self, kind: DestinationType) -> tuple[Destination, Ticket[None]]:
         """Make a temporary destination."""
         number = next(self._names["temporary"])
         destination = Destination(kind, f"{self._login.connection_id}:{number}")
         request = AddTemporary(destination=destination)
-        ticket = self._ask(request)
+        ticket = self._requests.ask(request)
         self._temporaries[destination] = Opening(request, ticket)
         return destination, ticket
 
     def remove_temporary(self, destination: Destination) -> Ticket[None]:
         """Delete a temporary destination."""
         self._temporaries.pop(destination, None)
-        return self._ask(RemoveTemporary(destination=destination))
+        return self._requests.ask(RemoveTemporary(destination=destination))
 
     def request(
         self,
@@ -254,7 +216,7 @@ class ClientState:
         }
         reply: Ticket[Message] = Ticket()
         self._replies[correlation_id] = reply
-        sent = self._ask(Send(message=self._outgoing(producer, destination, body, headers)))
+        sent = self._requests.ask(Send(message=self.producers.message(producer, destination, body, headers)))
         sent.watch(lambda: reply.resolve(error=sent.error) if sent.error else None)
         reply.watch(lambda: self._forget_reply(correlation_id))
         return reply
@@ -282,211 +244,15 @@ class ClientState:
             for ticket in list(self._replies.values()):
                 ticket.resolve(error=error)
 
-    # ------------------------------------------------------------ transactions
+    # ------------------------------------------------------------ answers
 
-    def begin(self) -> TransactionState:
-        """Begin a transaction; the broker hears of it when there is something to do."""
-        if self._spare_producers:
-            producer = self._spare_producers.pop()
-        else:
-            producer, _ = self.add_producer()
-        transaction = TransactionState(next(self._names["transaction"]), producer)
-        self._transactions[transaction.number] = transaction
-        return transaction
-
-    def send_in(
-        self, transaction: TransactionState, destination: Destination, body: Body, headers: Mapping[str, Any]
-    ) -> None:
-        """Send a message that becomes visible when the transaction is committed.
-
-        Raises:
-            UnsendableMessage, FrameTooLarge: it cannot be sent; the transaction goes on without it.
-            TransactionRolledBack: the transaction is broken off, or over.
-        """
-        self.check(transaction)
-        outgoing = self._outgoing(transaction.producer, destination, body, headers)
-        request = Send(message=replace(outgoing, transaction=transaction.number))
-        self._begun(transaction)
-        number = next(self._numbers)
-        if self._conversation is not None and self.is_open:
-            self._conversation.request(request, number, answer=False)
-        transaction.sends[number] = request
-
-    def take_in(self, transaction: TransactionState, message: Message) -> None:
-        """Acknowledge a message when the transaction is committed.
-
-        Raises:
-            TransactionRolledBack: the transaction is broken off, or over: the message comes again.
-            ConnectionClosed: the message's consumer is closed.
-        """
-        consumer = self._consumers.get(message.consumer)
-        if consumer is None:
-            raise ConnectionClosed("the message's consumer is closed: it comes again, to whom it will")
-        if message.receipt is None and transaction.doom is None:  # the next broker gives it again, to whom it will
-            transaction.doom = TransactionRolledBack("the connection broke: a message that it takes comes again")
-        try:
-            self.check(transaction)
-        except TransactionRolledBack:
-            consumer.give_back(message)
-            raise
-        self._begun(transaction)
-        consumer.join(message, transaction.number)
-        transaction.taken.setdefault(consumer.subscribe.consumer, []).append(message)
-
-    def commit(self, transaction: TransactionState) -> Ticket[None]:
-        """Do all of it: the ticket says whether it was done."""
-        outcome: Ticket[None] = Ticket()
-        self._check_not_ended(transaction)
-        if transaction.doom is not None:
-            doom = transaction.doom
-            self.roll_back(transaction)
-            outcome.resolve(error=doom)
-            return outcome
-        transaction.is_ended = True
-        if not transaction.sends and not transaction.taken:
-            self._end(transaction)
-            outcome.resolve()
-            return outcome
-        ticket = self._ask(Commit(transaction=transaction.number))
-        ticket.watch(lambda: self._committed(transaction, ticket.error, outcome))
-        outcome.number = ticket.number
-        return outcome
-
-    def roll_back(self, transaction: TransactionState) -> None:
-        """Do nothing of it. The messages it took come again."""
-        if transaction.is_ended:
-            return
-        transaction.is_ended = True
-        if transaction.is_begun:
-            self._tell(Rollback(transaction=transaction.number))
-        self._redeliver(transaction)
-        self._end(transaction)
-
-    def _committed(self, transaction: TransactionState, error: ClientError | None, outcome: Ticket[None]) -> None:
-        if isinstance(error, TransactionInDoubt | Timeout):
-            self._lose_taken(transaction)
-        elif error is not None:
-            self._redeliver(transaction)
-            if not isinstance(error, TransactionRolledBack):
-                cause, error = error, TransactionRolledBack(f"the broker refuses to commit: {error}")
-                error.__cause__ = cause
-        self._end(transaction)
-        outcome.resolve(error=error)
-
-    def _end(self, transaction: TransactionState) -> None:
-        if self._transactions.pop(transaction.number, None) is not None:
-            self._spare_producers.append(transaction.producer)
-
-    def check(self, transaction: TransactionState) -> None:
-        """Check that a transaction may go on.
-
-        Raises:
-            TransactionRolledBack: it is over, or was broken off.
-        """
-        self._check_not_ended(transaction)
-        if transaction.doom is not None:
-            raise transaction.doom
-
-    def _check_not_ended(self, transaction: TransactionState) -> None:
-        if transaction.is_ended:
-            raise TransactionRolledBack("the transaction is over")
-
-    def _begun(self, transaction: TransactionState) -> None:
-        if not transaction.is_begun and self._conversation is not None and self.is_open:
-            transaction.is_begun = True
-            self._conversation.request(Begin(transaction=transaction.number), next(self._numbers), answer=False)
-
-    def _redeliver(self, transaction: TransactionState) -> None:
-        for number, messages in transaction.taken.items():
-            if number in self._consumers:
-                self._consumers[number].redeliver(messages)
-
-    def _lose_taken(self, transaction: TransactionState) -> None:
-        for number, messages in transaction.taken.items():
-            if number in self._consumers:
-                self._consumers[number].lost_in_transaction(messages)
-        transaction.taken.clear()
-
-    # ------------------------------------------------------------ requests
-
-    def _outgoing(self, producer: int, destination: Destination, body: Body, headers: Mapping[str, Any]) -> Outgoing:
-        if producer not in self._sequences:
-            raise ConnectionClosed("the producer is closed")
-        headers = dict(headers)
-        now = self._wall_clock_ms()
-        ttl = headers.pop("ttl", None)
-        if ttl is not None:
-            headers["expiration"] = now + int(ttl * 1000)
-        try:
-            return Outgoing(
-                producer=producer,
-                sequence=next(self._sequences[producer]),
-                destination=destination,
-                body=body,
-                timestamp=now,
-                **headers,
-            )
-        except TypeError as error:
-            raise UnsendableMessage(f"a header that there is not: {error}") from error
-
-    def _ask(self, request: Request, *, answer: bool = True) -> Ticket[None]:
-        """Ask for something now, or as soon as there is a broker; what needs no answer is done when it is sent."""
-        ticket: Ticket[None] = Ticket(next(self._numbers), request, answer=answer)
-        if self.error is not None:
-            ticket.resolve(error=self.error)
-            return ticket
-        self._unanswered[ticket.number] = ticket
-        if self.is_open:
-            self._transmit(ticket)
-        return ticket
-
-    def _tell(self, request: Request) -> None:
-        """Ask for something that only matters to the present broker."""
-        if self._conversation is None or not self.is_open:
-            return
-        try:
-            self._conversation.request(request, next(self._numbers), answer=False)
-        except (FrameTooLarge, UnsendableMessage) as error:
-            _log.warning("%s cannot be sent: %s", type(request).__name__, error)
-
-    def _acknowledge(self, request: Acknowledge, answer: bool) -> Ticket[None] | None:
-        if not self.is_open:
-            return None
-        if answer:
-            return self._ask(request)
-        self._tell(request)
-        return None
-
-    def _transmit(self, ticket: Ticket[None]) -> None:
-        conversation, request = self._conversation, ticket.request
-        assert conversation is not None, "only while it is open"
-        assert request is not None, "a ticket to be sent is one request's"
-        try:
-            conversation.request(request, ticket.number, answer=ticket.answer)
-        except ClientError as error:
-            self._resolve(ticket.number, error)
-            return
-        ticket.is_sent = True
-        if not ticket.answer:
-            if isinstance(request, Send):
-                self._tracked.add(request)
-            self._resolve(ticket.number)
-
-    def _resolve(self, number: int, error: ClientError | None = None) -> None:
-        ticket = self._unanswered.pop(number, None)
-        if ticket is None:
-            return
-        if error is not None:
-            self._refused(ticket.request, error)
-        ticket.resolve(error=error)
-
-    def _refused(self, request: Request | None, error: ClientError) -> None:
+    def _refused(self, request: Request, error: ClientError) -> None:
         """Forget what would have lasted."""
         match request:
             case Subscribe(consumer=number) if number in self._consumers:
                 self._consumers.pop(number).end(error)
             case AddProducer(producer=number):
-                self._producers.pop(number, None)
+                self.producers.forget(number)
             case AddTemporary(destination=destination):
                 self._temporaries.pop(destination, None)
             case Acknowledge():
@@ -498,7 +264,7 @@ class ClientState:
         """Wait no longer for an outcome. It is not asked for again; it may happen, if it was sent."""
         if ticket.is_done:
             return
-        pending = self._unanswered.get(ticket.number)
+        pending = self._requests.pending(ticket.number)
         if pending is None:
             ticket.resolve(error=error)
             return
@@ -508,13 +274,14 @@ class ClientState:
             error = in_doubt
         if isinstance(pending.request, Subscribe) and (consumer := self._consumers.get(pending.request.consumer)):
             self.unsubscribe(consumer)
-        self._resolve(ticket.number, error)
+        self._requests.resolve(ticket.number, error)
 
     # ------------------------------------------------------------ brokers come and go
 
     def attach(self, conversation: Conversation, *, is_failover: bool, is_again: bool) -> None:
         """Log in to a broker: `receive` tells when it lets us in, and has then restored everything."""
         self._conversation = conversation
+        self._requests.attach(conversation)
         conversation.open(replace(self._login, is_failover=is_failover, is_again=is_again))
 
     def receive(self, chunk: bytes) -> list[Event]:
@@ -532,7 +299,10 @@ class ClientState:
                     if number in self._consumers:
                         self._consumers[number].arrive(message)
                 case Answered(number=number, error=error):
-                    self._resolve(number, error)
+                    self._requests.resolve(number, error)
+                case Exhausted(consumer=number):
+                    if number in self._consumers:
+                        self._consumers[number].exhausted()
                 case Complained(error=error):
                     _log.warning("the broker reports: %s", error)
                 case ConsumerEnded(consumer=number, error=error):
@@ -545,6 +315,22 @@ class ClientState:
                     others.append(event)
         return others
 
+    def _restore(self) -> None:
+        """Ask for everything again, in the order drawn above."""
+        requests = self._requests
+        requests.is_open = True
+        waiting = requests.waiting()
+        restored: set[int] = set()
+        for opening in (*self._temporaries.values(), *self.producers.openings):
+            restored.add(requests.reopen(opening))
+        for consumer in list(self._consumers.values()):  # a browser may be collected at any time
+            opening = Opening(consumer.subscribe, consumer.ticket)
+            restored.add(requests.reopen(opening))
+            consumer.ticket = opening.ticket
+            consumer.restored()
+        self.transactions.restore()
+        requests.repeat([ticket for ticket in waiting if ticket.number not in restored])
+
     def bytes_to_send(self) -> bytes:
         """Return, and forget, what the broker shall get."""
         return self._conversation.bytes_to_send() if self._conversation is not None else b""
@@ -556,12 +342,12 @@ class ClientState:
             finished: the messages that the application got last are processed (auto).
         """
         if self._conversation is not None and self.is_open:
-            for consumer in self._consumers.values():
+            for consumer in list(self._consumers.values()):
                 if finished:
                     consumer.finish_current()
                 consumer.acknowledge_run()
             self._conversation.close()
-            self.is_open = False  # what is asked for from now on is for the next broker
+            self._requests.is_open = False  # what is asked for from now on is for the next broker
 
     def tick(self) -> float:
         """Do what time asks for; return when to ask again.
@@ -584,108 +370,19 @@ class ClientState:
     def interrupted(self) -> None:
         """Note that the broker is gone: what it left open comes back with the next one."""
         self._conversation = None
-        self.is_open = False
-        for transaction in list(self._transactions.values()):
-            self._interrupt(transaction)
+        self._requests.is_open = False
+        self.transactions.interrupted()
         for consumer in (*self._consumers.values(), *self._leaving.values()):
             consumer.interrupted()
-        for ticket in list(self._unanswered.values()):
-            if isinstance(ticket.request, _ASKED_ONCE):
-                self._resolve(ticket.number)
-            elif isinstance(ticket.request, Commit) and ticket.is_sent:
-                doubt = "the connection broke before the commit was answered: it may be done, or not"
-                self._resolve(ticket.number, TransactionInDoubt(doubt))
-
-    def _interrupt(self, transaction: TransactionState) -> None:
-        transaction.is_begun = False
-        if transaction.taken and not transaction.is_ended:
-            self._lose_taken(transaction)
-            transaction.doom = TransactionRolledBack("the connection broke: the messages that it took come again")
-        elif transaction.sends and not self._restore_transactions and not transaction.is_ended:
-            transaction.doom = TransactionRolledBack("the connection broke, and transactions are not restored")
+        self._requests.interrupted()
 
     def fail(self, error: ClientError) -> None:
         """Give up for good: everybody who waits gets that error."""
         if self.error is not None:
             return
         self.interrupted()
-        self.error = error
         for consumer in list(self._consumers.values()):
             consumer.end(error)
-        for number in list(self._unanswered):
-            self._resolve(number, error)
+        self._requests.fail(error)
         for reply in list(self._replies.values()):
             reply.resolve(error=error)
-
-    # ------------------------------------------------------------ restoring
-
-    def _restore(self) -> None:
-        """Ask for everything again, in the order drawn above."""
-        self.is_open = True
-        waiting = list(self._unanswered.values())
-        restored: set[int] = set()
-        for opening in (*self._temporaries.values(), *self._producers.values()):
-            restored.add(self._reopen(opening))
-        for consumer in self._consumers.values():
-            opening = Opening(consumer.subscribe, consumer.ticket)
-            restored.add(self._reopen(opening))
-            consumer.ticket = opening.ticket
-        for transaction in self._transactions.values():
-            self._resume(transaction)
-        for request in self._tracked:
-            self._tell(request)
-        for ticket in waiting:
-            if ticket.number not in restored and not ticket.is_done:
-                self._transmit(ticket)
-
-    def _reopen(self, opening: Opening) -> int:
-        """Ask for something that lasts again: whoever waits for the first answer gets this one."""
-        if opening.ticket.is_done:
-            ticket: Ticket[None] = Ticket(next(self._numbers), opening.request)
-            self._unanswered[ticket.number] = opening.ticket = ticket
-            ticket.watch(lambda: self._not_restored(opening.request, ticket.error))
-        self._transmit(opening.ticket)
-        return opening.ticket.number
-
-    def _not_restored(self, request: Request, error: ClientError | None) -> None:
-        if error is not None and self.error is None:
-            _log.error("not restored after the connection broke: %s: %s", request, error)
-
-    def _resume(self, transaction: TransactionState) -> None:
-        if transaction.doom is not None or not transaction.sends:
-            return
-        self._begun(transaction)
-        conversation = cast("Conversation", self._conversation)
-        try:
-            for number, request in transaction.sends.items():
-                conversation.request(request, number, answer=False)
-        except (FrameTooLarge, UnsendableMessage) as error:  # this broker takes less than the one before
-            transaction.doom = TransactionRolledBack(f"it cannot be restored: {error}")
-
-
-class _Tracked:
-    """Sends without answer that may have been lost: the latest, up to a number of bytes."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._sends: deque[tuple[Send, int]] = deque()
-
-    def add(self, request: Send) -> None:
-        """Remember one, and forget the oldest beyond the limit."""
-        if not self._bytes_max:
-            return
-        size = _size(request.message.body)
-        self._sends.append((request, size))
-        self._bytes += size
-        while self._bytes > self._bytes_max:
-            self._bytes -= self._sends.popleft()[1]
-
-    def __iter__(self) -> Iterator[Send]:
-        return iter([request for request, _ in self._sends])
-
-
-def _size(body: Body) -> int:
-    """Return about how many bytes a message counts for: ActiveMQ's overhead, and its body's."""
-    content = body if isinstance(body, str | bytes) else repr(body)
-    return 1024 + len(content)

@@ -29,9 +29,11 @@ from pybroker.client.conversation import (
     Delivered,
     Ended,
     Event,
+    Exhausted,
     Login,
     LoginFailed,
     Opened,
+    Pull,
     RemoveDurable,
     RemoveProducer,
     RemoveTemporary,
@@ -69,6 +71,8 @@ _HELLO_SECONDS: Final = 10.0
 """How long a peer may take to let us in; a frozen broker's kernel accepts connections, too."""
 
 _GOODBYE: Final = "goodbye"
+
+_NO_PULLS: Final = "STOMP cannot ask for one message at a time: a consumer with prefetch 0 takes OpenWire"
 
 _ToSend: TypeAlias = tuple[str, dict[str, str], bytes]
 """A frame: command, headers, body."""
@@ -147,6 +151,8 @@ class StompConversation:
                 consumer = headers.get("subscription", "")
                 if not (consumer.isascii() and consumer.isdigit() and len(consumer) < _DIGITS_MAX):
                     raise ProtocolViolation("the broker sends a message that nobody subscribed to")
+                if headers.get("browser") == "end" and headers.get("message-id") == "0":
+                    return (Exhausted(int(consumer)),)
                 return (Delivered(int(consumer), read_message(frame)),)
             case "RECEIPT" if self._is_open:
                 return self._answered(headers.get("receipt-id", ""), None)
@@ -283,6 +289,8 @@ class StompConversation:
                 return [("UNSUBSCRIBE", {"id": str(consumer)}, b"")]
             case RemoveDurable(name=name):
                 return [("UNSUBSCRIBE", {"id": name, "activemq.subscriptionName": name}, b"")]
+            case Pull():
+                raise UnsendableMessage(_NO_PULLS)
             case AddProducer() | RemoveProducer() | AddTemporary() | RemoveTemporary():
                 return _nothing(number)
 
@@ -293,6 +301,10 @@ class StompConversation:
             "ack": "client-individual",
             "activemq.prefetchSize": str(request.prefetch),
         }
+        if not request.prefetch:
+            raise UnsendableMessage(_NO_PULLS)
+        if request.browser:
+            headers["browser"] = "true"
         if request.selector is not None:
             if "\0" in request.selector:
                 raise UnsendableMessage("a selector with a NUL, for which STOMP has no form")

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
@@ -44,16 +45,25 @@ from pybroker.client.errors import (
     Timeout,
     TransactionInDoubt,
     TransactionRolledBack,
+    UntrustedBroker,
     UnusableURI,
 )
 from pybroker.client.messages import RESENT
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.stomp import login_refusal, refusal
+from pybroker.client.trust import client_context, probe
 from pybroker.client.uri import URI_CHARACTERS_MAX, Address, BrokerURI, Protocol, parse
 
 _OUR_RECEIPTS: Final = "pybroker-failover-"
 _LISTENER: Final = "pybroker-failover"
 _GOODBYE_SECONDS: Final = 5.0
+_PROBE_SECONDS: Final = 3.0
+
+_ANSWER_SECONDS: Final = 1.0
+"""A broker that takes longer to answer over TLS may not trust us."""
+
+_GIVEN_MAX: Final = 10_000
+"""Messages that are recognised when they come again."""
 
 _TAG: Final = "@"
 """Between a connection's generation and a message's `ack`: a name from one broker must not reach the next."""
@@ -133,11 +143,13 @@ class FailoverConnection:
         self._timeout = failover.timeout_seconds if failover is not None else None
         self._options = {**options, "heartbeats": heartbeats, "auto_content_length": auto_content_length}
         self._reconnector = Reconnector(self._uri, random.Random())  # noqa: S311 -- spreads load, keeps no secrets
-        self._ssl: dict[str, Any] | None = None
+        self._ssl: dict[str, Any] = {}
+        self._trust: SSLContext | None = None
         self._login: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._listeners: dict[str, object] = {}
         self._subscriptions: dict[str, _Subscription] = {}
         self._transactions: dict[str, int] = {}
+        self._given: dict[object, None] = {}
         self._generations = itertools.count(1)
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
@@ -180,7 +192,12 @@ class FailoverConnection:
     # ------------------------------------------------------------ connecting
 
     def set_ssl(self, **options: Any) -> None:
-        """Take stomp.py's options of TLS, for every broker with `stomp+ssl:`; not `for_hosts`."""
+        """Take stomp.py's options of TLS, for every broker with `stomp+ssl:`; not `for_hosts`.
+
+        Raises:
+            OSError: a file does not exist, or is none of the kind.
+        """
+        self._trust = client_context(**options)
         self._ssl = options
 
     def connect(self, *arguments: Any, **options: Any) -> None:
@@ -188,6 +205,7 @@ class FailoverConnection:
 
         Raises:
             LoginRefused: by the broker.
+            UntrustedBroker: TLS finds that it is another, or the broker does not find us to be who we should be.
             BrokerMissing: no broker answers, in as many attempts as the URI allows.
             Timeout: it takes longer than the URI's `timeout`.
         """
@@ -209,15 +227,16 @@ class FailoverConnection:
 
     def disconnect(self, *_: Any, **__: Any) -> None:
         """Say goodbye, wait for the broker's answer, and end. From a listener, the end comes after it has returned."""
-        self._closing.set()
-        inner = self._inner
+        with self._changed:
+            self._closing.set()
+            inner = self._inner
         if inner is not None:
             with contextlib.suppress(*_BROKEN):
                 _protocol12.disconnect(inner.connection, f"{_OUR_RECEIPTS}goodbye")  # the connection's waits for ever
             inner.lost.wait(_GOODBYE_SECONDS)
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(_GOODBYE_SECONDS)  # it may be connecting, which stomp.py does not interrupt
 
     def __enter__(self) -> Self:
         return self
@@ -257,7 +276,7 @@ class FailoverConnection:
                 case Connect(address=address):
                     try:
                         inner = self._open(address)
-                    except LoginRefused as error:
+                    except (LoginRefused, UntrustedBroker) as error:
                         return error
                     except (*_BROKEN, ClientError) as error:
                         self._reconnector.failed(error)
@@ -276,17 +295,19 @@ class FailoverConnection:
             **self._options,
         )
         if address.scheme.is_tls:
-            connection.set_ssl(for_hosts=[(address.host, address.port)], **(self._ssl or {}))
+            connection.set_ssl(for_hosts=[(address.host, address.port)], **self._ssl)
         inner = _Inner(next(self._generations), connection)
         connection.set_listener(_LISTENER, _Relay(self, inner, is_again=self._was_connected))
         arguments, named = self._login
         try:
-            connection.connect(*arguments, **named, wait=False)
+            self._dial(inner, address, lambda: connection.connect(*arguments, **named, wait=False))
             if not inner.open.wait(options.connection_timeout_seconds):
                 raise ConnectionLost("the broker does not answer")
             if inner.lost.is_set():
                 raise inner.error
             with self._changed:
+                if self._closing.is_set():
+                    raise ConnectionClosed("the connection is closed")
                 for name, subscription in self._subscriptions.items():
                     _subscribe(inner, name, subscription)
                 self._inner = inner
@@ -295,6 +316,23 @@ class FailoverConnection:
             _cut(connection)
             raise
         return inner
+
+    def _dial(self, inner: _Inner, address: Address, connect: Callable[[], object]) -> None:
+        """Have stomp.py connect.
+
+        Raises:
+            UntrustedBroker: TLS failed for want of trust. stomp.py logs that, and tells nobody.
+        """
+        error: Exception | None = None
+        try:
+            connect()
+        except _BROKEN as broken:
+            error = broken
+        if address.scheme.is_tls and (error is not None or not inner.open.wait(_ANSWER_SECONDS)):
+            self._trust = self._trust or client_context()
+            error = probe(address.host, address.port, self._trust, _PROBE_SECONDS) or error
+        if error is not None:
+            raise error
 
     def _stay(self, address: Address, inner: _Inner) -> None:
         is_again, self._was_connected = self._was_connected, True
@@ -478,10 +516,23 @@ class FailoverConnection:
         is_ours = subscription is not None and subscription.ack == "auto"
         if name is not None and not is_ours:
             frame.headers["ack"] = f"{inner.generation}{_TAG}{name}"
+        if self._was_given(frame.headers):
+            frame.headers["redelivered"] = "true"  # a broker that takes over may not know
         self._call("on_before_message", frame)
         is_well = self._call("on_message", frame)
         if name is not None and is_ours:
             self._settle("ack" if is_well else "nack", f"{inner.generation}{_TAG}{name}", None, None)
+
+    def _was_given(self, headers: Mapping[str, str]) -> bool:
+        """Note that listeners get a message; tell whether they had it before. A topic's is for each subscription."""
+        destination = headers.get("destination", "")
+        key = headers.get("message-id", ""), destination, "/queue/" in destination or headers.get("subscription")
+        if key in self._given:
+            return True
+        self._given[key] = None
+        if len(self._given) > _GIVEN_MAX:
+            del self._given[next(iter(self._given))]
+        return False
 
     def tell(self, method: str, *arguments: object) -> None:
         """Have listeners called for anything else. In any thread."""

@@ -12,7 +12,7 @@ import contextlib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -22,18 +22,20 @@ from pybroker.client.arguments import (
     Headers,
     Settings,
     Subscription,
+    browse,
     destination_of,
     header_values,
     make_link,
     subscribe,
     temporary_kind,
 )
+from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
 from pybroker.client.link import Link
 from pybroker.client.messages import Body, Message
-from pybroker.client.state import TransactionState
 from pybroker.client.tickets import Ticket
+from pybroker.client.transactions import TransactionState
 from pybroker.client.uri import parse
 
 Value = TypeVar("Value")
@@ -138,21 +140,34 @@ class Waiter:
         """Wait for a message."""
         self.link.check_thread()
         deadline = None if timeout is None else time.monotonic() + timeout
-        arrived = threading.Event()
+        arrived, is_late = threading.Event(), False
         while True:
             with self.link:
                 message = consumer.take()
                 if message is not None:
                     return message
+                if is_late:
+                    raise Timeout(f"no message within {timeout:g} s")
+                left = consumer.ask(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 consumer.bell.watch(arrived.set)
-            left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic())
-            if not arrived.wait(left):
+            rang = arrived.wait(self._timeout if left is None else left)
+            if not rang:
                 with self.link:
                     consumer.bell.unwatch(arrived.set)
-                if deadline is not None:
-                    raise Timeout(f"no message within {timeout:g} s")
-                self.link.check_presence(self._timeout)
+                self.link.check_presence(self._timeout if deadline is None else None)
+            is_late = deadline is not None and (not rang or time.monotonic() >= deadline)
             arrived.clear()
+
+    def browse(self, consumer: ConsumerState, ticket: Ticket[None], timeout: float | None) -> Generator[Message]:
+        """Give what a browser is shown, and end it then, or when the generator is closed."""
+        try:
+            self.wait(ticket, timeout, "browsing")
+            with contextlib.suppress(AllShown):
+                while True:
+                    yield self.receive(consumer, self._timeout if timeout is None else timeout)
+        finally:
+            with self.link as state:
+                state.unsubscribe(consumer)
 
 
 class Connection:
@@ -219,7 +234,7 @@ class Connection:
         if self._producer is None:
             with self._link as state:
                 if self._producer is None:
-                    self._producer, _ = state.add_producer()
+                    self._producer, _ = state.producers.add()
         return self._producer
 
     def producer(self, destination: str | Destination, *, timeout: float | None = None) -> "Producer":
@@ -230,7 +245,7 @@ class Connection:
         """
         where = destination_of(destination)
         with self._link as state:
-            number, ticket = state.add_producer(where)
+            number, ticket = state.producers.add(where)
         self._waiter.wait(ticket, timeout, "opening a producer")
         return Producer(self._link, self._waiter, where, number)
 
@@ -248,10 +263,25 @@ class Connection:
         self._waiter.wait(ticket, timeout, "subscribing")
         return made
 
+    def browse(
+        self, queue: str | Destination, *, selector: str | None = None, timeout: float | None = None
+    ) -> Generator[Message]:
+        """Show what waits in a queue, the oldest first, and consume none of it: a generator that ends at the end.
+
+        What other consumers work on is shown, too. What comes or goes meanwhile may be shown or not.
+
+        Raises:
+            Refused: the broker does not let us; `DestinationRefused` and `SelectorRefused` say why.
+            Timeout: the broker took longer than that for a message.
+        """
+        with self._link as state:
+            consumer, ticket = browse(state, queue, selector)
+        yield from self._waiter.browse(consumer, ticket, timeout)
+
     def transaction(self) -> "Transaction":
         """Begin a transaction, for a `with` statement: its end commits, an exception that leaves it rolls back."""
         with self._link as state:
-            return Transaction(self._link, self._waiter, state.begin())
+            return Transaction(self._link, self._waiter, state.transactions.begin())
 
     def request(
         self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
@@ -322,7 +352,7 @@ class Producer:
     def close(self) -> None:
         """End sending."""
         with self._link as state:
-            state.remove_producer(self._number)
+            state.producers.remove(self._number)
 
     def __enter__(self) -> Self:
         return self
@@ -400,7 +430,7 @@ class Transaction:
         """
         where, values = destination_of(destination), header_values(headers)
         with self._link as state:
-            state.send_in(self._transaction, where, body, values)
+            state.transactions.send(self._transaction, where, body, values)
         if self._link.is_congested:
             self._waiter.wait_until_clear(None)
 
@@ -411,7 +441,7 @@ class Transaction:
             Timeout: none came in time.
         """
         with self._link as state:
-            state.check(self._transaction)
+            state.transactions.check(self._transaction)
         message = consumer.receive(timeout)
         self.ack(message)
         return message
@@ -423,7 +453,7 @@ class Transaction:
             TransactionRolledBack: the transaction is over, or was broken off.
         """
         with self._link as state:
-            state.take_in(self._transaction, message)
+            state.transactions.take(self._transaction, message)
 
     def commit(self, timeout: float | None = None) -> None:
         """Do all of it; it is safe on return.
@@ -433,13 +463,13 @@ class Transaction:
             TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
         """
         with self._link as state:
-            ticket = state.commit(self._transaction)
+            ticket = state.transactions.commit(self._transaction)
         self._waiter.wait(ticket, timeout, "committing")
 
     def rollback(self) -> None:
         """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
         with self._link as state:
-            state.roll_back(self._transaction)
+            state.transactions.roll_back(self._transaction)
 
     def __enter__(self) -> Self:
         return self

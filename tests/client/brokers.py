@@ -18,6 +18,7 @@ class Pair(Protocol):
     """Two brokers on one store, of which one serves."""
 
     uri: str
+    stomp_uri: str
 
     def kill(self) -> None:
         """Kill the one that serves."""
@@ -34,11 +35,11 @@ class PybrokerPair:
     def __init__(self) -> None:
         self._cluster = Cluster(2)
         self._killed = ""
-        self.uri = ""
+        self.uri = self.stomp_uri = ""
 
     def __enter__(self) -> Self:
         self._cluster.__enter__()
-        self.uri = self._cluster.uri
+        self.uri, self.stomp_uri = self._cluster.uri, self._cluster.stomp_uri
         return self
 
     def __exit__(
@@ -62,9 +63,10 @@ class StockPair:
     def __init__(self, class_path: str, directory: Path) -> None:
         self._class_path = class_path
         self._directory = directory
-        self._ports = [free_port(), free_port()]
+        self._ports = [(free_port(), free_port()) for _ in range(2)]
         self._brokers: list[ActiveMQProcess] = []
-        self.uri = f"failover:({','.join(f'tcp://127.0.0.1:{port}' for port in self._ports)})"
+        self.uri = f"failover:({','.join(f'tcp://127.0.0.1:{port}' for port, _ in self._ports)})"
+        self.stomp_uri = f"failover:({','.join(f'stomp://127.0.0.1:{port}' for _, port in self._ports)})"
 
     def __enter__(self) -> Self:
         self._brokers.append(self._start(self._ports[0]).wait())
@@ -77,8 +79,8 @@ class StockPair:
         for broker in self._brokers:
             broker.close()
 
-    def _start(self, port: int) -> ActiveMQProcess:
-        return ActiveMQProcess(self._class_path, self._directory, openwire=port)
+    def _start(self, ports: tuple[int, int]) -> ActiveMQProcess:
+        return ActiveMQProcess(self._class_path, self._directory, openwire=ports[0], stomp=ports[1])
 
     def kill(self) -> None:
         self._brokers.pop(0).close()
@@ -87,9 +89,9 @@ class StockPair:
         if len(self._brokers) > 1:
             return
         (running,) = self._brokers
-        port = next(port for port in self._ports if port != running.openwire)
+        ports = next(ports for ports in self._ports if ports[0] != running.openwire)
         running.wait()
-        self._brokers.append(self._start(port))
+        self._brokers.append(self._start(ports))
 
 
 def stock_classes(java: Java) -> str:

@@ -41,7 +41,7 @@ def stomp_uri(broker_ports: tuple[str, int, int]) -> str:
 @pytest.fixture
 def connection(broker_uri: str) -> Iterator[Connection]:
     """A connection to it."""
-    with connect(broker_uri, timeout=10) as connection:
+    with connect(broker_uri, timeout=30) as connection:
         yield connection
 
 

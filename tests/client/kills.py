@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pybroker.testing import Cluster
@@ -17,7 +18,7 @@ KILL_SECONDS = float(os.environ.get("PYBROKER_KILL_SECONDS", "6"))
 """How long each of the tests kills; 600 for ten minutes."""
 
 SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 Key = tuple[str, int]
 """Producer, and its number of the message."""
@@ -134,6 +135,16 @@ def wait_until(condition: Callable[[], bool], complaint: Callable[[], str], work
         assert time.monotonic() < deadline, complaint()
         assert not any(worker.failure for worker in workers), [worker.failure for worker in workers]
         threading.Event().wait(0.02)
+
+
+def wait_for_the_rest(ledger: Ledger, workers: Sequence[Worker] = ()) -> None:
+    """Wait until everything has come that was accepted; as long as something comes, there may be more."""
+    while missing := ledger.missing():
+        wait_until(partial(_is_less, ledger, len(missing)), lambda: f"lost: {sorted(ledger.missing())[:10]}", workers)
+
+
+def _is_less(ledger: Ledger, count: int) -> bool:
+    return len(ledger.missing()) < count
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from pybroker.client import ConnectionClosed, Redelivery, Timeout, TransactionRolledBack, aio
 from tests.integration.cluster import free_port
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 Scene = Callable[[aio.Connection], Coroutine[Any, Any, None]]
 

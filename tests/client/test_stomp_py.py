@@ -6,28 +6,34 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stomp
+import trustme
 from stomp.exception import StompException
 
 from pybroker.client.errors import (
     BadOption,
     BrokerMissing,
     ConnectionClosed,
+    LoginRefused,
     Refused,
     Timeout,
     TransactionRolledBack,
+    UntrustedBroker,
     UnusableURI,
 )
 from pybroker.client.stomp_messages import RESENT
 from pybroker.client.stomp_py import FailoverConnection
 from pybroker.testing import Broker, Cluster
+from tests.client.brokers import Pair
 from tests.client.kills import nothing_left
+from tests.integration.cluster import free_port
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 class Inbox(stomp.ConnectionListener):
@@ -68,57 +74,61 @@ class Inbox(stomp.ConnectionListener):
         return self.events.get(timeout=PATIENCE)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
+def name(request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own, as STOMP has it."""
+    return f"/queue/{request.path.stem}.{request.node.name.replace('[', '.').replace(']', '')}"
 
 
 def opened(uri: str, **options: Any) -> tuple[FailoverConnection, Inbox]:
     connection, inbox = FailoverConnection(uri, **options), Inbox()
     connection.set_listener("inbox", inbox)
-    connection.connect(wait=True)
+    try:
+        connection.connect(wait=True)
+    except BaseException:
+        connection.disconnect()
+        raise
     return connection, inbox
 
 
-def test_a_program_goes_on_on_the_next_broker(cluster: Cluster) -> None:
-    with nothing_left(sockets=False), opened(cluster.stomp_uri)[0] as connection:
+def test_a_program_goes_on_on_the_next_broker(pair: Pair, name: str) -> None:
+    with nothing_left(sockets=False), opened(pair.stomp_uri)[0] as connection:
         inbox = connection.get_listener("inbox")
         assert isinstance(inbox, Inbox)
-        connection.subscribe("/queue/ORDERS", id=1, ack="auto")
-        connection.send("/queue/ORDERS", "tea", persistent="true")
+        connection.subscribe(name, id=1, ack="auto")
+        connection.send(name, "tea", persistent="true")
         assert inbox.message().body == "tea"
-        cluster.kill9("master")
-        connection.send("/queue/ORDERS", "milk", persistent="true")
+        pair.kill()
+        connection.send(name, "milk", persistent="true")
         assert inbox.new_message().body == "milk", "the subscription came back"
         assert [inbox.event(), inbox.event()] == ["interrupted", "resumed"]
     assert inbox.event() == "disconnected"
 
 
-def test_a_message_that_is_not_acknowledged_comes_again_and_a_late_ack_does_no_harm(cluster: Cluster) -> None:
-    connection, inbox = opened(cluster.stomp_uri)
+def test_a_message_that_is_not_acknowledged_comes_again_and_a_late_ack_does_no_harm(pair: Pair, name: str) -> None:
+    connection, inbox = opened(pair.stomp_uri)
     with connection:
-        connection.subscribe("/queue/Q", id=1, ack="client-individual")
-        connection.send("/queue/Q", "one", persistent="true")
+        connection.subscribe(name, id=1, ack="client-individual")
+        connection.send(name, "one", persistent="true")
         first = inbox.message()
-        cluster.kill9("master")
+        pair.kill()
         again = inbox.message()
         assert (again.body, again.headers["redelivered"]) == ("one", "true")
         connection.ack(first.headers["ack"])  # of the broker that is gone
         connection.ack(again.headers["ack"])
-        connection.send("/queue/Q", "two", persistent="true")
+        connection.send(name, "two", persistent="true")
         second = inbox.message()
         assert (second.body, second.headers.get("redelivered")) == ("two", None)
 
 
-def test_an_auto_message_is_acknowledged_after_the_listener_and_not_before(cluster: Cluster) -> None:
-    connection, _ = opened(cluster.stomp_uri)
+def test_an_auto_message_is_acknowledged_after_the_listener_and_not_before(pair: Pair, name: str) -> None:
+    connection, _ = opened(pair.stomp_uri)
     is_busy, goes_on, seen = threading.Event(), threading.Event(), list[Any]()
 
     class Slow(stomp.ConnectionListener):
@@ -129,111 +139,210 @@ def test_an_auto_message_is_acknowledged_after_the_listener_and_not_before(clust
 
     connection.set_listener("inbox", Slow())
     with connection:
-        connection.subscribe("/queue/Q", id=1, ack="auto")
-        connection.send("/queue/Q", "one", persistent="true")
+        connection.subscribe(name, id=1, ack="auto")
+        connection.send(name, "one", persistent="true")
         assert is_busy.wait(PATIENCE)
-        cluster.kill9("master")
-        connection.send("/queue/OTHER", "later", persistent="true")  # a broker serves again
+        pair.kill()
+        connection.send(f"{name}.OTHER", "later", persistent="true")  # a broker serves again
         is_busy.clear()
         goes_on.set()
         assert is_busy.wait(PATIENCE)
         assert [frame.headers.get("redelivered") for frame in seen] == [None, "true"]
 
 
-def test_a_listener_may_send_and_wait(broker: Broker) -> None:
-    connection, inbox = opened(broker.stomp_uri)
+def test_transactions_that_a_break_touches_say_so(pair: Pair, name: str) -> None:
+    connection, inbox = opened(pair.stomp_uri)
+    with connection:
+        connection.subscribe(name, id=1)
+        transaction = connection.begin()
+        connection.send(name, "one", transaction=transaction, persistent="true")
+        connection.commit(transaction)
+        assert inbox.message().body == "one"
+        transaction = connection.begin()
+        connection.send(name, "never", transaction=transaction, persistent="true")
+        pair.kill()
+        connection.send(name, "two", persistent="true")
+        with pytest.raises(TransactionRolledBack):
+            connection.commit(transaction)
+        with pytest.raises(TransactionRolledBack):
+            connection.send(name, "never", transaction=transaction)
+        assert inbox.new_message().body == "two"
+
+
+def test_a_listener_may_send_and_wait(stomp_uri: str, name: str) -> None:
+    connection, inbox = opened(stomp_uri)
 
     class Forwarder(stomp.ConnectionListener):
         def on_message(self, frame: Any) -> None:
-            if frame.headers["destination"] == "/queue/IN":
-                connection.send("/queue/OUT", frame.body, persistent="true")
+            if frame.headers["destination"] == f"{name}.IN":
+                connection.send(f"{name}.OUT", frame.body, persistent="true")
 
     connection.set_listener("forwarder", Forwarder())
     with connection:
-        for number, name in enumerate(("IN", "OUT")):
-            connection.subscribe(f"/queue/{name}", id=number)
-        connection.send("/queue/IN", "x", persistent="true")
-        assert [inbox.message().headers["destination"] for _ in range(2)] == ["/queue/IN", "/queue/OUT"]
+        for number, end in enumerate(("IN", "OUT")):
+            connection.subscribe(f"{name}.{end}", id=number)
+        connection.send(f"{name}.IN", "x", persistent="true")
+        assert [inbox.message().headers["destination"] for _ in range(2)] == [f"{name}.IN", f"{name}.OUT"]
 
 
 def test_what_a_listener_cannot_use_goes_to_the_dead_letter_queue(
-    broker: Broker, caplog: pytest.LogCaptureFixture
+    stomp_uri: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connection, inbox = opened(broker.stomp_uri)
+    connection, inbox = opened(stomp_uri)
 
     class Failing(stomp.ConnectionListener):
         def on_message(self, frame: Any) -> None:
-            if frame.headers["destination"] == "/queue/BAD":
+            if frame.headers["destination"] == name:
                 raise ValueError("no use")
 
     connection.set_listener("failing", Failing())
     with connection:
-        connection.subscribe("/queue/BAD", id=1)
+        connection.subscribe(name, id=1)
         connection.subscribe("/queue/ActiveMQ.DLQ", id=2)
-        connection.send("/queue/BAD", "x", persistent="true")
-        assert [inbox.message().headers["subscription"] for _ in range(2)] == ["1", "2"]
+        connection.send(name, name, persistent="true")
+        assert inbox.message().headers["subscription"] == "1"
+        while (dead := inbox.message()).body != name:  # of other tests
+            pass
+        assert dead.headers["subscription"] == "2"
     assert "listener failing failed in on_message" in caplog.text
 
 
-def test_transactions_that_a_break_touches_say_so(cluster: Cluster) -> None:
-    connection, inbox = opened(cluster.stomp_uri)
+def test_transactions_take_and_roll_back(stomp_uri: str, name: str) -> None:
+    connection, inbox = opened(stomp_uri)
     with connection:
-        connection.subscribe("/queue/Q", id=1)
-        name = connection.begin()
-        connection.send("/queue/Q", "one", transaction=name, persistent="true")
-        connection.commit(name)
-        assert inbox.message().body == "one"
-        name = connection.begin()
-        connection.send("/queue/Q", "never", transaction=name, persistent="true")
-        cluster.kill9("master")
-        connection.send("/queue/Q", "two", persistent="true")
-        with pytest.raises(TransactionRolledBack):
-            connection.commit(name)
-        with pytest.raises(TransactionRolledBack):
-            connection.send("/queue/Q", "never", transaction=name)
-        assert inbox.new_message().body == "two"
-
-
-def test_transactions_take_and_roll_back(broker: Broker) -> None:
-    connection, inbox = opened(broker.stomp_uri)
-    with connection:
-        connection.subscribe("/queue/TX", id=1, ack="client-individual")
-        connection.send("/queue/TX", "one", persistent="true")
+        connection.subscribe(name, id=1, ack="client-individual")
+        connection.send(name, "one", persistent="true")
         frame = inbox.message()
-        name = connection.begin()
-        connection.ack(frame.headers["ack"], name)
-        connection.send("/queue/TX", "never", transaction=name)
-        connection.abort(name)
+        transaction = connection.begin()
+        connection.ack(frame.headers["ack"], transaction)
+        connection.send(name, "never", transaction=transaction)
+        connection.abort(transaction)
         connection.ack(frame.headers["ack"])
-        connection.send("/queue/TX", "two", receipt="mine", persistent="true")
+        connection.send(name, "two", receipt="mine", persistent="true")
         assert inbox.event() == "receipt mine"
         assert inbox.message().body == "two"
 
 
-def test_a_refused_message_raises_and_tells_listeners(broker: Broker) -> None:
-    connection, inbox = opened(broker.stomp_uri)
+def test_a_refused_message_raises_and_tells_listeners(stomp_uri: str, name: str) -> None:
+    connection, inbox = opened(stomp_uri)
     with connection:
         with pytest.raises(Refused):
-            connection.send("/queue/Q", "x", {}, {"amq-msg-type": "nonsense"}, persistent="true")
+            connection.send(name, "x", {}, {"amq-msg-type": "nonsense"}, persistent="true")
         assert inbox.event() == "error"
 
 
-def test_what_a_program_did_after_a_reconnect_itself_does_no_harm(broker: Broker) -> None:
-    connection, inbox = opened(broker.stomp_uri)
+def test_what_a_program_did_after_a_reconnect_itself_does_no_harm(stomp_uri: str, name: str) -> None:
+    connection, inbox = opened(stomp_uri)
     with connection:
         for _ in range(2):
             connection.connect(wait=True)
-            connection.subscribe("/queue/TWICE", id=1)
-        connection.send("/queue/TWICE", "x", persistent="true")
+            connection.subscribe(name, id=1)
+        connection.send(name, "x", persistent="true")
         assert inbox.message().body == "x"
         connection.unsubscribe(id=1)
-        connection.send("/queue/TWICE", "y", persistent="true")
+        connection.send(name, "y", persistent="true")
         assert inbox.messages.empty()
         assert connection.is_connected()
         assert connection.get_listener("inbox") is inbox
         connection.remove_listener("inbox")
     with pytest.raises(ConnectionClosed):
-        connection.send("/queue/TWICE", "z")
+        connection.send(name, "z")
+
+
+def test_a_refused_login_is_not_tried_again(stomp_uri: str, name: str) -> None:
+    first, second = (FailoverConnection(f"failover:({stomp_uri})") for _ in range(2))
+    with first, second:
+        first.connect(headers={"client-id": name})
+        with pytest.raises(LoginRefused):
+            second.connect(headers={"client-id": name})
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@dataclass(frozen=True)
+class Pem:
+    """The files of an authority, of a broker that it vouches for, and of such a client."""
+
+    directory: Path
+    port: int
+
+    @property
+    def settings(self) -> dict[str, str | int]:
+        certificate, key = self.directory / "127.0.0.1.pem", self.directory / "127.0.0.1-key.pem"
+        return {"stomp_ssl": self.port, "tls_certificate": str(certificate), "tls_key": str(key)}
+
+    @property
+    def authority(self) -> str:
+        return str(self.directory / "authority.pem")
+
+    @property
+    def client(self) -> dict[str, str]:
+        return {"cert_file": str(self.directory / "client.pem"), "key_file": str(self.directory / "client-key.pem")}
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
+    directory, authority = tmp_path_factory.mktemp("pem"), trustme.CA()
+    authority.cert_pem.write_to_path(directory / "authority.pem")
+    for identity in ("127.0.0.1", "client"):
+        issued = authority.issue_cert(identity)
+        issued.private_key_pem.write_to_path(directory / f"{identity}-key.pem")
+        issued.cert_chain_pems[0].write_to_path(directory / f"{identity}.pem")
+    return Pem(directory, free_port())
+
+
+def secured(port: int, **files: str) -> tuple[FailoverConnection, Inbox]:
+    connection, inbox = FailoverConnection(f"failover:(stomp+ssl://127.0.0.1:{port})?maxReconnectDelay=50"), Inbox()
+    connection.set_listener("inbox", inbox)
+    connection.set_ssl(**files)
+    return connection, inbox
+
+
+def test_a_program_goes_on_over_tls(pem: Pem) -> None:
+    """The master and its standby have one port: that of whoever serves."""
+    with Cluster(settings=pem.settings) as cluster, nothing_left(sockets=False):
+        connection, inbox = secured(pem.port, ca_certs=pem.authority)
+        with connection:
+            connection.connect(wait=True)
+            connection.subscribe("/queue/Q", id=1, ack="auto")
+            connection.send("/queue/Q", "one" * 100_000, persistent="true")
+            assert inbox.message().body == "one" * 100_000
+            cluster.kill9("master")
+            connection.send("/queue/Q", "two", persistent="true")
+            assert inbox.new_message().body == "two"
+
+
+def test_a_broker_that_is_not_trusted_is_not_tried_again(pem: Pem) -> None:
+    with Broker(settings=pem.settings):
+        connection, _ = secured(pem.port)  # the system's authorities do not know it
+        with connection, pytest.raises(UntrustedBroker, match="certificate verify failed"):
+            connection.connect(wait=True)
+        connection, inbox = secured(pem.port, verify=False)  # type: ignore[arg-type]
+        with connection:
+            connection.connect(wait=True)
+            connection.subscribe("/queue/Q", id=1)
+            connection.send("/queue/Q", "x")
+            assert inbox.message().body == "x"
+
+
+def test_a_client_that_is_not_trusted_does_not_try_again(pem: Pem) -> None:
+    with Broker(settings={**pem.settings, "tls_client_ca": pem.authority}):
+        connection, _ = secured(pem.port, ca_certs=pem.authority)
+        with connection, pytest.raises(UntrustedBroker, match="does not trust this client"):
+            connection.connect(wait=True)
+        connection, _ = secured(pem.port, ca_certs=pem.authority, **pem.client)
+        with connection:
+            connection.connect(wait=True)
+            connection.send("/queue/Q", "x", persistent="true")
+
+
+def test_files_of_tls_are_looked_at_at_once(pem: Pem) -> None:
+    with pytest.raises(FileNotFoundError):
+        secured(pem.port, ca_certs=str(pem.directory / "none.pem"))
+
+
+# ---------------------------------------------------------------- what only a broker of ours is made to do
 
 
 def test_a_message_that_was_sent_again_says_so(cluster: Cluster) -> None:
@@ -253,7 +362,7 @@ def test_a_message_that_was_sent_again_says_so(cluster: Cluster) -> None:
         assert inbox.message().headers[RESENT] == "true"
 
 
-def test_no_broker_is_an_error_and_a_timeout_is_one(broker: Broker) -> None:
+def test_no_broker_is_an_error_and_a_timeout_is_one() -> None:
     with pytest.raises(BrokerMissing):
         opened("stomp://127.0.0.1:1")
     with pytest.raises(Timeout):

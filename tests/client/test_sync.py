@@ -27,7 +27,7 @@ from pybroker.client import (
 from pybroker.client.sync import Connection
 from tests.integration.cluster import free_port
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 def bodies(connection: Connection, queue: str, count: int) -> list[object]:
@@ -335,12 +335,12 @@ def test_a_frame_too_large_for_us_ends_the_connection_for_good(
 
 
 def test_an_idle_connection_is_kept_alive(broker_uri: str, queue: str) -> None:
-    options = "wireFormat.maxInactivityDuration=400&wireFormat.maxInactivityDurationInitalDelay=100"
+    options = "wireFormat.maxInactivityDuration=2000&wireFormat.maxInactivityDurationInitalDelay=100"
     lost: list[Exception] = []
     with connect(f"failover:({broker_uri}?{options})", on_interrupted=lost.append) as connection:
         consumer = connection.consumer(queue)
         with pytest.raises(Timeout):
-            consumer.receive(1.5)
+            consumer.receive(4.5)
     assert lost == []
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,25 @@ from tests.integration.cluster import BrokerProcess, free_port
 PATIENCE = 30.0
 
 
+@contextlib.contextmanager
+def secured(authority: trustme.CA, directory: Path, *options: str) -> Iterator[int]:
+    """Run a broker with a certificate; gives its port."""
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(directory / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(directory / "certificate.pem")
+    port = free_port()
+    files = ("--tls-certificate", str(directory / "certificate.pem"), "--tls-key", str(directory / "key.pem"))
+    extra = ("--openwire-ssl", str(port), *files, *options)
+    with contextlib.closing(BrokerProcess("memory:", name="a", port=free_port(), extra=extra)) as broker:
+        broker.wait_for("listening on")
+        yield port
+
+
 def test_a_broker_is_trusted_only_with_its_authority(tmp_path: Path) -> None:
     authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "certificate.pem")
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    port = free_port()
-    files = ("--tls-certificate", str(tmp_path / "certificate.pem"), "--tls-key", str(tmp_path / "key.pem"))
-    broker = BrokerProcess("memory:", name="a", port=free_port(), extra=("--openwire-ssl", str(port), *files))
-    with contextlib.closing(broker):
-        broker.wait_for("listening on")
+    with secured(authority, tmp_path) as port:
         with connect(f"ssl://127.0.0.1:{port}", ssl_context=context, timeout=PATIENCE) as connection:
             connection.send("queue://q", "x" * 100_000)
             with connection.consumer("queue://q") as consumer:
@@ -32,3 +40,21 @@ def test_a_broker_is_trusted_only_with_its_authority(tmp_path: Path) -> None:
         for uri in (f"failover:(ssl://127.0.0.1:{port})", f"failover:(ssl://localhost:{port})"):
             with pytest.raises(UntrustedBroker):
                 connect(uri, timeout=PATIENCE, ssl_context=context if "localhost" in uri else None)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_without_the_certificate_that_is_asked_for_does_not_try_again(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    context = ssl.create_default_context()
+    context.maximum_version = version
+    authority.configure_trust(context)
+    with secured(authority, tmp_path, "--tls-client-ca", str(tmp_path / "authority.pem")) as port:
+        uri = f"failover:(ssl://127.0.0.1:{port})?maxReconnectDelay=50"
+        with pytest.raises(UntrustedBroker, match="does not trust this client"):
+            connect(uri, timeout=PATIENCE, ssl_context=context)
+        authority.issue_cert("client").configure_cert(context)
+        with connect(uri, timeout=PATIENCE, ssl_context=context) as connection:
+            connection.send("queue://q", "x")

@@ -25,7 +25,7 @@ def test_every_message_comes_once_and_in_order(
     ack: AckMode, prefetch: int, script: list[str | tuple[int, int]]
 ) -> None:
     world = World()
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     consumer, _ = world.state.subscribe(IN, ack=ack, prefetch=prefetch)
     sent: list[Ticket[None]] = []
     seen: list[int] = []
@@ -64,7 +64,7 @@ def test_messages_that_are_acknowledged_late_come_once_too(
 ) -> None:
     """The application holds messages over breaks, and acknowledges them in any order (a number says which)."""
     world = World()
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     consumer, _ = world.state.subscribe(IN, ack=ack, prefetch=100)
     sent = 0
     seen: list[int] = []
@@ -102,7 +102,7 @@ def test_messages_that_are_acknowledged_late_come_once_too(
 def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[int, int]]) -> None:
     """The application does again what was rolled back; after doubt, what comes again."""
     world = World()
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     source, _ = world.state.subscribe(IN, ack=AckMode.TRANSACTED, prefetch=3)
     sent = 0
 
@@ -110,16 +110,16 @@ def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[in
         message = source.take()
         if message is None:
             return False
-        transaction = world.state.begin()
+        transaction = world.state.transactions.begin()
         try:
-            world.state.take_in(transaction, message)
-            world.state.send_in(transaction, OUT, str(message.body), {})
-            outcome = world.state.commit(transaction)
+            world.state.transactions.take(transaction, message)
+            world.state.transactions.send(transaction, OUT, str(message.body), {})
+            outcome = world.state.transactions.commit(transaction)
             world.run()
             assert outcome.is_done
             outcome.result()
         except (TransactionRolledBack, TransactionInDoubt):
-            world.state.roll_back(transaction)
+            world.state.transactions.roll_back(transaction)
         return True
 
     for step in script:
@@ -140,13 +140,13 @@ def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[in
 @given(st.integers(1, 6), st.lists(cuts, max_size=4))
 def test_a_transaction_of_sends_is_done_as_a_whole(count: int, all_cuts: list[tuple[int, int]]) -> None:
     world = World()
-    transaction = world.state.begin()
+    transaction = world.state.transactions.begin()
     for number in range(count):
-        world.state.send_in(transaction, OUT, str(number), {})
+        world.state.transactions.send(transaction, OUT, str(number), {})
         if all_cuts:
             world.cut_after(*all_cuts.pop())
         world.run()
-    outcome = world.state.commit(transaction)
+    outcome = world.state.transactions.commit(transaction)
     if all_cuts:
         world.cut_after(*all_cuts.pop())
     world.run()

@@ -24,6 +24,7 @@ from pybroker.client.conversation import (
     Delivered,
     Ended,
     Event,
+    Exhausted,
     Login,
     LoginFailed,
     Opened,
@@ -292,7 +293,8 @@ def test_what_a_broker_does_by_itself_is_told() -> None:
     (complaint,) = tell(opened(), wire.ConnectionErrorCommand(exception=thrown("javax.jms.JMSException")))
     assert isinstance(complaint, Complained)
     end_of_browse = wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7))
-    assert tell(opened(), end_of_browse, wire.ProducerAck(), wire.KeepAliveInfo()) == []
+    assert tell(opened(), end_of_browse) == [Exhausted(7)]
+    assert tell(opened(), wire.ProducerAck(), wire.KeepAliveInfo()) == []
 
 
 def test_the_goodbye_is_answered_before_the_end() -> None:

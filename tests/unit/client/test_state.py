@@ -30,7 +30,7 @@ def kinds(world: World) -> list[str]:
 
 
 def send(world: World, *bodies: str, persistent: bool = True) -> list[Ticket[None]]:
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     tickets = [world.state.send(producer, Q, body, {"persistent": persistent}) for body in bodies]
     world.run()
     return tickets
@@ -53,12 +53,12 @@ def test_everything_comes_back_in_order_with_the_same_ids() -> None:
     world = World()
     state = world.state
     temporary, _ = state.add_temporary(DestinationType.TEMP_QUEUE)
-    producer, _ = state.add_producer(Q)
+    producer, _ = state.producers.add(Q)
     consumer, _ = state.subscribe(
         topic("t.*"), ack=AckMode.CLIENT, prefetch=7, selector="a = 1", durable="d", no_local=True, priority=3
     )
-    transaction = state.begin()
-    state.send_in(transaction, Q, "in it", {})
+    transaction = state.transactions.begin()
+    state.transactions.send(transaction, Q, "in it", {})
     world.run()
     first = world.commands()
     answered = state.send(producer, Q, "answered", {})
@@ -98,7 +98,7 @@ def _described(commands: list[wire.BaseCommand]) -> list[str]:
 
 def test_what_was_asked_for_without_a_broker_is_sent_to_the_first() -> None:
     world = World(connected=False)
-    producer, opened = world.state.add_producer()
+    producer, opened = world.state.producers.add()
     sent = world.state.send(producer, Q, "early", {"persistent": False})
     consumer, subscribed = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
     assert [ticket.is_done for ticket in (opened, sent, subscribed)] == [False] * 3
@@ -116,7 +116,7 @@ def test_what_was_asked_for_without_a_broker_is_sent_to_the_first() -> None:
 
 def test_a_broker_that_has_not_noticed_the_break_takes_the_client_over() -> None:
     world = World()
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     world.state.send(producer, Q, "x", {})
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
     world.run()
@@ -137,7 +137,7 @@ def test_what_is_refused_is_not_restored() -> None:
     with pytest.raises(SelectorRefused):
         consumer.take()
     nobodys = queue("x")._replace(type=DestinationType.TEMP_QUEUE)
-    _, opened = world.state.add_producer(nobodys)
+    _, opened = world.state.producers.add(nobodys)
     world.run()
     with pytest.raises(DestinationRefused):
         opened.result()
@@ -159,7 +159,7 @@ def test_sends_without_answer_are_sent_again_only_if_they_are_tracked() -> None:
 
 def test_a_tracked_send_made_without_a_broker_is_sent_once() -> None:
     world = World(tracked_bytes_max=10_000)
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     world.run()
     world.break_off()
     world.state.send(producer, Q, "x", {"persistent": False})
@@ -173,9 +173,9 @@ def test_a_tracked_send_made_without_a_broker_is_sent_once() -> None:
 
 def test_an_unanswered_commit_is_in_doubt() -> None:
     world = World()
-    transaction = world.state.begin()
-    world.state.send_in(transaction, Q, "x", {})
-    outcome = world.state.commit(transaction)
+    transaction = world.state.transactions.begin()
+    world.state.transactions.send(transaction, Q, "x", {})
+    outcome = world.state.transactions.commit(transaction)
     world.state.bytes_to_send()  # on its way, nobody knows how far
     world.break_off()
     with pytest.raises(TransactionInDoubt):
@@ -187,11 +187,11 @@ def test_an_unanswered_commit_is_in_doubt() -> None:
 
 def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
     world = World()
-    transaction = world.state.begin()
-    world.state.send_in(transaction, Q, "x", {})
+    transaction = world.state.transactions.begin()
+    world.state.transactions.send(transaction, Q, "x", {})
     world.run()
     world.break_off()
-    outcome = world.state.commit(transaction)
+    outcome = world.state.transactions.commit(transaction)
     world.connect()
     world.run()
     assert outcome.result() is None
@@ -203,15 +203,15 @@ def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
     send(world, "x")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
     world.run()
-    transaction = world.state.begin()
+    transaction = world.state.transactions.begin()
     message = consumer.take()
     assert message is not None
-    world.state.take_in(transaction, message)
+    world.state.transactions.take(transaction, message)
     world.again()
     for call in (
-        lambda: world.state.send_in(transaction, Q, "y", {}),
-        lambda: world.state.commit(transaction).result(),
-        lambda: world.state.check(transaction),
+        lambda: world.state.transactions.send(transaction, Q, "y", {}),
+        lambda: world.state.transactions.commit(transaction).result(),
+        lambda: world.state.transactions.check(transaction),
     ):
         with pytest.raises(TransactionRolledBack):
             call()
@@ -228,9 +228,9 @@ def test_a_message_from_before_the_break_is_not_taken_and_comes_again() -> None:
     message = consumer.take()
     assert message is not None
     world.break_off()
-    transaction = world.state.begin()
+    transaction = world.state.transactions.begin()
     with pytest.raises(TransactionRolledBack):
-        world.state.take_in(transaction, message)
+        world.state.transactions.take(transaction, message)
     world.connect()
     world.run()
     again = consumer.take()
@@ -240,22 +240,22 @@ def test_a_message_from_before_the_break_is_not_taken_and_comes_again() -> None:
 
 def test_transactions_need_not_be_restored() -> None:
     world = World(restore_transactions=False)
-    transaction = world.state.begin()
-    world.state.send_in(transaction, Q, "x", {})
+    transaction = world.state.transactions.begin()
+    world.state.transactions.send(transaction, Q, "x", {})
     world.run()
     world.again()
     with pytest.raises(TransactionRolledBack):
-        world.state.commit(transaction).result()
+        world.state.transactions.commit(transaction).result()
     assert taken(world) == []
 
 
 def test_a_message_too_large_leaves_the_transaction_as_it_was() -> None:
     world = World()
-    transaction = world.state.begin()
+    transaction = world.state.transactions.begin()
     with pytest.raises(FrameTooLarge):
-        world.state.send_in(transaction, Q, b"x" * FRAME_BYTES_MAX, {})
-    world.state.send_in(transaction, Q, "x", {})
-    outcome = world.state.commit(transaction)
+        world.state.transactions.send(transaction, Q, b"x" * FRAME_BYTES_MAX, {})
+    world.state.transactions.send(transaction, Q, "x", {})
+    outcome = world.state.transactions.commit(transaction)
     world.run()
     assert outcome.result() is None
     assert [message.body for message in taken(world)] == ["x"]
@@ -267,12 +267,12 @@ def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=5)
     world.run()
     for count, delay in ((0, 1.0), (1, 1.5), (2, 0.0)):
-        transaction = world.state.begin()
+        transaction = world.state.transactions.begin()
         message = consumer.take()
         assert message is not None
         assert (message.body, message.redelivery_count) == ("a", count)
-        world.state.take_in(transaction, message)
-        world.state.roll_back(transaction)
+        world.state.transactions.take(transaction, message)
+        world.state.transactions.roll_back(transaction)
         world.run()
         if delay:
             assert consumer.take() is None
@@ -286,21 +286,21 @@ def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None
 
 def test_an_empty_transaction_says_nothing() -> None:
     world = World()
-    transaction = world.state.begin()
-    assert world.state.commit(transaction).is_done
+    transaction = world.state.transactions.begin()
+    assert world.state.transactions.commit(transaction).is_done
     world.run()
     assert "TransactionInfo" not in kinds(world)
     with pytest.raises(TransactionRolledBack, match="over"):
-        world.state.commit(transaction)
+        world.state.transactions.commit(transaction)
 
 
 def test_transactions_that_are_open_together_have_producers_of_their_own() -> None:
     """A broker drops what has a lower number than what it has stored of a producer."""
     world = World()
-    one, two = world.state.begin(), world.state.begin()
+    one, two = world.state.transactions.begin(), world.state.transactions.begin()
     assert one.producer != two.producer
-    world.state.commit(one)
-    assert world.state.begin().producer == one.producer
+    world.state.transactions.commit(one)
+    assert world.state.transactions.begin().producer == one.producer
 
 
 # ---------------------------------------------------------------- acknowledging
@@ -414,10 +414,10 @@ def test_each_mode_has_its_own_way_to_acknowledge() -> None:
         message.ack()
     world.state.unsubscribe(consumer)
     with pytest.raises(ConnectionClosed):
-        world.state.take_in(world.state.begin(), message)
+        world.state.transactions.take(world.state.transactions.begin(), message)
     (message,) = taken(world, AckMode.INDIVIDUAL)
     with pytest.raises(ClientError, match="transacted"):
-        world.state.take_in(world.state.begin(), message)
+        world.state.transactions.take(world.state.transactions.begin(), message)
 
 
 # ---------------------------------------------------------------- ends
@@ -425,7 +425,7 @@ def test_each_mode_has_its_own_way_to_acknowledge() -> None:
 
 def test_a_withdrawn_send_is_not_sent_later() -> None:
     world = World(connected=False)
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     ticket = world.state.send(producer, Q, "x", {})
     world.state.withdraw(ticket, Timeout("too long"))
     with pytest.raises(Timeout):
@@ -449,15 +449,15 @@ def test_a_withdrawn_subscription_is_ended() -> None:
 
 def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> None:
     world = World()
-    sent, unsent = world.state.begin(), world.state.begin()
+    sent, unsent = world.state.transactions.begin(), world.state.transactions.begin()
     for transaction in (sent, unsent):
-        world.state.send_in(transaction, Q, "x", {})
-    outcome = world.state.commit(sent)
+        world.state.transactions.send(transaction, Q, "x", {})
+    outcome = world.state.transactions.commit(sent)
     world.state.withdraw(outcome, Timeout("too long"))
     assert isinstance(outcome.error, TransactionInDoubt)
     world.run()
     world.break_off()
-    outcome = world.state.commit(unsent)
+    outcome = world.state.transactions.commit(unsent)
     world.state.withdraw(outcome, Timeout("too long"))
     assert isinstance(outcome.error, Timeout)
     world.connect()
@@ -467,7 +467,7 @@ def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> No
 
 def test_everybody_who_waits_learns_of_the_end() -> None:
     world = World(connected=False)
-    producer, opened = world.state.add_producer()
+    producer, opened = world.state.producers.add()
     waiting = world.state.send(producer, Q, "x", {})
     reply = world.state.request(producer, Q, "x", {})
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
@@ -484,7 +484,7 @@ def test_everybody_who_waits_learns_of_the_end() -> None:
 
 def test_a_request_whose_destination_is_refused_fails() -> None:
     world = World()
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     reply = world.state.request(producer, queue("x")._replace(type=DestinationType.TEMP_QUEUE), "?", {}, ttl=1)
     world.run()
     with pytest.raises(DestinationRefused):
@@ -493,11 +493,11 @@ def test_a_request_whose_destination_is_refused_fails() -> None:
 
 def test_headers_are_checked() -> None:
     world = World()
-    producer, _ = world.state.add_producer()
+    producer, _ = world.state.producers.add()
     with pytest.raises(UnsendableMessage):
         world.state.send(producer, Q, "x", {"no such": 1})
-    world.state.remove_producer(producer)
-    world.state.remove_producer(producer)
+    world.state.producers.remove(producer)
+    world.state.producers.remove(producer)
     with pytest.raises(ConnectionClosed):
         world.state.send(producer, Q, "x", {})
 

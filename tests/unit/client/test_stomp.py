@@ -24,9 +24,11 @@ from pybroker.client.conversation import (
     Delivered,
     Ended,
     Event,
+    Exhausted,
     Login,
     LoginFailed,
     Opened,
+    Pull,
     RemoveDurable,
     Request,
     Rollback,
@@ -312,6 +314,33 @@ def test_nothing_is_sent_again_on_a_first_connection() -> None:
 
 
 # ---------------------------------------------------------------- consuming
+
+
+def test_a_browser_says_so_and_hears_the_end() -> None:
+    conversation = opened()
+    subscribe = Subscribe(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=500, browser=True)
+    conversation.request(subscribe, NUMBER, answer=False)
+    (frame,) = sent(conversation)
+    assert frame.headers["browser"] == "true"
+    end = {"subscription": "3", "destination": "/queue/Q", "message_id": "0", "browser": "end"}
+    assert conversation.receive(server("MESSAGE", **end)) == [Exhausted(3)]
+    message = {**end, "message_id": "ID:x", "ack": "1"}  # an application's property of that name
+    (event,) = conversation.receive(server("MESSAGE", **message))
+    assert isinstance(event, Delivered)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Subscribe(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=0),
+        Pull(consumer=3, destination=Q, seconds=None),
+    ],
+)
+def test_messages_cannot_be_asked_for_one_by_one(request_: Request) -> None:
+    conversation = opened()
+    with pytest.raises(UnsendableMessage, match="OpenWire"):
+        conversation.request(request_, NUMBER, answer=True)
+    assert sent(conversation) == []
 
 
 def test_subscribe_says_everything() -> None:

@@ -1,0 +1,35 @@
+"""Calls that may block for as long as they like: a name server or a file server may never answer.
+
+Each has a thread that nobody waits for, unlike those of `asyncio.to_thread`, which the end of a loop or a process does.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+async def call(function: Callable[[], Value]) -> Value:
+    """Return what a function returns; whoever is cancelled meanwhile leaves it to itself."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Value] = loop.create_future()
+
+    def work() -> None:
+        try:
+            report = partial(_settle, outcome, outcome.set_result, function())
+        except Exception as error:
+            report = partial(_settle, outcome, outcome.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(report)
+
+    threading.Thread(target=work, name="pybroker-client-call", daemon=True).start()
+    return await outcome
+
+
+def _settle(outcome: "asyncio.Future[Value]", setter: Callable[..., None], value: object) -> None:
+    if not outcome.done():
+        setter(value)

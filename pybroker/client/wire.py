@@ -1,0 +1,196 @@
+"""One transport with its conversation, and how it is made: names, TCP, TLS, options of the socket."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import cast
+
+from pybroker.client import blocking
+from pybroker.client.conversation import Conversation, Ended
+from pybroker.client.errors import ClientError, ConnectionLost
+from pybroker.client.tickets import Bell
+from pybroker.client.trust import untrusted
+from pybroker.client.uri import Address
+
+
+class Wire(asyncio.Protocol):
+    """One transport with its conversation.
+
+    Attributes:
+        conversation: what is spoken on it.
+        lost: done when the transport is gone, with why.
+        congestion: rings when the transport takes bytes again.
+        is_congested: the peer takes bytes more slowly than they come.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.congestion = Bell()
+        self.is_congested = False
+        self.take: Callable[[bytes], None] = self._take_as_spare
+        self._heard = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the greeting."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.write(self.conversation.bytes_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what came."""
+        try:
+            self.take(data)
+        except ClientError as error:
+            self.drop(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end."""
+        self._end(exc or ConnectionLost("the broker closed the connection"))
+
+    def pause_writing(self) -> None:
+        """Note that the peer is slow."""
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        """Note that it is not any more."""
+        self.is_congested = False
+        self.congestion.ring()
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    def socket(self) -> socket.socket | None:
+        """Return the socket, for its options."""
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
+
+    def finish(self, error: Exception) -> None:
+        """Close the transport once what was written has gone."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.close()
+
+    def drop(self, error: Exception) -> None:
+        """Cut the transport."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def keep(self) -> None:
+        """Keep a spare alive until it is lost, or this is cancelled."""
+        while not self.lost.done():
+            try:
+                due_at = self.conversation.tick(time.monotonic())
+            except ClientError as error:
+                self.drop(error)
+                return
+            self.write(self.conversation.bytes_to_send())
+            self._heard.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds_until(due_at)):
+                    await self._heard.wait()
+
+    def _take_as_spare(self, data: bytes) -> None:
+        for event in self.conversation.receive(data):
+            if isinstance(event, Ended):
+                self.drop(ConnectionLost(event.reason))
+        self.write(self.conversation.bytes_to_send())
+        self._heard.set()  # what was agreed may ask for earlier checks
+
+    def _end(self, error: Exception) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)
+        self._heard.set()
+        self.resume_writing()
+
+
+class Dialler:
+    """Makes wires."""
+
+    def __init__(self, make: Callable[[Address], Conversation], ssl_context: ssl.SSLContext | None = None) -> None:
+        """Begin.
+
+        Args:
+            make: makes a conversation with a broker.
+            ssl_context: for TLS; by default one that checks certificates against the system's authorities.
+        """
+        self._make = make
+        self._ssl_context = ssl_context
+
+    async def dial(self, address: Address) -> Wire:
+        """Connect to a broker.
+
+        Raises:
+            OSError: it cannot be reached, also in time.
+            UntrustedBroker: TLS finds that it is another.
+        """
+        options = address.options
+        try:
+            async with asyncio.timeout(options.connection_timeout_seconds):
+                wire = await self._connect(address)
+        except ssl.SSLError as error:
+            cause = untrusted(error, str(address))
+            if cause is None:
+                raise
+            raise cause from error
+        except TimeoutError as error:
+            raise ConnectionLost(f"{address} did not answer in time", address=str(address)) from error
+        self._tune(wire, address)
+        return wire
+
+    async def _connect(self, address: Address) -> Wire:
+        tls = self._tls(address) if address.scheme.is_tls else None
+        error = OSError(f"{address.host} has no address")
+        for host in await _addresses(address.host):
+            try:
+                _, wire = await asyncio.get_running_loop().create_connection(
+                    lambda: Wire(self._make(address)),
+                    host,
+                    address.port,
+                    ssl=tls,
+                    server_hostname=address.host if tls is not None else None,
+                )
+            except ssl.SSLError:
+                raise
+            except OSError as refused:
+                error = refused
+            else:
+                return wire
+        raise error
+
+    def _tune(self, wire: Wire, address: Address) -> None:
+        sock = wire.socket()
+        options = address.options
+        if sock is None:
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.tcp_no_delay)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, options.keep_alive)
+        if options.socket_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.socket_buffer_bytes)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.socket_buffer_bytes)
+
+    def _tls(self, address: Address) -> ssl.SSLContext:
+        context = self._ssl_context
+        if context is None:
+            context = ssl.create_default_context()
+            context.check_hostname = address.options.verify_host_name
+        return context
+
+
+async def _addresses(host: str) -> list[str]:
+    """Return a host's addresses; an address is its own."""
+    with contextlib.suppress(ValueError):
+        return [str(ip_address(host))]
+    found = await blocking.call(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def seconds_until(due_at: float) -> float | None:
+    """Return the seconds until then; None for never."""
+    return None if due_at == float("inf") else max(0.0, due_at - time.monotonic())
