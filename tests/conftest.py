@@ -20,6 +20,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+SHARED = ("client", "java", "spark")
+"""Directories whose tests have brokers, programs or a Spark session in common."""
+
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
 JAR_DIRECTORY = Path("/usr/share/java")
@@ -76,12 +79,20 @@ def require(component: str) -> None:
         pytest.skip(reason)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a misspelt component at once, even where the test would not have been run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a misspelt component at once, even where the test would not have been run; say what stays together."""
     for item in items:
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(_group(item.path)))
         for marker in item.iter_markers("component"):
             if len(marker.args) != 1 or marker.args[0] not in PROBES:
                 raise pytest.UsageError(f"{item.nodeid}: component must be one of {', '.join(PROBES)}")
+
+
+def _group(path: Path) -> str:
+    """Return what `--dist loadgroup` gives to one process: a file, or a directory that shares its brokers."""
+    directory = path.parent.name
+    return directory if directory in SHARED else f"{directory}.{path.stem}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

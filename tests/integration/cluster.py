@@ -1,7 +1,9 @@
 """Real broker processes on one store, for tests that kill them."""
 
+import contextlib
 import json
 import os
+import random
 import re
 import select
 import signal
@@ -9,36 +11,64 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from tests.integration.forked import ForkedBroker, run_forked
 
 START_SECONDS = 30.0
 
 
+PORTS = range(12_000, 32_768)
+"""Below those that Linux gives to outgoing connections: one of these may not have a port that a standby takes later."""
+
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a port nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a port nobody listens on, and that nothing else here is given."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 class BrokerProcess:
     """One `pybroker start`, its log kept line by line."""
 
-    module = "pybroker.broker.app.cli"
+    module = ""
+    """Of a subclass: the program that is run instead, in a fresh process."""
 
-    def __init__(self, store: str, *, name: str, port: int, extra: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, store: str, *, name: str, port: int, extra: tuple[str, ...] = (), is_fresh: bool = False
+    ) -> None:
+        """Start it.
+
+        Args:
+            store: as the command takes it.
+            name: of the member.
+            port: for STOMP.
+            extra: more arguments.
+            is_fresh: not forked (see `forked`), but a process with a command line and limits of its own.
+        """
         self.name = name
         self.port = port
         self.lines: list[str] = []
-        command = [sys.executable, "-m", self.module, "start", "--store", store]
-        command += ["--name", name, "--stomp", str(port), *extra]
+        command = ["start", "--store", store, "--name", name, "--stomp", str(port), *extra]
         if "--openwire" not in extra:
             command += ["--openwire", "off"]  # its default port would be taken by whatever else runs here
         if "--disk-reserve" not in extra:
             command += ["--disk-reserve", "0"]  # or the directories of a test run would take gigabytes
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+        self.process = self._fresh(command) if is_fresh or self.module else ForkedBroker(command)
         self._rest = b""
+
+    def _fresh(self, command: list[str]) -> "subprocess.Popen[bytes]":
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
+        program = [sys.executable, "-m", self.module or "pybroker.broker.app.cli"]
+        return subprocess.Popen([*program, *command], stderr=subprocess.PIPE, env=environment)
 
     def wait_for(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
         """Read the log until a line matches; what came before counts too."""
@@ -135,8 +165,15 @@ class Pair:
 
     def status(self) -> dict:
         """Return what `pybroker status --json` says."""
-        command = [sys.executable, "-m", "pybroker.broker.app.cli", "status", "--store", self.store, "--json"]
-        return json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+        said = run_forked("status", "--store", self.store, "--json").stdout
+        return json.JSONDecoder().raw_decode(said, said.index("{"))[0]  # between lines of the log, if there are any
+
+    def wait_for_status(self, condition: Callable[[dict], bool]) -> dict:
+        """Return what `status` says once it is as it should be: members write their entries behind what they log."""
+        deadline = time.monotonic() + START_SECONDS
+        while not condition(status := self.status()):
+            assert time.monotonic() < deadline, status
+        return status
 
     def _start(self, name: str) -> BrokerProcess:
         return BrokerProcess(self.store, name=name, port=self._ports[name], extra=self._extra)

@@ -16,9 +16,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     brokers: list[BrokerProcess] = []
 
     def start(
-        *extra: str, store: object = tmp_path / "store", name: str = "a", port: int | None = None
+        *extra: str,
+        store: object = tmp_path / "store",
+        name: str = "a",
+        port: int | None = None,
+        is_fresh: bool = False,
     ) -> BrokerProcess:
-        broker = BrokerProcess(str(store), name=name, port=free_port() if port is None else port, extra=extra)
+        port = free_port() if port is None else port
+        broker = BrokerProcess(str(store), name=name, port=port, extra=extra, is_fresh=is_fresh)
         brokers.append(broker)
         return broker
 

@@ -50,7 +50,7 @@ def link() -> Iterator[list[str]]:
 
 
 def reachable_database() -> PostgresDatabase:
-    cluster = the_cluster()
+    cluster = the_cluster(is_durable=False)
     data = cluster.directory / "data"
     for name, line in (
         ("postgresql.conf", "listen_addresses = '*'"),

@@ -23,8 +23,9 @@ def say(word: str) -> None:
     print(word, flush=True)
 
 
-def make(kind: str, url: str, lease_seconds: float, member: str) -> PostgresLock:
-    database = Database(url, Timing.of(lease_seconds))
+def make(kind: str, url: str, lease: float | Timing, member: str) -> PostgresLock:
+    """Make a lock, with a lease of so many seconds."""
+    database = Database(url, lease if isinstance(lease, Timing) else Timing.of(lease))
     if kind == "lease":
         return PostgresLeaseLock(database, member=member, poll_seconds=0.02)
     return {"row": PostgresRowLock, "advisory": PostgresAdvisoryLock}[kind](database)

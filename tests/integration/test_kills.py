@@ -156,7 +156,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None
         producers.append(TransactedProducer("tx", pair.ports, ledger, stop, SEED))
         consuming = threading.Event()
         consumers = [Consumer(f"c{n}", pair.ports, ledger, consuming, SEED) for n in range(3)]
-        watcher = _Watcher(pair.ports)
+        watcher = _Watcher(pair)
         clients = [*producers, *consumers, watcher]
         for client in clients:
             client.start()
@@ -192,20 +192,22 @@ def test_random_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None
 
 
 class _Watcher(threading.Thread):
-    """Looks for two listeners at one time: the first must still answer after the second did."""
+    """Looks for two listeners at one time: the first must still answer after the second did, as the same process."""
 
-    def __init__(self, ports: list[int]) -> None:
+    def __init__(self, pair: Pair) -> None:
         super().__init__(name="watcher")
-        self.ports = ports
+        self.pair = pair
         self.count = 0
         self.both = 0
         self.failure: BaseException | None = None
         self._stop_watching = threading.Event()
 
     def run(self) -> None:
-        first, second = self.ports
+        first, second = self.pair.ports
         while not self._stop_watching.wait(0.01):
-            self.both += _listens(first) and _listens(second) and _listens(first)
+            members = [*self.pair.nodes.values()]
+            both = _listens(first) and _listens(second) and _listens(first)
+            self.both += both and members == [*self.pair.nodes.values()]
             self.count += 1
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import in_time
 from tests.postgres_cluster import require_postgres
 
 ROOT = Path(__file__).parents[2]
@@ -50,4 +51,5 @@ def test_old_master_gives_up_before_the_server_frees_its_lock(kind: str, idle_ti
     assert done.returncode == 0, done.stderr
     times = json.loads(done.stdout)
     print(f"\ncut cable, {kind}, {idle_timeouts} idle timeouts: {times}")
-    assert times["last_good"] < times["gave_up"] < times["won"] < LEASE_SECONDS + 2
+    assert times["last_good"] < times["gave_up"] < times["won"]
+    assert in_time(times["won"], LEASE_SECONDS + 2)

@@ -26,6 +26,7 @@ from tests.conformance import test_locks as conformance
 from tests.conformance.test_locks import *  # noqa: F403 - the suite, run with the fixtures below
 from tests.integration.postgres_lock_holder import make
 from tests.integration.stalling_proxy import StallingProxy
+from tests.pace import in_time
 from tests.postgres_cluster import PASSWORD, PASSWORD_IN_URL, PostgresDatabase, postgres_cluster, postgres_database
 
 __all__ = ["postgres_cluster", "postgres_database"]
@@ -172,7 +173,7 @@ def test_kill_of_the_holder(
     killed_at = now()
     seconds = won.result(LIMIT_SECONDS) - killed_at
     report("kill -9 of the holder to the lock being ours", kind, seconds)
-    assert seconds < (LEASE_SECONDS + 1 if kind == "lease" else 1)
+    assert in_time(seconds, LEASE_SECONDS + 1 if kind == "lease" else 1)
 
 
 def test_frozen_holder_finds_its_lock_lost_before_it_does_anything(
@@ -200,7 +201,7 @@ def test_frozen_holder_finds_its_lock_lost_before_it_does_anything(
     report("SIGSTOP of the holder to the lock being ours", kind, won_at - stopped_at)
     report("SIGCONT to the former holder's first refusal", kind, float(lost_at) - thawed_at)
     assert float(trace.read_text()) < won_at, "a thawed master was told that the lock is still its own"
-    assert won_at - stopped_at < LEASE_SECONDS + 1
+    assert in_time(won_at - stopped_at, LEASE_SECONDS + 1)
     assert holder.asked().startswith("lost")
 
 
@@ -217,8 +218,9 @@ def test_frozen_standby_that_is_given_the_lock_does_not_keep_it(
     released_at = now()
     lock.release()
     assert lock.acquire()
-    report("release to a frozen standby to the lock being ours", kind, now() - released_at)
-    assert now() - released_at < LEASE_SECONDS + 1
+    seconds = now() - released_at
+    report("release to a frozen standby to the lock being ours", kind, seconds)
+    assert in_time(seconds, LEASE_SECONDS + 1)
     os.kill(frozen.pid, signal.SIGCONT)
     wait_for_a_waiter(postgres_database, kind)
     lock.check()
@@ -247,8 +249,9 @@ def test_termination_of_the_locks_session(
         return
     with pytest.raises(LockNotHeld, match="terminating connection"):
         until(lambda: lock.check() is not None)
-    report("pg_terminate_backend to the holder's first refusal", kind, now() - terminated_at)
-    assert now() - terminated_at < 1, "the end of the stream tells at once"
+    seconds = now() - terminated_at
+    report("pg_terminate_backend to the holder's first refusal", kind, seconds)
+    assert in_time(seconds, 1), "the end of the stream tells at once"
     assert successor.heard() == "held"
     report("pg_terminate_backend to the successor", kind, now() - terminated_at)
 
@@ -277,7 +280,7 @@ def test_black_holed_link(
     report("black hole to the lock being ours", kind, won_at - stalled_at)
     assert float(trace.read_text()) < won_at, "two were told that the lock is theirs"
     assert lost_at < won_at
-    assert won_at - stalled_at < LEASE_SECONDS + 1
+    assert in_time(won_at - stalled_at, LEASE_SECONDS + 1)
 
 
 def test_check_does_not_wait_while_the_link_is_a_black_hole(kind: str, postgres_database: PostgresDatabase) -> None:
@@ -288,11 +291,10 @@ def test_check_does_not_wait_while_the_link_is_a_black_hole(kind: str, postgres_
         durations: list[float] = []
         with pytest.raises(LockNotHeld, match=r"not confirmed for|no answer in time"):
             until(lambda: durations.append(duration_of(lock.check)) is not None)
-        assert max(durations) < 0.5, "a scheduler's pause at most"
-        asked_at = now()
-        lock.release()
-        report("release of a lost lock through a black hole", kind, now() - asked_at)
-        assert now() - asked_at < 0.5
+        assert in_time(max(durations), 0.5), "a scheduler's pause at most"
+        seconds = duration_of(lock.release)
+        report("release of a lost lock through a black hole", kind, seconds)
+        assert in_time(seconds, 0.5)
 
 
 def test_release_through_a_black_hole_does_not_hang(kind: str, postgres_database: PostgresDatabase) -> None:
@@ -300,10 +302,9 @@ def test_release_through_a_black_hole_does_not_hang(kind: str, postgres_database
         lock = make(kind, postgres_database.through(proxy.port), LEASE_SECONDS, "m")
         assert lock.acquire()
         proxy.stall()
-        asked_at = now()
-        lock.release()
-        report("release of a held lock through a black hole", kind, now() - asked_at)
-        assert now() - asked_at < 2
+        seconds = duration_of(lock.release)
+        report("release of a held lock through a black hole", kind, seconds)
+        assert in_time(seconds, 2)
 
 
 def test_waiter_on_a_black_holed_link_can_be_cancelled(
@@ -319,16 +320,15 @@ def test_waiter_on_a_black_holed_link_can_be_cancelled(
         asked_at = now()
         waiter.cancel()
         assert waiting.result(LIMIT_SECONDS) is False
-        assert now() - asked_at < 6
+        assert in_time(now() - asked_at, 6)
     holder.check()
 
 
-def test_restart_of_the_database(
-    kind: str, new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
-) -> None:
+def test_restart_of_the_database(kind: str, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase) -> None:
     """Of a row lock nothing is left, and one of the two has it again; a lease outlives it. Nobody gives up waiting."""
     cluster = postgres_database.cluster
-    locks = [new_lock(), new_lock()]
+    longer = Timing.of(30.0, 0.5)  # than any restart takes; and a renewal is soon seen
+    locks = [make(kind, postgres_database.url, longer, "same name") for _ in range(2)]
     assert locks[0].try_acquire()
     waiting = pool.submit(locks[1].acquire)
     wait_for_a_waiter(postgres_database, kind)
@@ -344,6 +344,7 @@ def test_restart_of_the_database(
         assert waiting.result(LIMIT_SECONDS)
         report("begin of the restart to the lock being ours", kind, now() - begun_at)
         locks[1].check()
+        locks[1].release()
         return
     renewed_before = postgres_database.sql("SELECT time FROM activemq_lock")
     until(lambda: postgres_database.sql("SELECT time FROM activemq_lock") != renewed_before)
@@ -351,6 +352,7 @@ def test_restart_of_the_database(
     assert not waiting.done()
     locks[0].release()
     assert waiting.result(LIMIT_SECONDS)
+    locks[1].release()
 
 
 def test_crash_of_the_database_ends_no_wait(
@@ -395,7 +397,7 @@ def test_lease_is_renewed_well_before_it_ends(postgres_database: PostgresDatabas
     while len(ends) < 4:
         ends.add(postgres_database.sql("SELECT time FROM activemq_lock"))
         lock.check()
-    assert now() - began_at < LEASE_SECONDS * 1.5
+    assert in_time(now() - began_at, LEASE_SECONDS * 1.5)
     lock.release()
     assert postgres_database.sql("SELECT broker_name IS NULL, time FROM activemq_lock") == "t|0"
 

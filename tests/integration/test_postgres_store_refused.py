@@ -105,7 +105,7 @@ def test_settings_that_contradict_each_other(tmp_path: Path) -> None:
     done = start(tmp_path, "--store", "postgresql://u:pw@h/d", "--lock", "file")
     assert done.returncode == 2
     assert_refused(done, "does not guard a store in a database", "postgres-row")
-    assert "pw@h" not in done.stderr
+    assert "pw@h" not in done.stdout
 
 
 def test_a_url_that_is_none(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_url_that_is_none(tmp_path: Path) -> None:
 def test_without_the_driver(command: str) -> None:
     program = "import sys; sys.modules['psycopg2'] = None; from pybroker.broker.app.cli import main; main()"
     words = [sys.executable, "-c", program, command, "--store", "postgresql://u:pw@h/d"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 2
     assert_refused(done, "needs psycopg2, which is not installed; pip install 'pybroker[postgres]'")
 

@@ -144,12 +144,13 @@ def test_transactions(open_connection, version):
 
 
 def test_heart_beats_keep_a_quiet_connection_open(open_connection):
-    connection, inbox = open_connection("1.2", heartbeats=(200, 200))
+    """For longer than either side waits for the other: 2 s and 1.5 s, as a busy machine may keep anybody waiting."""
+    connection, inbox = open_connection("1.2", heartbeats=(500, 500), heart_beat_receive_scale=4)
     statistics = StatsListener()
     connection.set_listener("statistics", statistics)
     beats = queue.SimpleQueue()
     statistics.on_heartbeat = lambda: beats.put(True)
-    for _ in range(8):
+    for _ in range(6):
         beats.get(timeout=PATIENCE_SECONDS)
     assert connection.is_connected()
     assert inbox.disconnected.empty()

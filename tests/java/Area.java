@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicLong;
 import javax.jms.BytesMessage;
 import javax.jms.Connection;
 import javax.jms.DeliveryMode;
@@ -33,7 +34,7 @@ abstract class Area {
     /** What certainly comes may take this long on a busy machine. */
     static final long PATIENCE = 10_000;
 
-    /** How long to listen for what must not come. */
+    /** How long to listen for what must not come, on a machine that is not too busy to send it. */
     static final long SILENCE = 200;
 
     /** Options of a connection that redelivers without a pause. */
@@ -239,14 +240,58 @@ abstract class Area {
     /** Like drain, with all patience for a number of messages that must come. */
     static List<Object> drain(MessageConsumer consumer, int least) throws JMSException {
         List<Object> bodies = take(consumer, least);
-        for (Message message; (message = consumer.receive(SILENCE)) != null; ) {
+        for (Message message; (message = next(consumer, SILENCE)) != null; ) {
             bodies.add(body(message));
         }
         return bodies;
     }
 
     static boolean silent(MessageConsumer consumer) throws JMSException {
-        return consumer.receive(SILENCE) == null;
+        return next(consumer, SILENCE) == null;
+    }
+
+    /**
+     * The next message, or null after a silence. One in which this machine was too busy to keep its own time says
+     * nothing: it is listened to again.
+     */
+    static Message next(MessageConsumer consumer, long silence) throws JMSException {
+        for (int tries = 0; tries < 50; tries++) {
+            long late = Ticker.late();
+            Message message = consumer.receive(silence);
+            if (message != null || Ticker.late() - late < silence / 4) {
+                return message;
+            }
+        }
+        return null;
+    }
+
+    /** A thread that wakes up again and again, and adds up how many milliseconds too late it did. */
+    private static final class Ticker {
+
+        private static final long PERIOD = 10;
+        private static final AtomicLong LATE_NANOS = new AtomicLong();
+
+        static {
+            Thread thread = new Thread(Ticker::run, "ticker");
+            thread.setDaemon(true);
+            thread.start();
+        }
+
+        static long late() {
+            return LATE_NANOS.get() / 1_000_000;
+        }
+
+        private static void run() {
+            while (true) {
+                long began = System.nanoTime();
+                try {
+                    Thread.sleep(PERIOD);
+                } catch (InterruptedException never) {
+                    throw new AssertionError(never);
+                }
+                LATE_NANOS.addAndGet(System.nanoTime() - began - PERIOD * 1_000_000);
+            }
+        }
     }
 
     /** A text as it is, anything else by the name of its interface. */

@@ -112,7 +112,7 @@ public final class Consumers extends Area {
         }
         session.commit();
         MessageConsumer consumer = auto(connect()).createConsumer(queue(), "n = 299");
-        Message found = consumer.receive(1_000);
+        Message found = next(consumer, 1_000);
         return body(found);
     }
 

@@ -34,7 +34,7 @@ public final class Schedules extends Area {
         request.setJMSReplyTo(answers);
         manage(session, request);
         List<Message> jobs = new ArrayList<>();
-        for (Message job; (job = consumer.receive(SILENCE)) != null; ) {
+        for (Message job; (job = next(consumer, SILENCE)) != null; ) {
             if (job.getStringProperty("check").equals(named(""))) {
                 jobs.add(job);
             }

@@ -108,10 +108,10 @@ public final class Wire extends Area {
     /** Both sides are silent for several times what counts as dead, but for what keeps them alive. */
     public Object keptAlive() throws Exception {
         Connection connection = connect(
-                "wireFormat.maxInactivityDuration=300&wireFormat.maxInactivityDurationInitalDelay=100");
+                "wireFormat.maxInactivityDuration=600&wireFormat.maxInactivityDurationInitalDelay=200");
         Session session = auto(connection);
         MessageConsumer consumer = session.createConsumer(queue());
-        boolean silent = consumer.receive(1_200) == null;
+        boolean silent = consumer.receive(2_400) == null;
         send(session, queue(), "alive");
         return facts("silent", silent, "received", take(consumer, 1));
     }

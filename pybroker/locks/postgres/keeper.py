@@ -11,6 +11,8 @@ finds, in the first check after, that its time is over, before its threads have 
 ```
 
 IN DOUBT is for a lock that ends with its session and is worth winning anew, see `provider`; others are lost at once.
+Doubt begins in the instant in which the session is closed, not when this thread comes round to say so: whether such a
+lock is sure is asked of its session.
 """
 
 import logging
@@ -73,8 +75,9 @@ class Keeper:
         self._confirm = confirm
         self._reopen = reopen
         self._grace_seconds = grace_seconds
-        self._sure = threading.Event()
-        self._sure.set()
+        self._ends_with_session = reopen is None or grace_seconds is not None
+        self._sure_on: Session | None = session
+        self._changed = threading.Condition()  # whenever `check_surely` may find something else
         self._confirmed_at = confirmed_at
         self._deadline = confirmed_at + timing.hold_seconds
         self._lost: LockNotHeld | None = None
@@ -86,7 +89,8 @@ class Keeper:
     @property
     def backend_pid(self) -> int | None:
         """The server's process that holds the lock's session; None when there is none."""
-        return None if self._session.is_closed else self._session.backend_pid
+        session = self._session
+        return None if session.is_closed else session.backend_pid
 
     def check(self) -> None:
         """Make sure that the lock is not lost; some hundred nanoseconds.
@@ -105,10 +109,11 @@ class Keeper:
         Raises:
             LockNotHeld: it cannot.
         """
-        self._sure.wait(max(0.0, self._deadline - now()))
+        with self._changed:
+            while not self._is_sure():
+                self.check()
+                self._changed.wait(self._deadline - now())
         self.check()
-        if not self._sure.is_set():
-            raise LockNotHeld(f"{self._name}: not won anew in time")
 
     def is_lost(self) -> bool:
         """Tell what `check` would."""
@@ -124,6 +129,13 @@ class Keeper:
             return None
         return self._session
 
+    def _is_sure(self) -> bool:
+        """Tell whether the session that the lock was confirmed on lives, if the lock ends with it."""
+        if not self._ends_with_session:
+            return True
+        session = self._sure_on
+        return session is not None and not session.is_closed
+
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
@@ -132,17 +144,22 @@ class Keeper:
                 self._session.idle(self._confirmed_at + self._timing.renew_seconds - now(), self._bell)
                 self._keep()
         except Interrupted:
-            return
+            if self._session.is_closed:  # in the middle of a statement, or in doubt
+                self._lose(LockNotHeld(f"{self._name}: its session ended before it was given back"))
         except LockNotHeld as error:
-            self._lost = error
+            self._lose(error)
         except DatabaseUnreachable as error:
-            self._lost = LockNotHeld(f"{self._name}: {error.reason}")
+            self._lose(LockNotHeld(f"{self._name}: {error.reason}"))
         except BrokerError as error:
-            self._lost = LockNotHeld(f"{self._name}: {error}")
+            self._lose(LockNotHeld(f"{self._name}: {error}"))
         except Exception as error:  # a bug must not leave a master whose lock nobody keeps
             _log.exception("keeping the lock failed unexpectedly")
-            self._lost = LockNotHeld(f"{self._name}: {error!r}")
-        self._sure.set()  # after `_lost`, which whoever waits finds
+            self._lose(LockNotHeld(f"{self._name}: {error!r}"))
+
+    def _lose(self, error: LockNotHeld) -> None:
+        with self._changed:
+            self._lost = error
+            self._changed.notify_all()
         self._session.close()
 
     def _keep(self) -> None:
@@ -157,8 +174,8 @@ class Keeper:
             except DatabaseUnreachable as error:
                 if self._reopen is None:
                     raise
+                left = self._doubt()
                 if not told:
-                    left = self._doubt(left)
                     _log.warning("%s: not renewed, %.1f s are left to try again: %s", self._name, left, error.reason)
                     told = True
                 self._bell.pause(min(_RECONNECT_SECONDS, left))
@@ -167,26 +184,29 @@ class Keeper:
         if told:
             _log.info("%s: renewed", self._name)
 
-    def _doubt(self, left: float) -> float:
+    def _doubt(self) -> float:
         """Count on the lock no more if it ends with its session; return how long to try to win it anew."""
+        left = max(0.0, self._deadline - now())
         if self._grace_seconds is None:
             return left
-        left = min(left, self._grace_seconds)
-        self._deadline = now() + left
-        self._sure.clear()
+        if self._sure_on is not None:
+            left = min(left, self._grace_seconds)
+            with self._changed:
+                self._sure_on, self._deadline = None, now() + left
+                self._changed.notify_all()
         return left
 
     def _confirm_once(self, started: float, left: float) -> None:
         if self._session.is_closed:
             assert self._reopen is not None, "else there is no second try"
-            self._session = self._reopen(min(CONNECT_SECONDS, left), self._bell)
+            self._session = self._reopen(min(CONNECT_SECONDS, self._doubt()), self._bell)
             left = self._deadline - now()
         # Where another connection may do better, one that does not answer is not waited for to the last. But to give a
         # session up that is the lock would be to give the lock up.
-        is_patient = self._reopen is None or self._grace_seconds is not None
-        self._confirm(self._session, left if is_patient else min(left, self._timing.renew_seconds))
+        self._confirm(self._session, left if self._ends_with_session else min(left, self._timing.renew_seconds))
         if now() >= self._deadline:
             raise LockNotHeld(f"{self._name}: the confirmation took {now() - started:.1f} s, which was too long")
-        self._confirmed_at = started
-        self._deadline = started + self._timing.hold_seconds
-        self._sure.set()
+        with self._changed:
+            self._sure_on, self._confirmed_at = self._session, started
+            self._deadline = started + self._timing.hold_seconds
+            self._changed.notify_all()

@@ -51,9 +51,10 @@ class World:
         self.session = FakeSession()
         self.asked = 0
         self.reopened = 0
+        self.reopen: Callable[[], None] = lambda: None
         self.keepers: list[Keeper] = []
 
-    def keep(self, *, outlives: bool = False) -> Keeper:
+    def keep(self, *, outlives: bool = False, grace_seconds: float | None = None) -> Keeper:
         session: Any = self.session
         keeper = Keeper(
             session,
@@ -61,7 +62,8 @@ class World:
             timing=TIMING,
             confirmed_at=self.time,
             confirm=self._confirm,
-            reopen=self._reopen if outlives else None,
+            reopen=self._reopen if outlives or grace_seconds is not None else None,
+            grace_seconds=grace_seconds,
         )
         self.keepers.append(keeper)
         assert self.session.asleep.wait(WAIT_SECONDS)
@@ -80,6 +82,7 @@ class World:
 
     def _reopen(self, seconds: float, bell: Bell) -> Any:
         self.reopened += 1
+        self.reopen()
         self.session = FakeSession()
         return self.session
 
@@ -225,3 +228,141 @@ def test_stop_of_a_lost_lock_hands_nothing_over(world: World) -> None:
     world.confirm_once()
     assert keeper.stop() is None
     assert world.session.is_closed
+
+
+# ---------------------------------------------------------------- in doubt
+
+
+class Held:
+    """Holds the keeper's thread at one place, where it waits for the test."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self._go = threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        assert self._go.wait(WAIT_SECONDS)
+
+    def go(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    held = Held()
+    yield held
+    held.go()
+
+
+def time_flies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each look at the clock cost a hundredth of a second, with a twentieth left to the end of the hold."""
+    world.time = 100 + TIMING.hold_seconds - 0.05
+
+    def now() -> float:
+        world.time += 0.01
+        return world.time
+
+    monkeypatch.setattr(module, "now", now)
+
+
+def test_a_closed_session_is_a_doubt_before_the_thread_has_come_round_to_say_so(
+    world: World, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = world.keep(grace_seconds=2)
+
+    def break_and_stop_there() -> None:
+        world.session.close()
+        held()
+        raise unreachable()
+
+    world.answer = break_and_stop_there
+    world.session.pokes.release()
+    assert held.reached.wait(WAIT_SECONDS)
+    assert keeper.backend_pid is None
+    keeper.check()
+    time_flies(world, monkeypatch)
+    with pytest.raises(LockNotHeld):
+        keeper.check_surely()
+
+
+def test_a_session_that_was_closed_while_idle_is_a_doubt_until_it_is_won_anew(world: World, held: Held) -> None:
+    keeper = world.keep(grace_seconds=2)
+    world.reopen = held
+    world.session.close()
+    world.session.pokes.release()
+    assert held.reached.wait(WAIT_SECONDS)
+    world.time += 2  # no longer than the grace, though the lock was to be good for 7.5 s
+    with pytest.raises(LockNotHeld):
+        keeper.check_surely()
+
+
+@pytest.mark.parametrize("won", [True, False])
+def test_who_asks_in_doubt_gets_the_answer_that_the_database_gives(world: World, held: Held, won: bool) -> None:
+    keeper = world.keep(grace_seconds=2)
+    broken = world.session
+
+    def break_once() -> None:
+        world.answer = lambda: None
+        broken.close()
+        raise unreachable()
+
+    def reopen() -> None:
+        held()
+        if not won:
+            raise LockNotHeld("somebody else has it now")
+
+    world.answer, world.reopen = break_once, reopen
+    broken.pokes.release()
+    assert held.reached.wait(WAIT_SECONDS)
+    threading.Timer(0.01, held.go).start()
+    if won:
+        keeper.check_surely()
+        assert world.session is not broken
+        assert world.asked == 2
+    else:
+        with pytest.raises(LockNotHeld, match="somebody else has it now"):
+            keeper.check_surely()
+
+
+def test_a_doubt_lasts_as_long_as_the_grace_however_often_it_is_tried(world: World) -> None:
+    keeper = world.keep(grace_seconds=2)
+    world.time += 1
+    world.session.close()
+    world.reopen = fail(unreachable())
+    world.confirm_once()
+    assert keeper.is_lost()
+    assert world.reopened > 5
+    assert world.time == pytest.approx(103)
+
+
+def test_a_lock_without_grace_is_sure_of_nothing_once_its_session_is_closed(world: World, held: Held) -> None:
+    keeper = world.keep()
+
+    def break_and_stop_there() -> None:
+        world.session.close()
+        held()
+        raise unreachable()
+
+    world.answer = break_and_stop_there
+    world.session.pokes.release()
+    assert held.reached.wait(WAIT_SECONDS)
+    threading.Timer(0.01, held.go).start()
+    with pytest.raises(LockNotHeld, match="no answer in time"):
+        keeper.check_surely()
+
+
+def test_a_lock_given_back_in_doubt_keeps_nobody_waiting(world: World, held: Held) -> None:
+    keeper = world.keep(grace_seconds=2)
+    world.session.close()
+
+    def interrupt() -> None:
+        held()
+        raise Interrupted
+
+    world.reopen = interrupt
+    world.session.pokes.release()
+    assert held.reached.wait(WAIT_SECONDS)
+    threading.Timer(0.01, held.go).start()
+    with pytest.raises(LockNotHeld, match="ended before it was given back"):
+        keeper.check_surely()
