@@ -1,13 +1,16 @@
 """What every job store promises, on PostgreSQL: the suite of tests/conformance, unchanged; and the fence."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.errors import LockNotHeld, ResourceLimit
+from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, ResourceLimit
 from pybroker.broker.domain.jobs import Job
+from pybroker.store.jdbc import jobs
 from pybroker.store.jdbc.jobs import JdbcJobStore
+from pybroker.store.jdbc.postgres import Connection, DatabaseAway
 from tests.conformance.conftest import Loop
 from tests.conformance.test_job_store import *  # noqa: F403
 from tests.conformance.test_job_store import facts, job
@@ -37,7 +40,7 @@ class JobLives:
             call_soon=self.loop.call_soon,
             post=self.loop.call_soon,
             on_failure=self.failures.append,
-            **self.options,
+            **{"read_seconds": 20.0} | self.options,  # a busy machine is no reason to fail here
         )
         return self.store.recover()
 
@@ -89,6 +92,38 @@ def test_messages_beyond_the_limit_are_left_to_the_database(lives: Any) -> None:
     lives.settle()
     assert (made.data is None) is (lives.held_bytes_max == 0)
     assert lives.store.load(made) == b"x" * 1000
+
+
+def test_a_message_that_cannot_be_read_now_is_read_once_the_database_is_back(
+    postgres_database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives = JobLives(postgres_database, 0, read_seconds=0.0)
+    lives.open()
+    made = job("a", data=b"x" * 1000)
+    lives.store.add(made)
+    lives.settle()
+    is_away = True
+
+    def connect(url: str, **options: Any) -> Connection:
+        if is_away:
+            raise DatabaseAway("nobody answers")
+        return Connection(url, **options)
+
+    monkeypatch.setattr(jobs, "Connection", connect)
+    with pytest.raises(NotReadYet):
+        lives.store.load(made)
+    is_away = False
+    found: list[bytes] = []
+
+    def is_read() -> bool:
+        with suppress(NotReadYet):
+            found.append(lives.store.load(made))
+        return bool(found)
+
+    lives.loop.run_until(is_read)
+    assert found == [b"x" * 1000]
+    lives.options["read_seconds"] = 20.0
+    lives.end()
 
 
 @pytest.mark.parametrize("fields", [{"job_id": "a\0"}, {"job_id": "a", "cron": "\ud800"}])

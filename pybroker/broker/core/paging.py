@@ -71,14 +71,16 @@ class Paging:
         call_soon: runs a callback in the event loop's next turn; None: there is no loop, and searches run to their end.
         backlogs: all there are.
         is_relieving: all of them have been asked to leave messages to the store, and have not all done it yet.
+        waiting: whom to call once the store may be read again.
     """
 
-    __slots__ = ("_scan_left", "_scan_period", "backlogs", "call_soon", "is_relieving")
+    __slots__ = ("_scan_left", "_scan_period", "backlogs", "call_soon", "is_relieving", "waiting")
 
     def __init__(self) -> None:
         self.call_soon: Callable[[Callable[[], None]], object] | None = None
         self.backlogs: WeakSet[Backlog] = WeakSet()
         self.is_relieving = False
+        self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0
         self._scan_left = 0
 
@@ -101,6 +103,12 @@ class Paging:
         granted = min(wanted, self._scan_left)
         self._scan_left -= granted
         return granted
+
+    def ask_again(self) -> None:
+        """Call those who wait for the store: it may be read again."""
+        waiting, self.waiting = self.waiting, {}
+        for callback in waiting:
+            callback()
 
     def soon(self, callback: Callable[[], None]) -> bool:
         """Have something called in the loop's next turn; False when there is no loop."""

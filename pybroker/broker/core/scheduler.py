@@ -25,7 +25,7 @@ Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -44,7 +44,7 @@ from pybroker.broker.core.scheduled import (
 )
 from pybroker.broker.core.scheduled import is_scheduled as is_scheduled
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, ResourceLimit
+from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, NotReadYet, ResourceLimit
 from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -70,6 +70,8 @@ BROWSES_MAX: Final = 16
 """Browses under way at once; each holds a list of all jobs it has still to tell."""
 RETRY_MS: Final = 1000
 """When a message is offered again that could not be sent because there was no room."""
+READ_AGAIN_MS: Final = 200
+"""When a job's message is asked for again that the store could not read in time."""
 WAKE_MS_MAX: Final = 10_000
 """The clock is looked at that often at least, because somebody may set it."""
 
@@ -119,7 +121,8 @@ class Scheduler:
         self._is_firing = False
         self._refusals: list[ClientError] = []
         """Of the messages that are being sent."""
-        self._browses: deque[tuple[Destination, Iterator[Job]]] = deque()
+        self._browses: deque[tuple[Destination, deque[Job]]] = deque()
+        self._browse_at = 0
         self._armed: int | None = None
         self._is_stopped = False
 
@@ -223,6 +226,10 @@ class Scheduler:
             return True  # its instant starts another job, see `_settle`
         try:
             message = delivered(job, self._jobs.load(job), now, self._fresh_id())
+        except NotReadYet as error:
+            _log.debug("scheduled message %s has to wait: %s", job.job_id, error)
+            self._agenda.wake(job, now + READ_AGAIN_MS)
+            return False
         except JournalCorrupt as error:
             _log.error("scheduled message %s cannot be read and is left where it is: %s", job.job_id, error)
             self._agenda.discard(job)
@@ -254,7 +261,12 @@ class Scheduler:
     def _settle(self, job: Job, now: int) -> None:
         """Note a run: the job is due again, or done."""
         next_time = self._next_time(job, now)
-        started = self._spawned(job, now) if job.cron and job.repeat else None
+        try:
+            started = self._spawned(job, now) if job.cron and job.repeat else None
+        except NotReadYet as error:
+            _log.debug("job %s starts its repetitions a little later: %s", job.job_id, error)
+            self._agenda.wake(job, now + READ_AGAIN_MS)
+            return
         if next_time is None:
             if started is not None:
                 self._jobs.add(started)
@@ -300,7 +312,7 @@ class Scheduler:
         action, job_id = fields.properties.get(ACTION), fields.properties.get(JOB_ID)
         start, end = _window(message)
         if action == BROWSE and fields.reply_to is not None:
-            self._browses.append((fields.reply_to, iter(self._agenda.between(start, end))))
+            self._browses.append((fields.reply_to, deque(self._agenda.between(start, end))))
             self._tell_browsers()
         elif action == REMOVE and isinstance(job_id, str):
             for job in self._agenda.named(job_id):
@@ -325,12 +337,22 @@ class Scheduler:
             if not self._browses:
                 return
             reply_to, jobs = self._browses[0]
-            job = next(jobs, None)
-            if job is None or (job in self._agenda and not self._tell(job, reply_to)):
-                self._browses.popleft()
+            try:
+                if not jobs or (jobs[0] in self._agenda and not self._tell(jobs[0], reply_to)):
+                    self._browses.popleft()
+                    continue
+            except NotReadYet as error:
+                _log.debug("a browse of the scheduler for %s has to wait: %s", reply_to, error)
+                self._browse_at = self._clock() + READ_AGAIN_MS
+                return
+            jobs.popleft()
 
     def _tell(self, job: Job, reply_to: Destination) -> bool:
-        """Tell a browser about a job; False when it cannot be told anything."""
+        """Tell a browser about a job; False when it cannot be told anything.
+
+        Raises:
+            NotReadYet: ask again.
+        """
         self._sequence += 1
         try:
             message = described(job, self._jobs.load(job), reply_to, self._producer_id, self._sequence)
@@ -387,9 +409,11 @@ class Scheduler:
     def _next_time_of_all(self) -> int | None:
         if self._is_stopped:
             return None
-        if self._browses:
-            return self._clock()
-        return None if self._is_firing else self._agenda.next_time
+        job_time = None if self._is_firing else self._agenda.next_time
+        if not self._browses:
+            return job_time
+        browse_time = max(self._clock(), self._browse_at)
+        return browse_time if job_time is None else min(browse_time, job_time)
 
 
 def is_management(message: Message) -> bool:

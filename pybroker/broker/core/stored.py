@@ -136,6 +136,8 @@ class StoredSource:
             self._go_on_scanning()
         if self.pending.is_paged:
             self.dispatch()  # the store may have been unavailable when it was asked last
+        if self.paging.waiting:
+            self.paging.ask_again()
 
     def _go_on_scanning(self) -> None:
         """Look for expired messages that are not in memory, from where the last page ended."""

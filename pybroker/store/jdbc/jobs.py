@@ -7,7 +7,6 @@ Messages are kept in memory up to a limit, at a recovery those that are due firs
 time has come.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +14,11 @@ from pybroker.broker.domain.errors import JournalCorrupt, ResourceLimit, StoreUn
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc.changes import OPERATION_BYTES
 from pybroker.store.jdbc.fence import JOBS, Fence
-from pybroker.store.jdbc.postgres import Connection, describe
+from pybroker.store.jdbc.postgres import Connection, Copy, describe
+from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.statements import StatementWriter
-from pybroker.store.jdbc.writer import Callback, DatabaseWriter, Schedule
+from pybroker.store.jdbc.writer import ABANDON_SECONDS, Callback, DatabaseWriter, Schedule
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
 """Of messages kept in memory."""
@@ -32,6 +32,8 @@ SELECT id, msg FROM (
     SELECT id, msg, sum(length(msg)) OVER (ORDER BY next_time, id) AS bytes FROM pybroker_jobs
 ) AS jobs WHERE bytes <= %d
 """
+
+_BODIES = "SELECT id, msg FROM pybroker_jobs WHERE id = ANY(%s)"
 
 Move = tuple[int, int, int]
 """Where a job stands: next time, repeat, run count."""
@@ -73,6 +75,7 @@ class JdbcJobStore:
         on_failure: told once why nothing is written or acknowledged any more.
         held_bytes_max: messages beyond that are not kept in memory.
         grace: how many seconds a database may be away before the store stops.
+        read_seconds: how long `load` may block.
 
     Raises:
         ConfigError: the URL makes no sense.
@@ -89,6 +92,7 @@ class JdbcJobStore:
         on_failure: Callable[[Exception], None],
         held_bytes_max: int = HELD_BYTES_MAX,
         grace: float = 0.0,
+        read_seconds: float = READ_SECONDS,
     ) -> None:
         self.name = describe(url)
         """Where the database is, without user and password."""
@@ -100,13 +104,13 @@ class JdbcJobStore:
         self._on_failure = on_failure
         self._held_bytes_max = held_bytes_max
         self._grace = grace
+        self._read_seconds = read_seconds
         self._held_bytes = 0
         self._held: dict[int, int] = {}
         self._last_id = 0
         self._changes = JobChanges()
         self._writer: DatabaseWriter[JobChanges] | None = None
-        self._reader: Connection | None = None
-        self._reading = threading.Lock()
+        self._reader = self._new_reader()
 
     # ------------------------------------------------------------ opening
 
@@ -185,23 +189,21 @@ class JdbcJobStore:
         writer.wake()
 
     def load(self, job: Job) -> bytes:
-        """Return a job's message. Blocks for a round trip to the database if it is not in memory.
+        """Return a job's message. Blocks for `read_seconds` at most if it is not in memory.
 
         Raises:
             JournalCorrupt: it is not there any more; the other jobs are sound.
-            StoreUnavailable: the database does not answer.
+            NotReadYet: the database has not answered in time: ask again.
+            StoreUnavailable: it cannot be read.
         """
         if job.data is not None:
             return job.data
         number = _number(job)
-        with self._reading:
-            if self._reader is None or self._reader.is_closed:
-                self._reader = Connection(self._url)
-            rows = self._reader.rows("SELECT msg FROM pybroker_jobs WHERE id = %s", (number,))
-        if not rows:
+        data = self._reader.read([number], seconds=self._read_seconds).get(number)
+        if data is None:
             path = f"{self.name} pybroker_jobs"
             raise JournalCorrupt(f"there is no job {job.job_id} any more", path=path, offset=number)
-        return bytes(rows[0][0])
+        return data
 
     def reschedule(self, job: Job, next_time: int, spawned: Job | None = None) -> None:
         """Move a job to a later time; with it appears what it spawned.
@@ -279,9 +281,7 @@ class JdbcJobStore:
         """Let go at once, as if killed: commits and acknowledges nothing more."""
         if self._writer is not None:
             self._writer.abandon()
-        if self._reader is not None:
-            self._reader.interrupt()
-            self._close_reader()
+        self._close_reader()
 
     def _add(self, job: Job) -> None:
         data = job.data
@@ -306,11 +306,13 @@ class JdbcJobStore:
         changes, self._changes = self._changes, JobChanges()
         return changes
 
+    def _new_reader(self) -> BodyReader:
+        """Return what reads messages; who asks again does so by the clock."""
+        return BodyReader(lambda: Connection(self._url), self._post, lambda: None, _BODIES)
+
     def _close_reader(self) -> None:
-        with self._reading:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
+        reader, self._reader = self._reader, self._new_reader()
+        reader.close(ABANDON_SECONDS)
 
     def _opened(self) -> DatabaseWriter[JobChanges]:
         if self._writer is None:
@@ -324,7 +326,7 @@ def _is_done(_connection: Connection, _changes: JobChanges) -> bool:
     return False
 
 
-def _statements(connection: Connection, changes: JobChanges) -> list[bytes]:
+def _statements(connection: Connection, changes: JobChanges) -> list[bytes | Copy]:
     """Return the messages to the server that a batch is."""
     writer = StatementWriter(connection)
     with connection.translated():

@@ -21,11 +21,12 @@ Source: PostgreSQL 15, libpq parameters, "Client Connection Defaults"; psycopg2 
 """
 
 import contextlib
+import io
 import math
 import os
 import socket
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg2  # type: ignore[import-untyped]
 import psycopg2.extensions  # type: ignore[import-untyped]
@@ -74,6 +75,9 @@ CONNECT_SECONDS_MIN = 2
 """libpq waits that long at least."""
 
 
+COPY_BYTES = 64 * 1024
+"""What is handed to libpq at a time."""
+
 _watchdog = Watchdog()
 
 
@@ -86,6 +90,22 @@ class DatabaseAway(StoreUnavailable):
 
 class DatabaseFull(DatabaseAway):
     """The server's disk is full. The transaction was rolled back."""
+
+
+class Copy(NamedTuple):
+    """Statements of which the last is a `COPY … FROM STDIN (FORMAT binary)`, and what it copies.
+
+    ```text
+    +--------------------------+--------+------+------------+-----+---------+
+    | signature, flags, header | fields | size | field      |  …  | trailer |
+    | 11 bytes, u32 0, u32 0   | i16    | i32  | size bytes |     | i16 -1  |
+    +--------------------------+--------+------+------------+-----+---------+
+                               `------- a row, again and again ---´
+    ```
+    """
+
+    sql: bytes
+    data: bytes
 
 
 class Connection:
@@ -118,11 +138,11 @@ class Connection:
         self._quoting: Any = self._connection.cursor()
         self.execute(SESSION)
 
-    def execute(self, sql: str | bytes, *, seconds: float | None = STATEMENT_SECONDS) -> None:
-        """Run statements, as one transaction.
+    def execute(self, sql: str | bytes | Copy, *, seconds: float | None = STATEMENT_SECONDS) -> None:
+        """Run statements, as one transaction unless they say otherwise.
 
         Args:
-            sql: one or several.
+            sql: one or several, or a copy.
             seconds: how long to wait for the answer; None: as long as the kernel believes in the link.
 
         Raises:
@@ -132,7 +152,10 @@ class Connection:
             LockNotHeld: the fence in them is closed.
         """
         with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
-            cursor.execute(sql)
+            if isinstance(sql, Copy):
+                cursor.copy_expert(sql.sql, io.BytesIO(sql.data), COPY_BYTES)
+            else:
+                cursor.execute(sql)
 
     def rows(
         self, sql: str, values: Sequence[Any] = (), *, seconds: float = STATEMENT_SECONDS
@@ -168,6 +191,12 @@ class Connection:
         """Return a template with values put in, quoted as they must be. To be called inside `translated`."""
         text: bytes = self._quoting.mogrify(template, row)
         return text
+
+    @property
+    def codec(self) -> str:
+        """What the server takes texts in, as Python calls it."""
+        name: str = psycopg2.extensions.encodings[self._connection.encoding]
+        return name
 
     def interrupt(self) -> None:
         """Cut the link, from another thread: whatever is under way there fails at once."""

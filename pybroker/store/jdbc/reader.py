@@ -28,7 +28,7 @@ AHEAD_REACH = 4
 """Ids are given over all destinations: so many times a page of them are looked through for the next page."""
 RETRY_SECONDS = 0.2
 
-_WANTED = "SELECT id, msg FROM activemq_msgs WHERE id = ANY(%s)"
+MESSAGES = "SELECT id, msg FROM activemq_msgs WHERE id = ANY(%s)"
 _AHEAD = (
     "SELECT id, msg FROM activemq_msgs WHERE id > %s AND id <= %s AND container = %s AND xid IS NULL"
     " ORDER BY id LIMIT %s"
@@ -53,6 +53,7 @@ class BodyReader:
         connect: opens a connection.
         post: runs a callback on the event loop.
         on_readable: called there once what was not read in time is there.
+        bodies: SQL that returns them, with their ids, for a list of ids.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class BodyReader:
         connect: Callable[[], Connection],
         post: Callable[[Callable[[], None]], object],
         on_readable: Callable[[], None],
+        bodies: str = MESSAGES,
     ) -> None:
         self._connect = connect
         self._post = post
         self._on_readable = on_readable
+        self._sql = bodies
         self._connection: Connection | None = None
         self._inbox: SimpleQueue[_Order | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -88,7 +91,8 @@ class BodyReader:
             seconds: how long to wait.
 
         Raises:
-            StoreUnavailable: they cannot be read, or have not come in time: then ask again.
+            NotReadYet: they have not come in time: ask again.
+            StoreUnavailable: they cannot be read.
         """
         with self._changed:
             missing = {each for each in sequences if each not in self._bodies}
@@ -172,7 +176,7 @@ class BodyReader:
         if self._connection is None or self._connection.is_closed:
             self._connection = self._connect()
         if order.sequences:
-            return self._connection.rows(_WANTED, (order.sequences,))
+            return self._connection.rows(self._sql, (order.sequences,))
         reach = order.after + AHEAD_REACH * order.ahead
         return self._connection.rows(_AHEAD, (order.after, reach, order.container, order.ahead))
 

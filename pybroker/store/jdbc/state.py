@@ -19,13 +19,16 @@ from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, 
 from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
 from pybroker.store.jdbc.stamp import stamped
 from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
-from pybroker.store.producers import ProducerSequences
+from pybroker.store.producers import UNSAID, ProducerSequences
 
 TEXT_LENGTH_MAX = 250
 """Of every text column in ActiveMQ's tables, in characters."""
 SEQUENCE_MAX = 2**63 - 1
 PRODUCERS_ROWS_MAX = 1000
 """Of the log of producers, before it is begun anew."""
+
+SAID = UNSAID + 1
+"""Of a producer's sequence number that the tables tell, or the next batch will."""
 
 Operation = Message | Settled
 
@@ -74,6 +77,21 @@ class StoreState:
             self._add(message)
         else:
             self._transactions.setdefault(transaction, []).append(message)
+        return True
+
+    def expect(self, message: Message) -> bool:
+        """Take note of a queue's message that is held (see `holding`), unless it is there already: then False.
+
+        Raises:
+            ClientError: its destination or its id does not fit into the tables.
+        """
+        contents = self.contents.get(message.destination)
+        if contents is None:
+            self._meet(message.destination)
+        elif message.message_id in contents.messages:
+            return False
+        self._check_id(message.message_id)
+        self.sequences.note(message.message_id, UNSAID)
         return True
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None) -> None:
@@ -217,8 +235,6 @@ class StoreState:
             subscription = contents.subscriptions[key]
             changes.subscriptions[_key(contents, subscription)] = _rows(subscription, is_anew=is_anew)
         self._dirty.clear()
-        if changes.producers_begin_anew:
-            changes.producers = {producer_id: known[0] for producer_id, known in self.sequences.items()}
         if changes.producers or changes.producers_begin_anew:
             self._producers_id += 1
             self._producers_rows += 1
@@ -230,16 +246,22 @@ class StoreState:
                 changes.prepared[key_of(transaction)] = (doubt.position, is_marked)
         return changes
 
-    def forget_producers(self) -> None:
-        """Have the log of producers begun anew, with those that are remembered here, once it is long."""
+    def tell_producers(self) -> None:
+        """Have sequence numbers written that no row tells yet; to be called while no message is held.
+
+        Once their log is long it is begun anew, with those that are remembered here.
+        """
+        for producer_id, number in self.sequences.said_by((UNSAID,)).items():
+            self._note(f"{producer_id}:{number}")
         if self._producers_rows > PRODUCERS_ROWS_MAX:
             self._producers_rows = 0
             self.changes.producers_begin_anew = True
+            self.changes.producers = {producer_id: known[0] for producer_id, known in self.sequences.items()}
             self.changes.count()
 
     def restore_producers(self, number: int, sequences: dict[str, int]) -> None:
         """Note producers' sequence numbers as a row of the tables has them."""
-        self.sequences.restore(sequences)
+        self.sequences.restore(sequences, SAID)
         self._producers_id = number
         self._producers_rows += 1
 
@@ -435,7 +457,7 @@ class StoreState:
 
     def _note(self, message_id: str) -> None:
         """Note a producer's sequence number."""
-        self.sequences.note(message_id)
+        self.sequences.note(message_id, SAID)
         producer_id, _, text = message_id.rpartition(":")
         producers, number = self.changes.producers, int(text)
         known = producers.get(producer_id)

@@ -3,9 +3,14 @@
 Every statement says what is to be, not what is to change: a batch that may have taken effect already can be repeated,
 once it is certain that nothing of the first time is still under way. Only a message's row is never written over, so
 that nobody else's is: whether a batch's rows are there has to be looked up before (`is_done`).
+
+Many messages, or large ones, are copied, which takes the server half the time that an `INSERT` takes, but two messages
+to it instead of one. A client that is frozen between them leaves its transaction open until the server ends it, after
+ten seconds (see `postgres`): a take-over waits for that.
 """
 
 import json
+import struct
 from binascii import hexlify
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,16 +18,28 @@ from typing import Any
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
 from pybroker.store.jdbc.fence import CHECK
-from pybroker.store.jdbc.postgres import Connection
+from pybroker.store.jdbc.postgres import Connection, Copy
 from pybroker.store.jdbc.xid import SENT_PREFIX
 
 TEXT_BYTES_MAX = 32 << 20
 """One message to the server has at most about that much; a batch of more is sent in several."""
 
+COPY_ROWS_MIN, COPY_BYTES_MIN = 16, 128 << 10
+"""So many messages in a batch, or so many bytes, are copied. Fewer are quicker in one message to the server."""
+
 _SUBSCRIPTION = "(%s,%s,%s)"
+_COLUMNS = "activemq_msgs (id, container, msgid_prod, msgid_seq, expiration, msg, priority, xid)"
+_INSERT = f"INSERT INTO {_COLUMNS} VALUES "  # noqa: S608
+_COPY = f"COPY {_COLUMNS} FROM STDIN (FORMAT binary)".encode()
+_COPY_BEGIN, _COPY_END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
+_ID = struct.Struct(">hiq")
+_NUMBERS = struct.Struct(">iqiqi")
+_PRIORITY = struct.Struct(">iq")
+_SIZE = struct.Struct(">i")
+_FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, _SIZE.pack(-1)
 
 
-def statements(connection: Connection, changes: Changes) -> list[bytes]:
+def statements(connection: Connection, changes: Changes) -> list[bytes | Copy]:
     """Return the messages that a batch is: one as a rule. The first begins with the fence.
 
     Raises:
@@ -68,17 +85,25 @@ class StatementWriter:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._done: list[list[bytes]] = []
+        self._done: list[tuple[list[bytes], bytes | None]] = []
         self._open = [CHECK]
         self._size = 0
 
     def add(self, sql: bytes) -> None:
         """Add a statement."""
         if self._size > TEXT_BYTES_MAX:
-            self._done.append(self._open)
-            self._open, self._size = [], 0
+            self._end_message()
         self._open.append(sql)
         self._size += len(sql)
+
+    def copy(self, sql: bytes, data: bytes) -> None:
+        """Add a statement that copies data."""
+        self._open.append(sql)
+        self._end_message(data)
+
+    def _end_message(self, data: bytes | None = None) -> None:
+        self._done.append((self._open, data))
+        self._open, self._size = [], 0
 
     def rows(self, before: str, template: str, rows: Iterable[Sequence[Any]], after: str = "") -> None:
         """Add statements about rows: one, unless it would be very long."""
@@ -105,13 +130,18 @@ class StatementWriter:
     def _add_rows(self, before: str, chunk: list[bytes], after: str) -> None:
         self.add(b"%b%b%b" % (before.encode(), b",".join(chunk), after.encode()))
 
-    def messages(self) -> list[bytes]:
+    def messages(self) -> list[bytes | Copy]:
         """Return what to send."""
-        texts = [b";".join(each) for each in (*self._done, self._open)]
-        if len(texts) > 1:
-            texts[0] = b"BEGIN;" + texts[0]
-            texts[-1] += b";COMMIT"
-        return texts
+        if self._done:
+            self._done[0][0].insert(0, b"BEGIN")
+            self._open.append(b"COMMIT")
+        texts = [(b";".join(texts), data) for texts, data in (*self._done, (self._open, None))]
+        return [text if data is None else Copy(text, data) for text, data in texts]
+
+    @property
+    def codec(self) -> str:
+        """What the server takes copied texts in."""
+        return self._connection.codec
 
 
 def _clear(writer: StatementWriter, changes: Changes) -> None:
@@ -150,10 +180,10 @@ def _delete(writer: StatementWriter, changes: Changes) -> None:
 
 def _insert(writer: StatementWriter, changes: Changes) -> None:
     """Insert messages, and change those that transactions hold."""
-    writer.texts(
-        "INSERT INTO activemq_msgs (id, container, msgid_prod, msgid_seq, expiration, msg, priority, xid) VALUES ",
-        _messages(writer, changes),
-    )
+    if len(changes.inserted) >= COPY_ROWS_MIN or changes.byte_count >= COPY_BYTES_MIN:
+        _copy(writer, changes)
+    else:
+        writer.texts(_INSERT, _messages(writer, changes))
     writer.rows(
         "UPDATE activemq_msgs m SET id = v.new, xid = NULL FROM (VALUES ",
         "(%s,%s)",
@@ -185,6 +215,33 @@ def _messages(writer: StatementWriter, changes: Changes) -> Iterator[bytes]:
             priority,
             quoted[xid],
         )
+
+
+def _copy(writer: StatementWriter, changes: Changes) -> None:
+    """Copy messages' rows: see `Copy`."""
+    fields: dict[str | None, bytes] = {None: _NULL}
+    chunk: list[bytes] = [_COPY_BEGIN]
+    size = 0
+    for sequence, (container, producer, number, expiration, data, priority, xid) in changes.inserted.items():
+        for text in (container, producer, xid):
+            if text is not None and text not in fields:
+                encoded = text.encode(writer.codec)
+                fields[text] = _SIZE.pack(len(encoded)) + encoded
+        chunk += (
+            _ID.pack(_FIELD_COUNT, _BIGINT_SIZE, sequence),
+            fields[container],
+            fields[producer],
+            _NUMBERS.pack(_BIGINT_SIZE, number, _BIGINT_SIZE, expiration, len(data)),
+            data,
+            _PRIORITY.pack(_BIGINT_SIZE, priority),
+            fields[xid],
+        )
+        size += len(data)
+        if size > TEXT_BYTES_MAX:
+            writer.copy(_COPY, b"".join([*chunk, _COPY_END]))
+            chunk, size = [_COPY_BEGIN], 0
+    if len(chunk) > 1:
+        writer.copy(_COPY, b"".join([*chunk, _COPY_END]))
 
 
 def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:

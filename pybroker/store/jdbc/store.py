@@ -3,6 +3,7 @@
 ```text
 recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
 add …     change the state, note the change               (no I/O, no waiting)
+          unless it is held for a moment: it may be consumed first, and then is never written (see `holding`)
           `- end of the turn: one transaction of everybody's changes, in a thread of its own
 read      bodies by id, on a second connection, in a second thread
 ```
@@ -14,6 +15,7 @@ Source: ActiveMQ 5.17, `JDBCPersistenceAdapter`, `JDBCMessageStore`, `JDBCTopicM
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -24,6 +26,7 @@ from pybroker.broker.domain.openwire.objects import without_size_prefix
 from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.holding import HoldingRoom
 from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
 from pybroker.store.jdbc.fence import MESSAGES, Fence
@@ -35,6 +38,10 @@ from pybroker.store.jdbc.stamp import unstamped
 from pybroker.store.jdbc.state import StoreState
 from pybroker.store.jdbc.statements import is_done, statements
 from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter, Later, Schedule
+
+HOLD_SECONDS = 0.005
+"""How long a message waits at least to be consumed: about as long as it takes a busy database to commit it. What that
+saves is worth a short delay: writing and deleting it costs the server, and this process, more than all the rest."""
 
 DELIVERED_MAX = 20_000
 """Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
@@ -51,7 +58,8 @@ class JdbcStore:
         call_soon: runs a callback at the end of the event loop's turn.
         post: the same, from another thread.
         on_failure: told once why nothing is written or acknowledged any more.
-        call_later: runs a callback after so many seconds; None: what nobody waits for is committed at once.
+        call_later: runs a callback after so many seconds; None: what nobody waits for is committed at once, and nothing
+            is held.
         prioritized: dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         may_create: create tables that are missing.
         grace: how many seconds a database may be away before the store stops; everybody waits meanwhile.
@@ -95,6 +103,7 @@ class JdbcStore:
         self._read_seconds = read_seconds
         self._state = StoreState(prioritized=prioritized)
         self._writer: DatabaseWriter[Changes] | None = None
+        self._room: HoldingRoom | None = None
         self._reader = self._new_reader()
 
     # ------------------------------------------------------------ opening
@@ -131,6 +140,7 @@ class JdbcStore:
         writer = self._new_writer(connection, fence)
         writer.commit(self._state.take())
         self._writer = writer
+        self._room = self._new_room(writer)
         recovery = Recovery(
             queues={
                 queue: self._in_order(contents.messages.items())
@@ -159,6 +169,19 @@ class JdbcStore:
             on_failure=self._on_failure,
             call_later=self._call_later,
             grace=self._grace,
+        )
+
+    def _new_room(self, writer: DatabaseWriter[Changes]) -> HoldingRoom | None:
+        if self._call_later is None:
+            return None
+        return HoldingRoom(
+            write=self._write,
+            when_written=writer.when_durable,
+            tell=writer.tell,
+            call_soon=self._call_soon,
+            call_later=self._call_later,
+            write_seconds=lambda: writer.write_seconds,
+            hold_seconds=HOLD_SECONDS,
         )
 
     def _new_reader(self) -> BodyReader:
@@ -247,9 +270,28 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
+        room = self._room
+        if room is not None:
+            if transaction is None and not message.destination.is_topic:
+                if room.is_open:
+                    return self._hold(room, message)
+                room.passed(message.message_id)
+            room.flush()
         is_new = self._state.add(message, transaction)
         writer.wake()
         return is_new
+
+    def _hold(self, room: HoldingRoom, message: Message) -> bool:
+        """Keep a message that is not stored from the tables for a moment, unless it is held already: then False."""
+        if (message.destination, message.message_id) in room or not self._state.expect(message):
+            return False
+        room.add(message)
+        return True
+
+    def _write(self, message: Message) -> None:
+        writer = self._opened()
+        self._state.add(message, None)
+        writer.wake()
 
     def remove(
         self,
@@ -265,6 +307,14 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
+        room = self._room
+        if room is not None:
+            if transaction is not None or not consumed:  # it may be held itself, or what became of it
+                room.flush()
+            elif room.consume(destination, message_id):
+                return
+            else:
+                room.consumed(message_id)  # and what is held may be consumed yet
         self._state.remove(destination, message_id, transaction)
         writer.wake()
 
@@ -289,7 +339,7 @@ class JdbcStore:
             ClientError: a text does not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.subscribe(subscription)
         writer.wake()
 
@@ -299,7 +349,7 @@ class JdbcStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.unsubscribe(topic, subscription_key)
         writer.wake()
 
@@ -314,7 +364,7 @@ class JdbcStore:
             ClientError: its ids do not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.prepare(transaction)
         writer.wake()
 
@@ -324,7 +374,7 @@ class JdbcStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.commit(transaction)
         writer.wake()
 
@@ -334,7 +384,7 @@ class JdbcStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.rollback(transaction)
         writer.wake()
 
@@ -345,7 +395,7 @@ class JdbcStore:
             ClientError: its name does not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.keep(destination)
         writer.wake()
 
@@ -355,23 +405,25 @@ class JdbcStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        writer = self._opened()
+        writer = self._behind_all()
         self._state.remove_destination(destination)
         writer.wake()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was changed so far is committed."""
-        if self._writer is not None:
+        if self._writer is not None and not (self._room is not None and self._room.when_safe(callback, durable=True)):
             self._writer.when_durable(callback)
 
     def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once all messages added so far are committed; those consumed meanwhile are never written."""
-        self.when_durable(callback)
+        """Call back once all messages added so far are committed, or were consumed."""
+        if self._writer is not None and not (self._room is not None and self._room.when_safe(callback)):
+            self._writer.when_durable(callback)
 
     @property
     def unwritten_bytes(self) -> int:
         """Bytes changed and not known to be committed."""
-        return 0 if self._writer is None else self._writer.unwritten_bytes
+        held = 0 if self._room is None else self._room.byte_count
+        return held if self._writer is None else held + self._writer.unwritten_bytes
 
     @property
     def is_full(self) -> bool:
@@ -381,9 +433,16 @@ class JdbcStore:
     # ------------------------------------------------------------ cleaning up and closing
 
     def cleanup(self) -> None:
-        """Have producers forgotten that have not sent for long. Messages go when they are consumed."""
+        """Have producers' numbers written that no row tells, and those forgotten that have not sent for long.
+
+        Messages go when they are consumed.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
         if self._writer is not None:
-            self._state.forget_producers()
+            self._flush_room()
+            self._state.tell_producers()
             self._writer.wake()
 
     def close(self, delivered: Iterable[str] = ()) -> None:
@@ -393,14 +452,19 @@ class JdbcStore:
             StoreError: not everything could be committed.
             LockNotHeld: the lock was lost before.
         """
-        writer, self._writer = self._writer, None
-        if writer is not None:
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            with suppress(StoreUnavailable):  # it has stopped, and says why when it is closed
+                self._flush_room()
+            self._writer = self._room = None
+            self._state.tell_producers()
             self._state.changes.delivered = delivered_note(delivered, DELIVERED_MAX)
             self._state.changes.count()
-            try:
-                writer.close()
-            finally:
-                self._close_reader()
+            writer.close()
+        finally:
+            self._close_reader()
 
     def abandon(self) -> None:
         """Let go at once, as if killed: for a master that lost its lock. Commits nothing more, acknowledges nothing."""
@@ -418,6 +482,16 @@ class JdbcStore:
             raise StoreUnavailable(f"{self.name}: the store is not open")
         self._writer.allow()
         return self._writer
+
+    def _behind_all(self) -> DatabaseWriter[Changes]:
+        """Return the writer, with all that is held in it: what is sent or decided next must not pass that."""
+        writer = self._opened()
+        self._flush_room()
+        return writer
+
+    def _flush_room(self) -> None:
+        if self._room is not None:
+            self._room.flush()
 
     def _damaged(self, text: str) -> None:
         self.damages = [*self.damages, text]

@@ -33,14 +33,15 @@ reported. A full disk has no such bound: the batch waits until there is room, an
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
-from pybroker.store.jdbc.fence import Fence
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, DatabaseAway, DatabaseFull
+from pybroker.store.jdbc.fence import LOOK, Fence
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, Copy, DatabaseAway, DatabaseFull
 
 Callback = Callable[[], None]
 Schedule = Callable[[Callback], object]
@@ -56,6 +57,8 @@ ABANDON_SECONDS = 1.0
 """How long giving up waits for a commit that was cut off. The fence makes a later end of it harmless."""
 GATHER_SHARE, GATHER_SECONDS_MAX = 0.25, 0.002
 """How long a batch waits for those who were just answered: of the time that a commit takes, and at most."""
+NEWEST_SHARE = 0.1
+"""Of the newest commit in the mean time that one takes."""
 RETRY_SECONDS = 0.1
 """Between two tries to get on."""
 FULL_RETRY_SECONDS = 0.5
@@ -74,6 +77,14 @@ class Batch(Protocol):
 
 
 B = TypeVar("B", bound=Batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Who is to be told once the fences let pass, since nothing of theirs has to be committed."""
+
+    callbacks: list[Callback]
+    is_long: bool = False
 
 
 class DatabaseWriter(Generic[B]):
@@ -101,7 +112,7 @@ class DatabaseWriter(Generic[B]):
         *,
         fence: Fence,
         connect: Callable[[float], Connection],
-        render: Callable[[Connection, B], Sequence[bytes]],
+        render: Callable[[Connection, B], Sequence[bytes | Copy]],
         is_done: Callable[[Connection, B], bool],
         take: Callable[[], B],
         peek: Callable[[], B],
@@ -127,7 +138,7 @@ class DatabaseWriter(Generic[B]):
         self._post = post
         self._on_failure = on_failure
         self._call_later = call_later
-        self._inbox: SimpleQueue[B | None] = SimpleQueue()
+        self._inbox: SimpleQueue[B | _Told | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="database-writer", daemon=True)
         self._failure: Exception | None = None
         self._abandoned = threading.Event()
@@ -138,6 +149,9 @@ class DatabaseWriter(Generic[B]):
         self._is_idling = False
         self._expected_count = 0
         self._sent_at = 0.0
+        self._mean_seconds = 0.0
+        self._to_tell: list[Callback] = []
+        self._is_telling = False
         self._stopped: StoreError | None = None
         self._has_failed = False
 
@@ -177,8 +191,21 @@ class DatabaseWriter(Generic[B]):
                 self._call_soon(self._turn_ended)
         elif self._under_way:
             self._under_way[-1].callbacks.append(callback)
+        elif self._is_telling:  # behind those who were first
+            self._to_tell.append(callback)
         elif self._stopped is None:
             callback()
+
+    def tell(self, callbacks: Sequence[Callback]) -> None:
+        """Call back those who need not wait for a commit, once the fences let pass: the database's and the lock's."""
+        self._to_tell += callbacks
+        if not self._is_telling and self._stopped is None:
+            self._ask()
+
+    @property
+    def write_seconds(self) -> float:
+        """How long a commit took of late, in seconds; 0 before the first."""
+        return self._mean_seconds
 
     @property
     def unwritten_bytes(self) -> int:
@@ -242,12 +269,27 @@ class DatabaseWriter(Generic[B]):
         if self._abandoned.is_set():
             return
         self._under_way.remove(changes)
+        self._mean_seconds += (monotonic() - self._sent_at - self._mean_seconds) * NEWEST_SHARE
         if not self._under_way:
             self._expect(len(changes.callbacks) + len(self._open().callbacks))
             self._is_idling = False
             if self._open().touched:
                 self.wake()
         self._call(changes.callbacks)
+
+    def _ask(self) -> None:
+        """Have the thread ask the fences for those who need nothing else."""
+        if self._to_tell:
+            self._is_telling = True
+            self._inbox.put(_Told(self._to_tell))
+            self._to_tell = []
+
+    def _told(self, told: _Told) -> None:
+        """Tell those whom the fences were asked for; then others are due who have come meanwhile."""
+        if not self._abandoned.is_set():
+            self._is_telling = False
+            self._ask()
+            self._call(told.callbacks)
 
     def _expect(self, count: int) -> None:
         """Have the next batch wait for so many who wait for it, for a short while."""
@@ -289,9 +331,12 @@ class DatabaseWriter(Generic[B]):
     def _run(self) -> None:
         """Commit what arrives, in order, until the end or the first failure."""
         try:
-            while (changes := self._inbox.get()) is not None and not self._abandoned.is_set():
-                self.commit(changes)
-                self._post(partial(self._written, changes))
+            while (given := self._inbox.get()) is not None and not self._abandoned.is_set():
+                self.commit(given)
+                if isinstance(given, _Told):
+                    self._post(partial(self._told, given))
+                else:
+                    self._post(partial(self._written, given))
         except Exception as error:  # whatever it is, going on would be worse
             self._failure = error
             if not self._abandoned.is_set():
@@ -300,8 +345,8 @@ class DatabaseWriter(Generic[B]):
         finally:
             self._connection.close()
 
-    def commit(self, changes: B) -> None:
-        """Commit a batch, and ask the lock's fence. Blocks; for the thread, or before it has begun.
+    def commit(self, changes: B | _Told) -> None:
+        """Commit a batch, if there is one, and ask the lock's fence. Blocks; for the thread, or before it has begun.
 
         Raises:
             StoreUnavailable: it failed, or nobody knows.
@@ -313,12 +358,12 @@ class DatabaseWriter(Generic[B]):
             self._get_on(changes, error)
         self._check()
 
-    def _execute(self, changes: B) -> None:
+    def _execute(self, changes: B | _Told) -> None:
         seconds = None if changes.is_long else STATEMENT_SECONDS
-        for message in self._render(self._connection, changes):
+        for message in (LOOK,) if isinstance(changes, _Told) else self._render(self._connection, changes):
             self._connection.execute(message, seconds=seconds)
 
-    def _get_on(self, changes: B, error: DatabaseAway) -> None:
+    def _get_on(self, changes: B | _Told, error: DatabaseAway) -> None:
         """Find out what became of a batch, and have it committed, within the grace."""
         begun = monotonic()
         deadline = begun + self._grace
@@ -347,7 +392,7 @@ class DatabaseWriter(Generic[B]):
         elif self._grace:
             logger.warning("nothing is confirmed for up to %g s while this is tried again: %s", self._grace, error)
 
-    def _try_again(self, changes: B, seconds: float) -> None:
+    def _try_again(self, changes: B | _Told, seconds: float) -> None:
         """Commit a batch, unless it turns out to be committed."""
         if self._connection.is_closed:
             self._connection = self._connect(seconds)
@@ -355,7 +400,7 @@ class DatabaseWriter(Generic[B]):
                 raise DatabaseAway("the store was given up")
             try:
                 self._fence.shut_out(self._connection, seconds=max(seconds, RETRY_SECONDS))
-                is_done = self._is_done(self._connection, changes)
+                is_done = not isinstance(changes, _Told) and self._is_done(self._connection, changes)
             except BaseException:
                 self._connection.close()  # else the next try would not look
                 raise

@@ -48,6 +48,7 @@ from pybroker.broker.domain.openwire.objects import decode_subscription_info, en
 from pybroker.broker.domain.ports import Backlog, Clock, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.holding import HoldingRoom
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy, explained
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
 from pybroker.store.journal.checkpoint import follower as resume
@@ -70,7 +71,6 @@ from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import EOF_MARKER, Location, encode_record
-from pybroker.store.journal.holding import HoldingRoom
 from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.limit import StoreLimit

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pybroker.broker.core import browser as browser_module
 from pybroker.broker.core import paging as paging_module
 from pybroker.broker.core import pending as pending_module
 from pybroker.broker.core import queue as queue_module
 from pybroker.broker.core import stored as stored_module
-from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.topic import Topic
@@ -633,68 +631,6 @@ def test_what_is_lost_is_left_out_by_priority_too(lost):
     in_memory = {each.sequence for each in world.queue.pending.in_memory()}
     assert world.consume().names == [str(number) for number in range(40) if number not in lost - in_memory]
     assert world.queue.pending.count == 0
-
-
-# ---------------------------------------------------------------- browsers
-
-
-def browse(world: PagedWorld, **request: object) -> tuple[Client, list[str]]:
-    client = world._client("queue://Q", {"browser": True, **request})
-    ended: list[str] = []
-    Snapshot([world.queue], client.consumer, lambda: ended.append("end"))
-    client.consumer.start()
-    return client, ended
-
-
-def test_a_browser_pages_through():
-    world = PagedWorld()
-    consumer = world.consume(prefetch=3)
-    world.put(*map(str, range(100)))
-    client, ended = browse(world)
-    assert client.names == [str(number) for number in range(100)]
-    assert ended == ["end"]
-    assert world.queue.pending.count == 97
-    assert world.queue.usage.used <= 11 * SIZE
-    assert len(consumer.names) == 3
-
-
-def test_a_browser_sees_what_waits_when_it_gets_there_and_nothing_newer():
-    world = PagedWorld()
-    world.put(*map(str, range(100)))
-    client, ended = browse(world, prefetch=10)
-    consumer = world.consume(prefetch=40)
-    while consumer.unsettled and len(consumer.names) < 60:
-        consumer.ack()
-    world.put("new")
-    while not ended:
-        client.ack()
-    consumed = len(consumer.names)
-    assert "new" not in client.names
-    assert client.names[-(100 - consumed) :] == [str(number) for number in range(consumed, 100)]
-    assert len(set(client.names)) == len(client.names)
-
-
-def test_a_browser_with_a_selector_looks_at_a_page_per_turn():
-    world = PagedWorld(has_loop=True)
-    world.put(*map(str, range(50)), properties={"n": 1})
-    world.put("wanted", properties={"n": 2})
-    with mock.patch.object(browser_module, "PAGE_MAX", 4):
-        client, ended = browse(world, selector="n = 2")
-        turns = 0
-        while world.turn():
-            turns += 1
-    assert client.names == ["wanted"]
-    assert ended == ["end"]
-    assert turns >= 51 // 4
-
-
-def test_a_browser_of_a_queue_by_priority_sees_the_order_of_arrival():
-    world = PagedWorld(prioritized_messages=True)
-    for number in range(60):
-        world.put(str(number), priority=number % 10)
-    client, ended = browse(world)
-    assert client.names == [str(number) for number in range(60)]
-    assert ended == ["end"]
 
 
 # ---------------------------------------------------------------- durable subscriptions

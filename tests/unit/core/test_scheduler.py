@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pybroker.broker.core import scheduler as scheduler_module
 from pybroker.broker.core.scheduled import is_scheduled
-from pybroker.broker.core.scheduler import FIRED_MAX, RETRY_MS, WAKE_MS_MAX, Scheduler
+from pybroker.broker.core.scheduler import FIRED_MAX, READ_AGAIN_MS, RETRY_MS, WAKE_MS_MAX, Scheduler
 from pybroker.broker.domain.destination import Destination, parse, queue
-from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, ResourceLimit
+from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, NotReadYet, ResourceLimit
 from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -568,6 +568,62 @@ def test_a_job_that_cannot_be_read_stays_on_disk(make_world: Callable[..., World
     assert not world.sent
     assert "lost cannot be read and is left where it is" in caplog.text
     assert {job.job_id for job in jobs.recover()} == {"lost", "cron"}
+
+
+class Slow(MemoryJobStore):
+    """A store that cannot read some messages yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_slow: Callable[[Job], bool] = lambda _: True
+
+    def load(self, job: Job) -> bytes:
+        if self.is_slow(job):
+            raise NotReadYet("the database has not answered yet")
+        return super().load(job)
+
+    def hurry(self) -> None:
+        self.is_slow = lambda _: False
+
+
+def test_a_job_that_is_not_read_yet_is_asked_for_again(make_world: Callable[..., World]) -> None:
+    world = make_world(jobs=Slow())
+    world.send("late", properties={"AMQ_SCHEDULED_DELAY": 500})
+    world.run_to(START + 5000)
+    assert not world.sent
+    assert world.scheduler.job_count == 1
+    world.jobs.hurry()
+    world.run_to(START + 5000 + READ_AGAIN_MS)
+    assert [text for _, text in world.take()] == ["late"]
+    assert world.scheduler.job_count == 0
+
+
+def test_an_instant_that_is_not_read_yet_starts_its_repetitions_later(make_world: Callable[..., World]) -> None:
+    world = make_world(jobs=Slow())
+    world.send(properties={"AMQ_SCHEDULED_CRON": "* * * * *", "AMQ_SCHEDULED_PERIOD": 500, "AMQ_SCHEDULED_REPEAT": 1})
+    first = START + minute(1)
+    world.run_to(first + 1000)
+    assert not world.sent
+    world.jobs.hurry()
+    world.run_to(first + 1000 + READ_AGAIN_MS + 1000)
+    assert len(world.take()) == 2
+    assert world.scheduler.job_count == 1, "the entry"
+
+
+def test_a_browse_waits_for_what_is_not_read_yet_and_nothing_else_waits(make_world: Callable[..., World]) -> None:
+    world = make_world(jobs=Slow())
+    scheduled_at(world, 50, 60_000, 120_000)
+    world.jobs.is_slow = lambda job: job.delay == 120_000
+    world.order("BROWSE", reply_to=queue("ANSWERS"))
+    assert [text for _, text in world.take()] == ["in 50", "in 60000"]
+    world.run_to(START + 100)
+    assert world.take() == [(50, "in 50")]
+    assert not world.take(), "the browse waits"
+    world.jobs.hurry()
+    world.run_to(START + 100 + READ_AGAIN_MS)
+    assert [text for _, text in world.take()] == ["in 120000"]
+    assert world.wake_time is not None
+    assert world.wake_time > world.now, "it is over"
 
 
 def test_a_bug_in_sending_is_not_swallowed(world: World) -> None:

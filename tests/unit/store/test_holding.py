@@ -9,8 +9,8 @@ from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.store.journal import holding
-from pybroker.store.journal.holding import HELD_BYTES_MAX, HOLD_SECONDS, HoldingRoom
+from pybroker.store import holding
+from pybroker.store.holding import HELD_BYTES_MAX, HOLD_SECONDS, HoldingRoom
 from pybroker.store.journal.store import JournalStore
 from tests.conformance.conftest import text_message
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.openwire.objects import without_size_prefix
 from pybroker.broker.domain.openwire.routing import routing
@@ -145,12 +146,12 @@ def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> No
     second = state.take()
     producer = text_message(ORDERS, 1).message_id.rpartition(":")[0]
     assert [(each.producers_id, each.producers) for each in (first, second)] == [(1, {producer: 3}), (2, {producer: 4})]
-    state.forget_producers()
+    state.tell_producers()
     assert not state.take().touched, "two rows are not many"
     for number in range(5, PRODUCERS_ROWS_MAX + 5):
         add(state, number)
         state.take()
-    state.forget_producers()
+    state.tell_producers()
     changes = state.take()
     assert changes.producers_begin_anew
     assert changes.producers == {producer: PRODUCERS_ROWS_MAX + 4}
@@ -159,3 +160,34 @@ def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> No
     assert heir.sequences.last(producer) == PRODUCERS_ROWS_MAX + 4
     add(heir, PRODUCERS_ROWS_MAX + 5)
     assert heir.take().producers_id == changes.producers_id + 1
+
+
+def test_the_number_of_a_message_that_is_held_is_told_when_it_must_be(state: StoreState) -> None:
+    held = text_message(ORDERS, 7)
+    producer = held.message_id.rpartition(":")[0]
+    assert state.expect(held)
+    assert state.sequences.last(producer) == 7
+    assert not state.take().touched
+    state.tell_producers()  # it was consumed meanwhile
+    assert state.take().producers == {producer: 7}
+    state.tell_producers()
+    assert not state.take().touched, "it is told"
+
+
+def test_what_is_there_is_not_expected(state: StoreState) -> None:
+    add(state, 1)
+    assert not state.expect(text_message(ORDERS, 1))
+    with pytest.raises(InvalidDestination):
+        state.expect(text_message(queue("x" * 300), 1))
+
+
+def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: StoreState) -> None:
+    """It may be lost with this broker, and sent again."""
+    for number in range(1, PRODUCERS_ROWS_MAX + 3):
+        add(state, number)
+        state.take()
+    state.tell_producers()
+    assert state.expect(text_message(ORDERS, PRODUCERS_ROWS_MAX + 3))
+    changes = state.take()
+    assert changes.producers_begin_anew
+    assert set(changes.producers.values()) == {PRODUCERS_ROWS_MAX + 2}

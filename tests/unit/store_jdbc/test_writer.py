@@ -1,13 +1,16 @@
 """When a batch begins: who it waits for, and who it does not."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.store.jdbc.fence import LOOK
 from pybroker.store.jdbc.writer import DatabaseWriter
-from tests.conformance.conftest import Loop
+from tests.conformance.conftest import WAIT_SECONDS, Loop
 
 
 @dataclass
@@ -24,9 +27,15 @@ class FakeDatabase:
     is_closed = False
 
     def __init__(self) -> None:
-        self.sizes: list[int] = []
+        self.sizes: list[int | bytes] = []
+        self.gate: threading.Event | None = None
+        self.is_taken_over = False
 
-    def execute(self, message: int, *, seconds: float | None = None) -> None:
+    def execute(self, message: int | bytes, *, seconds: float | None = None) -> None:
+        if self.gate is not None:
+            assert self.gate.wait(WAIT_SECONDS)
+        if self.is_taken_over:
+            raise LockNotHeld("another broker has taken the database over")
         self.sizes.append(message)
 
     def interrupt(self) -> None:
@@ -126,3 +135,40 @@ def test_those_who_came_meanwhile_and_those_who_were_answered_share_the_next(des
     desk.send(2)
     desk.run_until_answered(6)
     assert desk.database.sizes == [2, 4]
+
+
+def test_who_has_nothing_to_be_committed_is_told_once_the_fence_was_asked(desk: Desk) -> None:
+    desk.writer.tell([desk._answer, desk._answer])
+    assert not desk.answered
+    desk.run_until_answered(2)
+    assert desk.database.sizes == [LOOK]
+
+
+def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Desk) -> None:
+    desk.database.gate = threading.Event()
+    for _ in range(4):
+        desk.writer.tell([desk._answer])
+    desk.database.gate.set()
+    desk.run_until_answered(4)
+    assert desk.database.sizes == [LOOK, LOOK]
+
+
+def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> None:
+    told: list[str] = []
+    desk.writer.tell([lambda: told.append("consumed")])
+    desk.writer.when_durable(lambda: told.append("durable"))
+    desk.loop.run_until(lambda: len(told) == 2)
+    assert told == ["consumed", "durable"]
+
+
+def test_nobody_is_told_behind_a_closed_fence(desk: Desk) -> None:
+    desk.database.is_taken_over = True
+    desk.writer.tell([desk._answer])
+    with pytest.raises(LockNotHeld):
+        desk.loop.run_until(lambda: bool(desk.answered))
+    desk.writer.tell([desk._answer])
+    desk.turns()
+    assert not desk.answered
+    with pytest.raises(LockNotHeld):
+        desk.writer.close()
+    desk.writer._failure = None

@@ -7,7 +7,7 @@
 
 A producer is promised that its message is on disk *or* consumed. Where consumers keep up, the second comes first: a
 message goes out to a consumer and its acknowledgement comes back in less time than a disk needs for a sync. Nothing
-passes the room: any other record is appended behind all that is held.
+passes the room that was sent: whoever opens it has any other message written behind all that is held.
 
 Whether holding pays is learned by watching. While nothing is held, one add in a few is watched: is it consumed within
 the time it would have been held, beyond the write that goes first? While messages are held, each of them counts. Where
@@ -29,7 +29,7 @@ from pybroker.broker.domain.message import Message
 Callback = Callable[[], None]
 
 HOLD_SECONDS = 0.002
-"""How long a message waits at least to be consumed; twice that at most."""
+"""How long a message waits at least to be consumed, where a write is a sync of a disk; twice that at most."""
 
 HELD_BYTES_MAX = 1 << 20
 """Beyond that much all of it is written."""
@@ -63,12 +63,13 @@ class HoldingRoom:
     """Messages that may be consumed before they are written.
 
     Args:
-        write: appends a message to the journal.
-        when_written: calls back once all that was appended is durable.
+        write: has a message written.
+        when_written: calls back once all that was written so far is durable.
         tell: calls these back now, if the fence allows it.
         call_soon: runs a callback at the end of the loop's turn.
         call_later: runs a callback after so many seconds.
         write_seconds: how long a write takes of late; 0 as long as nobody knows.
+        hold_seconds: how long a message waits at least to be consumed; twice that at most.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class HoldingRoom:
         call_soon: Callable[[Callback], object],
         call_later: Callable[[float, Callback], object],
         write_seconds: Callable[[], float],
+        hold_seconds: float = HOLD_SECONDS,
     ) -> None:
         self.is_open = False
         """True while it pays to hold messages."""
@@ -90,6 +92,7 @@ class HoldingRoom:
         self._call_soon = call_soon
         self._call_later = call_later
         self._write_seconds = write_seconds
+        self._hold_seconds = hold_seconds
         self._order: deque[_Held] = deque()
         self._by_key: dict[tuple[Destination, str], _Held] = {}
         self._number = 0
@@ -141,7 +144,7 @@ class HoldingRoom:
 
         Args:
             callback: what to call.
-            durable: all that was appended to the journal by then has to be durable too.
+            durable: all that was to be written by then has to be durable too.
         """
         if not self._order:
             return False
@@ -174,7 +177,7 @@ class HoldingRoom:
         if message_id == self._watched:
             self._watched = ""
             write_seconds = self._write_seconds()
-            in_time = perf_counter() - self._watched_at < HOLD_SECONDS + write_seconds
+            in_time = perf_counter() - self._watched_at < self._hold_seconds + write_seconds
             self._share += (in_time - self._share) * WATCHED_SHARE
             self.is_open = self._share >= BEGIN_SHARE and write_seconds >= QUICK_SECONDS
 
@@ -207,7 +210,7 @@ class HoldingRoom:
     def _wind(self) -> None:
         self._is_ticking = True
         self._old_number = self._number
-        self._call_later(HOLD_SECONDS, self._rung)
+        self._call_later(self._hold_seconds, self._rung)
 
     def _rung(self) -> None:
         """Have written what was here for long enough."""

@@ -1,0 +1,169 @@
+"""Messages that are consumed before they are written, on PostgreSQL: what every store promises, and the fences."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.ports import Recovery
+from tests.conformance.test_store import TestDurability, TestLastSequence, TestQueues, TestTransactions  # noqa: F401
+from tests.postgres.conftest import JdbcLives
+from tests.postgres_cluster import PostgresCluster
+
+ORDERS = queue("ORDERS")
+
+
+class HoldingLives(JdbcLives):
+    """A database and stores before which all that may be is held, until it is asked to be settled."""
+
+    def __init__(self, database: Any, **options: Any) -> None:
+        self.alarms: list[Callable[[], None]] = []
+        super().__init__(database, call_later=lambda _, callback: self.alarms.append(callback), **options)
+
+    def open(self) -> Recovery:
+        self.alarms.clear()
+        recovery = super().open()
+        room = self.store._room
+        assert room is not None
+        room.is_open = True
+        room._share = 1e9  # whatever happens, it goes on
+        return recovery
+
+    def settle(self) -> None:
+        for _ in range(2):  # what came after the clock was wound stays for one more round
+            alarms, self.alarms[:] = list(self.alarms), []
+            for alarm in alarms:
+                alarm()
+        self.store.when_durable(lambda: None)  # else acknowledgements wait for the next alarm
+        super().settle()
+
+
+@pytest.fixture
+def adapter(postgres_cluster: PostgresCluster) -> Iterator[Callable[..., JdbcLives]]:
+    """Makes lives, each in a database of its own; on the way out of every test each is checked for consistency."""
+    made: list[JdbcLives] = []
+
+    def make(**options: Any) -> JdbcLives:
+        made.append(HoldingLives(postgres_cluster.create_database(), **options))
+        return made[-1]
+
+    yield make
+    for lives in made:
+        lives.end()
+        lives.database.drop()
+
+
+@pytest.fixture
+def lives(adapter: Callable[..., HoldingLives]) -> HoldingLives:
+    """A life with a grace, opened for the first time."""
+    lives = adapter(grace=20.0)
+    lives.open()
+    return lives
+
+
+class Told:
+    """Sends and consumes, and notes what the sender is told."""
+
+    def __init__(self, store: Any, text_message: Callable[..., Any]) -> None:
+        self.store = store
+        self.text_message = text_message
+        self.numbers: list[int] = []
+
+    def send(self, *numbers: int) -> None:
+        for number in numbers:
+            assert self.store.add(self.text_message(ORDERS, number))
+            self.store.when_sent(lambda number=number: self.numbers.append(number))
+
+    def consume(self, *numbers: int) -> None:
+        for number in numbers:
+            self.store.remove(ORDERS, self.text_message(ORDERS, number).message_id)
+
+
+def producer(text_message: Callable[..., Any]) -> str:
+    return str(text_message(ORDERS, 1).message_id.rpartition(":")[0])
+
+
+def run_until_failure(lives: HoldingLives) -> Exception:
+    lives.loop.run_until(lambda: bool(lives.failures))
+    return lives.failures.pop()
+
+
+def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_message: Any) -> None:
+    told = Told(lives.store, text_message)
+    told.send(*range(1, 6))
+    told.consume(*range(1, 6))
+    lives.loop.run_until(lambda: told.numbers == [1, 2, 3, 4, 5])
+    told.send(6, 7)
+    told.consume(6)
+    lives.settle()
+    assert lives.database.sql("SELECT string_agg(id || ' ' || msgid_seq, ',') FROM activemq_msgs") == "1 7"
+
+
+def test_a_stale_master_tells_nobody_that_a_message_was_consumed(lives: Any, text_message: Any) -> None:
+    """Though its lock's fence lets pass: there is nothing to write, but the database is asked all the same."""
+    told = Told(lives.store, text_message)
+    lives.open()  # the lock has changed hands
+    told.send(1)
+    told.consume(1)
+    assert isinstance(run_until_failure(lives), LockNotHeld)
+    with pytest.raises(StoreUnavailable, match="stopped"):
+        told.send(2)
+    assert not told.numbers
+    told.store.abandon()
+
+
+def test_the_locks_fence_is_asked_before_anybody_is_told(lives: Any, text_message: Any) -> None:
+    told = Told(lives.store, text_message)
+    lives.is_master = False
+    told.send(1)
+    told.consume(1)
+    assert isinstance(run_until_failure(lives), LockNotHeld)
+    assert not told.numbers
+
+
+def test_who_waits_is_told_once_a_lost_connection_is_replaced(lives: Any, text_message: Any) -> None:
+    told = Told(lives.store, text_message)
+    lives.database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pybroker'")
+    told.send(1)
+    told.consume(1)
+    lives.loop.run_until(lambda: told.numbers == [1])
+
+
+def test_a_number_that_no_row_tells_outlives_a_clean_up_and_an_orderly_stop(lives: Any, text_message: Any) -> None:
+    """So what a client sends again after a failover is known, though it was consumed before it was written."""
+    for end in (lives.close, lives.cleanup):
+        last = max(lives.store.last_sequence(producer(text_message)), 0)
+        told = Told(lives.store, text_message)
+        told.send(last + 1)
+        told.consume(last + 1)
+        lives.loop.run_until(lambda told=told: bool(told.numbers))
+        end()
+        lives.crash()
+        lives.open()
+        assert lives.store.last_sequence(producer(text_message)) == last + 1
+
+
+def test_a_clean_up_tells_no_number_of_a_message_that_is_not_there(lives: Any, text_message: Any) -> None:
+    told = Told(lives.store, text_message)
+    told.send(1)
+    lives.cleanup()  # what was held is written in the same transaction
+    told.send(2)
+    lives.crash()
+    recovery = lives.open()
+    assert list(recovery.queues[ORDERS]) == [text_message(ORDERS, 1).message_id]
+    assert lives.store.last_sequence(producer(text_message)) == 1
+    assert told.numbers == [1]
+
+
+def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_message: Any) -> None:
+    """A message that is dead-lettered is consumed by nobody: its copy must be there when it goes."""
+    lives.store.add(text_message(ORDERS, 1))
+    lives.settle()
+    lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
+    lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id, consumed=False)
+    lives.store.when_durable(lambda: None)
+    lives.loop.run_until(lambda: lives.store.unwritten_bytes == 0)
+    lives.crash()
+    assert {str(each): len(ids) for each, ids in lives.open().queues.items()} == {"queue://ActiveMQ.DLQ": 1}
