@@ -1,6 +1,7 @@
 """Reading a journal as a table: plain Python, the vectorised decoder, and Spark on one core and on two.
 
-Run from the root of the checkout: `python -m benchmarks.spark_scan --size 2gb`.
+Run from the root of the checkout: `python -m benchmarks.spark_scan --size 2gb`. That takes some eight minutes, and
+twice the journal's size on disk, below `--directory`, until it ends.
 
 The journal is that of `journal_generator`. Three sets of columns are read of all its records:
 
@@ -8,22 +9,28 @@ The journal is that of `journal_generator`. Three sets of columns are read of al
 * headers: all but bodies and properties;
 * all.
 
-"Plain Python" is the reference decoder, a record after the other; it reads the first `SCALAR_BYTES` only. The decoders
-run alone on one core, and their figures are processor time, which a busy machine spoils less. Spark's are what passes
-on the clock, from the second query of a session on, when Java has warmed up; the rows go to its sink for measurements,
-`noop`. "CPU seconds" are those of Java and of the Python workers together, which even on one core run side by side.
+"Plain Python" is the reference decoder, a record after the other; it reads the first `SCALAR_BYTES` only. Both decoders
+run alone on one core, and their figures are processor time, which a busy machine spoils less.
+
+A session of Spark has a process of its own, with everything in it, Java, its compilers and the workers, held to as many
+cores as the session is told to use: otherwise a session of one core would use two, Java on one and Python on the other.
+It reads part of the journal first, so that Java has warmed up; the rows go to Spark's sink for measurements, `noop`.
+"Per core" is per second of processor time, of Java and of the Python workers together, as it is for plain Python; on an
+idle machine the clock says nearly the same. How much faster two cores are than one is what passes on the clock.
 A worker's memory is the most that any Python process of Spark had resident, shared libraries included.
 """
 
 import argparse
 import contextlib
+import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +41,7 @@ from pybroker.spark_jobs.java import prepare
 from pybroker.store.columns.files import Piece, list_files, plan
 from pybroker.store.columns.schema import COLUMNS, DEFAULT_COLUMNS, Layer
 from pybroker.store.columns.table import read, read_rows
+from pybroker.store.journal.format import FILE_BYTES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,30 +55,70 @@ SETS = {"six": SIX, "headers": HEADERS, "all": ALL}
 
 SCALAR_BYTES = 32 << 20
 """What plain Python reads: enough for a steady figure, and it is slow."""
-QUERIES = 4
-"""Per set of columns and number of cores; the first does not count."""
+PASSES = 3
+"""Of the decoders, at most, and the fastest counts: what else the machine does can only make one slower."""
+WARM_BYTES = 100 << 20
+"""What a session reads before anything counts."""
+MEASURED_BYTES = 640 << 20
+"""What is read per set of columns and number of cores, in one query or in up to three."""
 PIECE_BYTES = 16 << 20
-"""Files are read in pieces of about that length, so that two cores have something to do at the end too."""
+"""Spark reads files in pieces of about that length, so that two cores have something to do at the end too."""
+
+DECODER_TARGETS = {"six": 8.0, "all": 4.0}
+"""Times plain Python, per set of columns."""
+SPARK_TARGET = 2.0
+"""Times plain Python, per core, for every set of columns."""
+SCALING_TARGET = 1.6
+"""Of two cores over one, on the clock."""
+MEMORY_TARGET = 1.25
+"""What a data file of the whole journal may take in memory at most, over one of the usual size."""
+ROOM = 2.2
+"""Of the journal's size: what has to be free on disk."""
 
 
 def main() -> None:
     """Measure and print."""
+    if len(sys.argv) > 1 and sys.argv[1] == SESSION:
+        session_alone(Path(sys.argv[2]), int(sys.argv[3]))
+        return
     options = _options()
+    _check_room(options)
     report = Report(options)
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         directory = Path(folder) / "kahadb"
+        _tell(f"generating {options.size / 1e6:,.0f} MB in {folder}")
         begun = time.process_time()
         totals = generate(directory, options.size)
         seconds = time.process_time() - begun
         report.table("the journal", [_described(totals, seconds)])
+        _tell(f"reading {options.scalar_bytes / 1e6:,.0f} MB of it in plain Python")
         scalar = {name: scalar_rate(directory, columns, options.scalar_bytes) for name, columns in SETS.items()}
+        _tell("reading all of it with the vectorised decoder")
         rows = [vector_row(directory, name, totals, scalar[name]) for name in SETS]
         report.table("one core, without Spark", rows)
-        report.table("memory of one decoder, all columns", list(memory_rows(options, directory)))
+        _tell("reading all of it in one data file, for the memory it takes")
+        memory = list(memory_rows(options, directory))
+        report.table("memory of one decoder, all columns", memory)
+        spark: list[Row] = []
         if options.cores:
-            prepare()
-            report.table("through Spark", list(spark_rows(directory, options.cores, totals, scalar)))
+            spark = list(spark_rows(directory, options.cores, totals, scalar))
+            report.table("through Spark", spark)
+        report.table("verdict", verdicts(rows, memory, spark))
     report.finish()
+
+
+def _tell(what: str) -> None:
+    """Say how far it has come."""
+    print(f"[{time.strftime('%H:%M:%S')}] {what}", file=sys.stderr, flush=True)
+
+
+def _check_room(options: argparse.Namespace) -> None:
+    free = shutil.disk_usage(options.directory).free
+    if free < options.size * ROOM:
+        raise SystemExit(
+            f"{options.directory} has {free / 1e6:,.0f} MB free, where {options.size * ROOM / 1e6:,.0f} MB are wanted:"
+            " name another directory with --directory, or a smaller --size"
+        )
 
 
 def _options() -> argparse.Namespace:
@@ -100,20 +148,26 @@ def _described(totals: Totals, seconds: float) -> Row:
 
 def scalar_rate(directory: Path, columns: Sequence[str], byte_count: int) -> float:
     """Return records per second of processor time, in plain sequential Python."""
-    pieces = plan(str(directory), list_files(directory), byte_count)[:1]
-    begun = time.process_time()
-    count = sum(1 for piece in pieces for _ in read_rows(piece, columns))
-    return count / (time.process_time() - begun)
+    (piece, *_) = plan(str(directory), list_files(directory), byte_count)
+    rates: list[float] = []
+    for _ in range(PASSES):
+        begun = time.process_time()
+        count = sum(1 for _ in read_rows(piece, columns))
+        rates.append(count / (time.process_time() - begun))
+    return max(rates)
 
 
 def vector_row(directory: Path, name: str, totals: Totals, scalar: float) -> Row:
     """Read all with the vectorised decoder; say what that makes against plain Python."""
-    pieces = plan(str(directory), list_files(directory), PIECE_BYTES)
+    pieces = plan(str(directory), list_files(directory), None)
     list(read(pieces[0], SETS[name]))  # imports, and whatever else is done once
-    begun = time.process_time()
-    count = sum(batch.num_rows for piece in pieces for batch in read(piece, SETS[name]))
-    seconds = time.process_time() - begun
-    assert count == totals.records
+    taken: list[float] = []
+    for _ in range(max(1, min(PASSES, MEASURED_BYTES // totals.byte_count))):
+        begun = time.process_time()
+        count = sum(batch.num_rows for piece in pieces for batch in read(piece, SETS[name]))
+        taken.append(time.process_time() - begun)
+        assert count == totals.records
+    count, seconds = totals.records, min(taken)
     return {
         "columns": f"{name} ({len(SETS[name])})",
         "plain Python records/s": scalar,
@@ -154,36 +208,83 @@ def read_alone() -> None:
 
 # ---------------------------------------------------------------- through Spark
 
+SESSION = "--session"
+"""Begins the arguments of the process that a session has to itself."""
 
-def spark_rows(
-    directory: Path, cores: Sequence[int], totals: Totals, scalar: dict[str, float] | None = None
-) -> Iterator[Row]:
-    """Scan with sessions of so many cores, one after the other in the same Java."""
+
+class Scan(NamedTuple):
+    """One set of columns, read of the whole journal.
+
+    Attributes:
+        name: of the set.
+        seconds: on the clock, the median of some queries.
+        cpu_seconds: of Java and the workers, likewise.
+        worker_bytes: the most that a Python process had resident.
+    """
+
+    name: str
+    seconds: float
+    cpu_seconds: float
+    worker_bytes: int
+
+
+def spark_rows(directory: Path, cores: Sequence[int], totals: Totals, scalar: Mapping[str, float]) -> Iterator[Row]:
+    """Scan with sessions of so many cores, one after the other."""
     seconds: dict[tuple[str, int], float] = {}
     for count in cores:
-        with session(count) as spark:
-            for name, columns in SETS.items():
-                taken, cpu_seconds = scan(spark, directory, columns)
-                seconds[name, count] = taken
-                row: dict[str, str | int | float] = {
-                    "columns": f"{name} ({len(columns)})",
-                    "cores": count,
-                    "seconds": taken,
-                    "rows/s": totals.records / taken,
-                    "MB/s": totals.byte_count / 1e6 / taken,
-                    "rows/s per core": totals.records / taken / count,
-                    "times fewer cores": seconds[name, cores[0]] / taken,
-                    "CPU seconds": cpu_seconds,
-                    "worker MB": max((each.most_bytes for each in workers()), default=0) / 1e6,
-                }
-                if scalar is not None:
-                    row["per core times plain Python"] = totals.records / taken / count / scalar[name]
-                    row["per CPU second times plain Python"] = totals.records / cpu_seconds / scalar[name]
-                yield row
+        for each in _scans(directory, count):
+            seconds[each.name, count] = each.seconds
+            yield {
+                "columns": f"{each.name} ({len(SETS[each.name])})",
+                "cores": count,
+                "seconds": each.seconds,
+                "rows/s": totals.records / each.seconds,
+                "MB/s": totals.byte_count / 1e6 / each.seconds,
+                "rows/s per core": totals.records / each.seconds / count,
+                "times fewer cores": seconds[each.name, cores[0]] / each.seconds,
+                "CPU seconds": each.cpu_seconds,
+                "worker MB": each.worker_bytes / 1e6,
+                "per core times plain Python": totals.records / each.cpu_seconds / scalar[each.name],
+            }
+
+
+def _scans(directory: Path, cores: int) -> Iterator[Scan]:
+    """Have a process of its own scan with a session, and yield what it tells, line by line."""
+    command = [sys.executable, "-m", "benchmarks.spark_scan", SESSION, str(directory), str(cores)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("["):
+                yield Scan(*json.loads(line))
+    if process.returncode:
+        raise SystemExit(f"the session of {cores} cores ended with status {process.returncode}")
+
+
+def session_alone(directory: Path, cores: int) -> None:
+    """Scan with one session on so many cores, and print a line per set of columns."""
+    available = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, available[-cores:])
+    prepare()
+    size = sum(file.stat().st_size for file in directory.glob("*.log"))
+    queries = max(1, min(3, MEASURED_BYTES // size))
+    with session(cores) as spark, tempfile.TemporaryDirectory(dir=directory.parent) as folder:
+        part = Path(folder)
+        for file in sorted(list_files(directory).values())[: max(1, WARM_BYTES // FILE_BYTES_MAX)]:
+            (part / file.name).hardlink_to(file)
+        what = f"with Spark on {cores} of {len(available)} cores"
+        _tell(f"warming up {what}")
+        scan(spark, part, ALL, 2)
+        for name, columns in SETS.items():
+            _tell(f"{name} columns {what}: warming up")
+            scan(spark, part, columns, 2)
+            _tell(f"{name} columns {what}: {queries} times")
+            seconds, cpu_seconds = scan(spark, directory, columns, queries)
+            most = max((each.most_bytes for each in workers()), default=0)
+            print(json.dumps(Scan(name, seconds, cpu_seconds, most)), flush=True)
 
 
 @contextlib.contextmanager
-def session(cores: int) -> "Iterator[SparkSession]":
+def session(cores: int) -> "Generator[SparkSession]":
     """Give a quiet local session."""
     from pyspark.sql import SparkSession
 
@@ -199,8 +300,8 @@ def session(cores: int) -> "Iterator[SparkSession]":
         spark.stop()
 
 
-def scan(spark: "SparkSession", directory: Path, columns: Sequence[str], queries: int = QUERIES) -> tuple[float, float]:
-    """Read all several times; return the medians of all but the first: seconds, and processor time of all cores."""
+def scan(spark: "SparkSession", directory: Path, columns: Sequence[str], queries: int) -> tuple[float, float]:
+    """Read all several times; return the medians: seconds, and processor time of all cores."""
     taken: list[float] = []
     used: list[float] = []
     table = spark.read.format("kahadb").option("partitionBytes", str(PIECE_BYTES)).option("columns", ",".join(columns))
@@ -209,7 +310,52 @@ def scan(spark: "SparkSession", directory: Path, columns: Sequence[str], queries
         table.load(str(directory)).write.format("noop").mode("overwrite").save()
         taken.append(time.perf_counter() - begun)
         used.append(sum(each.cpu_seconds for each in below()) - used_before)
-    return statistics.median(taken[1:] or taken), statistics.median(used[1:] or used)
+    return statistics.median(taken), statistics.median(used)
+
+
+# ---------------------------------------------------------------- whether it is good enough
+
+
+def verdicts(decoder: Sequence[Row], memory: Sequence[Row], spark: Sequence[Row]) -> list[Row]:
+    """Return a line per target: what was measured, what is wanted, and whether that is reached."""
+    found = [
+        _at_least(f"vectorised decoder over plain Python, {row['columns']} columns", row["times plain Python"], target)
+        for name, target in DECODER_TARGETS.items()
+        for row in decoder
+        if str(row["columns"]).startswith(name)
+    ]
+    usual, large = (float(row["most resident, MB"]) for row in memory)
+    found.append(
+        {
+            "what": "memory of one large data file over the usual one",
+            "measured": large / usual,
+            "target": f"<= {MEMORY_TARGET}",
+            "verdict": _word(reached=large / usual <= MEMORY_TARGET),
+        }
+    )
+    fewest = min((int(row["cores"]) for row in spark), default=0)
+    for row in spark:
+        what = f"Spark, {row['columns']} columns, cores: {row['cores']}"
+        if row["cores"] == fewest:
+            found.append(
+                _at_least(f"{what}; per core, over plain Python", row["per core times plain Python"], SPARK_TARGET)
+            )
+        elif (fewest, row["cores"]) == (1, 2):
+            found.append(_at_least(f"{what}; over one core, on the clock", row["times fewer cores"], SCALING_TARGET))
+    return found
+
+
+def _at_least(what: str, measured: str | int | float, target: float) -> Row:
+    return {
+        "what": what,
+        "measured": measured,
+        "target": f">= {target:g}",
+        "verdict": _word(reached=float(measured) >= target),
+    }
+
+
+def _word(*, reached: bool) -> str:
+    return "pass" if reached else "FAIL"
 
 
 # ---------------------------------------------------------------- processes

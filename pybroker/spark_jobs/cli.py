@@ -12,7 +12,7 @@ $ python -m pybroker.spark_jobs.backlog /mnt/shared
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +32,26 @@ LOCAL_MEMORY: Final = "2g"
 """Of a local session, unless Spark's own settings say otherwise."""
 
 
-def session(name: str) -> SparkSession:
-    """Return the session: of `spark-submit` if it started us, else a local one on all cores."""
+SMALL_BYTES: Final = 128 * 1024 * 1024
+"""Journals up to here take less time to read than Spark takes to compile what reads them."""
+
+_QUICK: Final = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""For small journals: plans are interpreted, Java's second compiler stays out of it, and nothing is cut in parts."""
+
+
+def session(name: str, source: object = None) -> SparkSession:
+    """Return the session: of `spark-submit` if it started us, else a local one on all cores.
+
+    Args:
+        name: of the application.
+        source: what it is for; directories with little in them get a session that is soon there.
+    """
     builder = SparkSession.builder.appName(f"pybroker {name}")
     if "SPARK_ENV_LOADED" not in os.environ:
         prepare()
@@ -45,9 +63,21 @@ def session(name: str) -> SparkSession:
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
         )
+        if is_small(source):
+            for key, value in _QUICK.items():
+                builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def is_small(source: object) -> bool:
+    """Tell whether a source is directories that hold little."""
+    one = isinstance(source, str) or not isinstance(source, Sequence)
+    listed: list[object] = [source] if one else list(cast("Sequence[object]", source))
+    paths = [Path(each) for each in listed if isinstance(each, str | Path)]
+    size = sum(file.stat().st_size for path in paths for file in path.glob("*.log"))
+    return 0 < size <= SMALL_BYTES
 
 
 def write(tables: Tables, output: Path, form: str) -> None:
@@ -78,7 +108,7 @@ def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click
         if output is not None and form == "html":
             _write_page(job.__name__, directories, output)
             return
-        tables = job(session(job.__name__), list(directories), **chosen)
+        tables = job(session(job.__name__, directories), list(directories), **chosen)
         if output is None:
             show(tables)
         else:
@@ -95,7 +125,7 @@ def _write_page(job: str, directories: Sequence[str], output: Path) -> None:
 
     if job not in DRAWN:
         raise click.UsageError(f"{job} has no page; there are {', '.join(DRAWN)}")
-    click.echo(analyze(list(directories), output, spark=session(job), jobs=[job]))
+    click.echo(analyze(list(directories), output, spark=session(job, directories), jobs=[job]))
 
 
 def run(job: Callable[..., Tables], options: Sequence[Option] = (), arguments: list[str] | None = None) -> Any:

@@ -55,7 +55,7 @@ def analyze(
     count_of_steps = len(steps) + 2
     tell = progress or _untold
     tell(0, count_of_steps, "starting Spark")
-    running = spark or session("report")
+    running = spark or session("report", source)
     past = history(running, source)
     try:
         tell(1, count_of_steps, "reading the journal")

@@ -37,7 +37,7 @@ few = settings(max_examples=settings().max_examples // 4)
 
 longs = st.integers(-(2**63), 2**63 - 1)
 times = st.sampled_from((0, -1, 1, 1_700_000_000_000, 253_402_300_799_999, 253_402_300_800_000, 2**62))
-texts = st.sampled_from(("", "A", "ORDERS.1", "größe", "日本", "a\x00b", "😀", "\ud800"))
+texts = st.sampled_from(("", "A", 'say "a"\\\n', "ORDERS.1", "größe", "日本", "a\x00b", "😀", "\ud800"))
 maybe_text = st.none() | texts
 connections = st.sampled_from(("ID:h-1-2-0:1", "ID:größe:1", "\x00"))
 destinations = st.builds(

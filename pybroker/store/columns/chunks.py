@@ -21,6 +21,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
 import numpy as np
@@ -32,20 +33,22 @@ from pybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
     BATCH_MAGIC,
     EOF_MARKER,
-    RECORD_HEADER,
     RECORD_HEADER_BYTES,
     USER_RECORD,
 )
 from pybroker.store.journal.reader import Buffer, Damage, DataFileWalk, load, unavailable
 
-WINDOW_BYTES: Final = 4 * 1024 * 1024
-"""Read at a time: what a batch has at most, and some ten thousand records."""
-PADDING: Final = 64
-"""Zeros behind a chunk's bytes, so that fixed-width fields can be looked at before it is known whether they fit."""
-FEW_LANES: Final = 24
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Read at a time: more than a batch has as a rule, and some ten thousand records."""
+PADDING: Final = 512
+"""Bytes behind a chunk's batches, so that fixed-width fields can be looked at before it is known whether they fit."""
+FEW_LANES: Final = 64
 """With fewer batches than this left, a step costs more than it saves."""
 
 Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+_SIZE: Final = Struct(">i")
+"""With which a record's header begins; its type follows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +56,7 @@ class Chunk:
     """Sound batches that follow one another.
 
     Attributes:
-        data: bytes of the file, and `PADDING` zeros.
+        data: bytes of the file; at least `PADDING` more than the batches have.
         base: where in the file they begin.
         first: per batch, where in `data` its first record begins.
         last: per batch, where in `data` its last record ends.
@@ -178,7 +181,8 @@ def _located(data: bytes, base: int, spans: Sequence[tuple[int, int]]) -> Chunk:
     """Return a chunk of these batches, up to the first one whose records do not fit it."""
     bounds = np.array(spans, np.int64)
     first, last = bounds[:, 0].copy(), bounds[:, 1].copy()
-    data += bytes(PADDING)
+    if len(data) - spans[-1][1] < PADDING:
+        data += bytes(PADDING)
     steps, tails, misfits = _walk(data, first, last)
     if misfits:
         count = min(misfits)
@@ -187,15 +191,15 @@ def _located(data: bytes, base: int, spans: Sequence[tuple[int, int]]) -> Chunk:
     counts = np.zeros(len(first), np.int64)
     for lanes, _ in steps:
         counts[lanes] += 1
-    for lane, tail in tails.items():
-        counts[lane] += len(tail)
+    counts[tails.lanes] += tails.counts
     begins = np.cumsum(counts) - counts
     records = np.empty(int(counts.sum()), np.int64)
     for step, (lanes, offsets) in enumerate(steps):
         records[begins[lanes] + step] = offsets
-    for lane, tail in tails.items():
-        begin = int(begins[lane] + counts[lane]) - len(tail)
-        records[begin : begin + len(tail)] = tail
+    before = np.cumsum(tails.counts) - tails.counts
+    records[np.arange(len(tails.offsets)) + np.repeat(begins[tails.lanes] + len(steps) - before, tails.counts)] = (
+        tails.offsets
+    )
     ends = np.empty_like(records)
     ends[:-1] = records[1:]
     ends[begins + counts - 1] = last
@@ -205,12 +209,21 @@ def _located(data: bytes, base: int, spans: Sequence[tuple[int, int]]) -> Chunk:
 Steps = list[tuple[Longs, Longs]]
 
 
-def _walk(data: bytes, first: Longs, last: Longs) -> tuple[Steps, dict[int, list[int]], set[int]]:
+@dataclass(slots=True, eq=False)
+class _Tails:
+    """The rest of some batches: which, how many records each has left, and the offsets of these, batch by batch."""
+
+    lanes: Longs
+    counts: Longs
+    offsets: Longs
+
+
+def _walk(data: bytes, first: Longs, last: Longs) -> tuple[Steps, _Tails, set[int]]:
     """Walk through the records of all batches at once.
 
     Returns:
-        Per step, which batches still had a record and where; for the batches that were left when only few were, the
-        offsets of the rest of their records; batches whose records do not fit.
+        Per step, which batches still had a record and where; what was left when only few batches were; batches whose
+        records do not fit.
     """
     kinds = np.frombuffer(data, np.uint8)
     sizes = np.ndarray((len(data) - 3,), ">i4", data, 0, (1,))
@@ -220,34 +233,40 @@ def _walk(data: bytes, first: Longs, last: Longs) -> tuple[Steps, dict[int, list
     while len(lanes) >= FEW_LANES:
         size = sizes[offsets]
         following, limit = offsets + size, last[lanes]
-        fits = (size >= RECORD_HEADER_BYTES) & (kinds[offsets + 4] == USER_RECORD) & (following <= limit)
+        fits = (size >= RECORD_HEADER_BYTES) & (kinds[offsets + _SIZE.size] == USER_RECORD) & (following <= limit)
         if not fits.all():
             misfits.update(lanes[~fits].tolist())
             lanes, offsets, following, limit = lanes[fits], offsets[fits], following[fits], limit[fits]
         steps.append((lanes, offsets))
         more = following < limit
         lanes, offsets = lanes[more], following[more]
-    tails: dict[int, list[int]] = {}
-    for lane, offset in zip(lanes.tolist(), offsets.tolist(), strict=True):
-        tail = _walk_one(data, offset, int(last[lane]))
-        if tail is None:
-            misfits.add(lane)
-        else:
-            tails[lane] = tail
+    tails = _walk_one_by_one(data, lanes, offsets, last[lanes])
+    owners = np.repeat(tails.lanes, tails.counts)
+    misfits.update(set(lanes.tolist()) - set(tails.lanes.tolist()))
+    misfits.update(owners[kinds[tails.offsets + _SIZE.size] != USER_RECORD].tolist())
     return steps, tails, misfits
 
 
-def _walk_one(data: bytes, offset: int, end: int) -> list[int] | None:
-    """Return where the records of one batch begin; None if they do not fit it."""
-    unpack = RECORD_HEADER.unpack_from
-    offsets: list[int] = []
-    while offset < end:
-        size, kind = unpack(data, offset)
-        if size < RECORD_HEADER_BYTES or kind != USER_RECORD:
-            return None
-        offsets.append(offset)
-        offset += size
-    return offsets if offset == end else None
+def _walk_one_by_one(data: bytes, lanes: Longs, begins: Longs, ends: Longs) -> _Tails:
+    """Return where the records of some batches begin; those whose records do not fit are left out."""
+    unpack = _SIZE.unpack_from
+    found: list[int] = []
+    append = found.append
+    fitting: list[tuple[int, int]] = []
+    for lane, begin, end in zip(lanes.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        offset, before = begin, len(found)
+        while offset < end:
+            append(offset)
+            (size,) = unpack(data, offset)
+            if size < RECORD_HEADER_BYTES:
+                break
+            offset += size
+        if offset == end:
+            fitting.append((lane, len(found) - before))
+        else:
+            del found[before:]
+    table = np.array(fitting, np.int64).reshape(-1, 2)
+    return _Tails(table[:, 0], table[:, 1], np.array(found, np.int64))
 
 
 # ---------------------------------------------------------------- whatever else

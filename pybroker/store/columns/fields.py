@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pybroker.store.columns.chunks import Longs
-from pybroker.store.columns.lanes import Bytes, Flags, Lanes, Window
+from pybroker.store.columns.chunks import Bytes, Longs
+from pybroker.store.columns.lanes import Flags, Lanes, Window
 from pybroker.store.columns.texts import Places
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import RECORD_HEADER_BYTES

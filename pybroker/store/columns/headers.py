@@ -1,7 +1,7 @@
 """Where the fields of OpenWire messages and acknowledgements lie, for many at once.
 
-What hardly ever occurs is odd, and left to `rows`: XA transaction ids inside a message, ids in a text of their own,
-advisories' data structures, target consumers, broker paths, clusters, blob messages, an acknowledgement's cause.
+What hardly ever occurs is odd, and left to `rows`: ids in a text of their own, advisories' data structures, target
+consumers, broker paths, clusters, blob messages, an acknowledgement's cause.
 
 The layouts are drawn in `openwire.message`, `openwire.ids` and `openwire.objects`.
 """
@@ -9,11 +9,13 @@ The layouts are drawn in `openwire.message`, `openwire.ids` and `openwire.object
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.message import MessageType
 from pybroker.broker.domain.openwire.objects import MESSAGE_ACK
-from pybroker.store.columns.chunks import Longs
-from pybroker.store.columns.lanes import Bytes, Flags, Lanes, Window
+from pybroker.store.columns.chunks import Bytes, Longs
+from pybroker.store.columns.lanes import Flags, Lanes, Window
 from pybroker.store.columns.texts import Places
 
 FIRST_DESTINATION = min(ids.DESTINATION_TYPES)
@@ -188,14 +190,25 @@ def _destination(lanes: Lanes) -> Named:
 
 
 def _transaction(lanes: Lanes) -> Places:
-    """Take a nullable local transaction id; return its connection."""
+    """Take a nullable transaction id, local or XA; return the connection of a local one."""
     present = lanes.flag()
-    lanes.expect(ids.LOCAL_TRANSACTION_ID, present)
-    lanes.int64(present)
-    lanes.require(lanes.flag(present) | ~present)
-    lanes.expect(ids.CONNECTION_ID, present)
-    connection = Places(*lanes.string(present))
-    lanes.require(connection.valid | ~present)
+    if not present.any():
+        return Places(lanes.at, lanes.at, present)
+    kind = lanes.peek()
+    local = present & (kind == ids.LOCAL_TRANSACTION_ID)
+    xa = present & (kind == ids.XA_TRANSACTION_ID)
+    lanes.require(~present | local | xa)
+    lanes.skip(present)
+    if xa.any():
+        lanes.skip(np.where(xa, 4, 0))  # format
+        for _ in ("global transaction id", "branch qualifier"):
+            _, _, found = lanes.byte_sequence(xa)
+            lanes.require(found | ~xa)
+    lanes.int64(local)
+    lanes.require(lanes.flag(local) | ~local)
+    lanes.expect(ids.CONNECTION_ID, local)
+    connection = Places(*lanes.string(local))
+    lanes.require(connection.valid | ~local)
     return connection
 
 

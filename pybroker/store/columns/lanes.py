@@ -2,7 +2,11 @@
 
 Where a loop over records would say "read a flag; if it is set, read a length and skip as many bytes", lanes say it once
 for all of them: every read is a gather from the bytes, every step an addition to the array of offsets. A lane
-in which something does not fit is marked as odd, stays within its bounds, and is for the scalar decoder.
+in which something does not fit is marked as odd, and is for the scalar decoder.
+
+Fixed-width fields are taken without a look at the lane's end. A lane that has run over it is found out when a run of
+bytes is taken, which must fit, or at the last, by `require_end`; until then it reads what lies behind, and stays within
+`chunks.PADDING` bytes, more than the fixed-width fields of any layout have together.
 """
 
 from collections.abc import Callable
@@ -11,20 +15,21 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pybroker.store.columns.chunks import PADDING, Longs
+from pybroker.store.columns.chunks import Bytes, Longs
 
 Flags = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 
 VARINT_BYTES: Final = 5
 """Longer varints are negative numbers, which no field of a usual record is."""
+_MORE: Final = np.uint8(0x80)
+_LOW: Final = np.uint8(0x7F)
 
 
 class Window:
     """Bytes in memory, to be looked at in several widths at any offset, big-endian.
 
     Attributes:
-        data: the bytes, with `PADDING` zeros behind those that mean something.
+        data: the bytes, with `chunks.PADDING` more behind those that mean something.
         bytes_: them as unsigned 8-bit integers.
     """
 
@@ -59,7 +64,7 @@ class Lanes:
     """A cursor per record.
 
     Attributes:
-        at: where each lane is; never beyond its end.
+        at: where each lane is.
         end: where each lane ends.
         odd: lanes in which something did not fit.
     """
@@ -73,34 +78,25 @@ class Lanes:
         self.odd: Flags = at > end
 
     def peek(self) -> Bytes:
-        """Return the byte that is next, 0 for a lane at its end."""
-        return np.where(self.at < self.end, self._window.bytes_[self.at], np.uint8(0))
+        """Return the byte that is next; for a lane at its end it means nothing."""
+        return self._window.bytes_[self.at]
 
     def require(self, holds: Flags) -> None:
         """Mark the lanes for which something does not hold."""
         self.odd |= ~holds
 
     def require_end(self) -> None:
-        """Mark the lanes in which bytes are left."""
+        """Mark the lanes that are not just at their end."""
         self.odd |= self.at != self.end
 
     def skip(self, count: Longs | Flags | int) -> None:
-        """Step over bytes; a lane that has fewer, or is told to step back, is marked."""
-        at = self.at + count
-        fits = at <= self.end
-        if isinstance(count, int) or count.dtype == np.bool_:
-            if fits.all():
-                self.at = at
-                return
-        else:
-            fits &= np.greater_equal(count, 0)
-        self.odd |= ~fits
-        self.at = np.where(fits, at, self.end)
+        """Step over bytes of fixed-width fields."""
+        self.at = self.at + count
 
     def byte(self) -> Bytes:
         """Take a byte."""
         value = self._window.bytes_[self.at]
-        self.skip(1)
+        self.at = self.at + 1
         return value
 
     # Below, lanes that are left out by `where` stay where they are, and get 0, False or an empty place.
@@ -108,11 +104,8 @@ class Lanes:
     def flag(self, where: Flags | None = None) -> Flags:
         """Take a boolean: like Java, anything but 0 is true."""
         value = np.not_equal(self._window.bytes_[self.at], 0)
-        if where is None:
-            self.skip(1)
-            return value
-        self.skip(where)
-        return value & where
+        self.at = self.at + (1 if where is None else where)
+        return value if where is None else value & where
 
     def int32(self) -> Longs:
         """Take a signed 32-bit integer."""
@@ -148,34 +141,42 @@ class Lanes:
         """Take a protobuf varint of up to five bytes."""
         if where is not None and not where.any():
             return np.zeros_like(self.at)
-        byte = self._window.bytes_[self.at].astype(np.int64)
+        byte = self._window.bytes_[self.at]
         if where is not None:
-            byte = np.where(where, byte, 0)
-        value, more = byte & 0x7F, byte >= 0x80
-        self.skip(1 if where is None else where)
+            byte = byte * where
+        self.at = self.at + (1 if where is None else where)
+        more = byte >= _MORE
+        if not more.any():
+            return byte.astype(np.int64)
+        value = (byte & _LOW).astype(np.int64)
         for shift in range(7, 7 * VARINT_BYTES, 7):
+            byte = self._window.bytes_[self.at] * more
+            self.at = self.at + more
+            value |= (byte & _LOW).astype(np.int64) << shift
+            more = byte >= _MORE
             if not more.any():
                 return value
-            byte = np.where(more, self._window.bytes_[self.at].astype(np.int64), 0)
-            self.skip(more)
-            value |= (byte & 0x7F) << shift
-            more = byte >= 0x80
         self.odd |= more
         return value
 
     def run(self, length: Longs) -> tuple[Longs, Longs]:
-        """Take so many bytes; return where they begin and end."""
-        begin = self.at
-        self.skip(length)
-        return begin, self.at
+        """Take so many bytes; return where they begin and end. A lane that has fewer, or none, is marked."""
+        begin, at = self.at, self.at + length
+        fits = (at <= self.end) & (length >= 0)
+        if not fits.all():
+            self.odd |= ~fits
+            at = np.where(fits, at, self.end)
+            begin = np.minimum(begin, at)
+        self.at = at
+        return begin, at
 
     def string(self, where: Flags | None = None) -> tuple[Longs, Longs, Flags]:
         """Take a nullable OpenWire string; return where it begins and ends, and where there is one."""
         return self._sized(self._window.shorts, 2, where)
 
-    def byte_sequence(self) -> tuple[Longs, Longs, Flags]:
+    def byte_sequence(self, where: Flags | None = None) -> tuple[Longs, Longs, Flags]:
         """Take a nullable OpenWire byte sequence; return where it begins and ends, and where there is one."""
-        return self._sized(self._window.ints, 4, None)
+        return self._sized(self._window.ints, 4, where)
 
     def _sized(self, lengths: Callable[[Longs], Longs], width: int, where: Flags | None) -> tuple[Longs, Longs, Flags]:
         present = self.flag(where)
@@ -184,6 +185,3 @@ class Lanes:
         length = np.where(present, lengths(self.at), 0)
         self.skip(np.where(present, width, 0))
         return *self.run(length), present
-
-
-assert np.dtype(np.int64).itemsize <= PADDING, "a lane at its end may still be looked at"

@@ -1,51 +1,36 @@
-"""Message properties as maps of texts, for many messages at once: entry by entry, all messages together.
+"""Primitive maps of many messages at once: properties as maps of texts, bodies of map messages as JSON.
+
+What `entries` calls odd is left to `rows`.
+
+JSON is put together column by column, with no loop over messages; only doubles, floats and texts with something to
+escape are formatted one by one:
 
 ```text
-i32 count | count x (u16 n, name | u8 tag | value)        see `openwire.values`
+key             "text"     "count"    "paid"          quoted
+value           "größe"    17         true            quoted, or a number's text
+entry           "text":"größe"   "count":17   "paid":true
+map             {"text":"größe","count":17,"paid":true}
 ```
-
-Bytes, maps and lists as values, big nulls, and names that occur twice are odd, and left to `rows`.
 """
 
-from typing import Final
+import json
+import math
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pybroker.broker.domain.openwire.values import Char, Float
-from pybroker.store.columns.chunks import Longs
-from pybroker.store.columns.lanes import Flags, Lanes, Window
-from pybroker.store.columns.rows import as_text
+from pybroker.broker.domain.openwire.values import Float
+from pybroker.store.columns.entries import CHAR, DOUBLE, FLOAT, NULL, Entries
+from pybroker.store.columns.lanes import Flags, Window
+from pybroker.store.columns.rows import as_json, as_text
 from pybroker.store.columns.schema import TEXTS
-from pybroker.store.columns.texts import Places, texts
+from pybroker.store.columns.texts import Places
 
-ENTRIES_MAX: Final = 256
-"""Messages with more properties than this are odd: each entry is a step of its own."""
-
-_NULL, _BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT, _STRING = range(10)
-_BIG_STRING: Final = 13
-_TAGS: Final = 14
-_WIDTHS: Final = np.zeros(256, np.int64)
-_WIDTHS[[_BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT]] = (1, 1, 2, 2, 4, 8, 8, 4)
-_KNOWN: Final = np.zeros(256, np.bool_)
-_KNOWN[[*range(10), _BIG_STRING]] = True
-_LAYOUTS: Final = {_BYTE: ">i1", _SHORT: ">i2", _INT: ">i4", _LONG: ">i8", _DOUBLE: ">f8", _FLOAT: ">f4"}
-
-Codes = npt.NDArray[np.uint8]
-
-
-class _Entries:
-    """All entries of all messages, in their order: which message, where the name is, tag, where the value is."""
-
-    __slots__ = ("begin", "end", "lane", "name_begin", "name_end", "tag")
-
-    def __init__(self, steps: list[tuple[Longs, Longs, Longs, Longs, Longs, Longs]]) -> None:
-        columns = (
-            [np.concatenate(parts) for parts in zip(*steps, strict=True)] if steps else [np.zeros(0, np.int64)] * 6
-        )
-        order = np.argsort(columns[1], kind="stable")
-        self.lane, self.name_begin, self.name_end, self.tag, self.begin, self.end = (each[order] for each in columns)
+_CONTROLS = 0x20
+"""Characters below need an escape in JSON, as do quote and backslash."""
+_quote: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def properties(window: Window, places: Places, present: Flags, odd: Flags) -> pa.Array:
@@ -57,90 +42,80 @@ def properties(window: Window, places: Places, present: Flags, odd: Flags) -> pa
         present: where there is a message; one without properties has an empty map.
         odd: to be marked where they are of no usual shape.
     """
-    entries = _entries(window, places.only(present & ~odd), odd)
-    foreign = np.zeros(len(entries.lane), np.bool_)
-    every = np.ones(len(entries.lane), np.bool_)
-    keys = texts(window, Places(entries.name_begin, entries.name_end, every), foreign)
-    values = _values(window, entries, foreign)
-    odd[entries.lane[foreign]] = True
-    _mark_repeated(entries.lane, keys, odd)
-    counts = np.bincount(entries.lane, minlength=len(present))
-    offsets = np.zeros(len(present) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return pa.MapArray.from_arrays(pa.array(offsets), keys, values, type=TEXTS, mask=pa.array(~present))
+    entries = Entries(window, places.only(present & ~odd), odd)
+    values = _together(entries, entries.texts, {tag: _as_text(entries, tag) for tag in entries.tags()})
+    return pa.MapArray.from_arrays(pa.array(entries.offsets), entries.keys, values, type=TEXTS, mask=pa.array(~present))
 
 
-def _entries(window: Window, places: Places, odd: Flags) -> _Entries:
-    lane = np.flatnonzero(places.valid & (places.end > places.begin))
-    cursor = Lanes(window, places.begin[lane], places.end[lane])
-    count = cursor.int32()
-    cursor.require((count >= -1) & (count <= ENTRIES_MAX))
-    steps: list[tuple[Longs, Longs, Longs, Longs, Longs, Longs]] = []
-    while True:
-        over = count <= len(steps)
-        cursor.odd |= over & (cursor.at != cursor.end)
-        odd[lane[cursor.odd]] = True
-        left = ~over & ~cursor.odd
-        if not left.any():
-            return _Entries(steps)
-        lane, count = lane[left], count[left]
-        cursor = Lanes(window, cursor.at[left], cursor.end[left])
-        name_begin, name_end = cursor.run(_length16(window, cursor))
-        tag = cursor.byte().astype(np.int64)
-        cursor.require(_KNOWN[tag])
-        short, big = tag == _STRING, tag == _BIG_STRING
-        length = _WIDTHS[tag]
-        if short.any():
-            length = np.where(short, window.shorts(cursor.at), length)
-            cursor.skip(np.where(short, 2, 0))
-        if big.any():
-            length = np.where(big, window.ints(cursor.at), length)
-            cursor.skip(np.where(big, 4, 0))
-        begin, end = cursor.run(length)
-        steps.append((lane, name_begin, name_end, tag, begin, end))
+def map_texts(window: Window, places: Places, odd: Flags) -> pa.Array:
+    """Return the bodies of map messages as JSON.
+
+    Args:
+        window: where they are.
+        places: the contents, uncompressed; one of no bytes is an empty map.
+        odd: to be marked where they are of no usual shape.
+    """
+    entries = Entries(window, places, odd)
+    strings = np.flatnonzero(entries.is_text)
+    parts = {tag: _as_json(entries, tag) for tag in entries.tags()}
+    nulls = int((entries.tag == NULL).sum())
+    if nulls:
+        parts[NULL] = pa.repeat("null", nulls)
+    quoted = _quoted(entries.texts.take(pa.array(strings)))
+    texts = quoted.take(pa.array(np.cumsum(entries.is_text) - 1, mask=~entries.is_text)) if parts else quoted
+    pairs = pc.binary_join_element_wise(_quoted(entries.keys), _together(entries, texts, parts), ":")
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(entries.offsets), pairs), ",")
+    found: pa.Array = pc.binary_join_element_wise(pa.scalar("{"), joined, pa.scalar("}"), pa.scalar(""))
+    return found
 
 
-def _length16(window: Window, cursor: Lanes) -> Longs:
-    length = window.shorts(cursor.at)
-    cursor.skip(2)
-    return length
-
-
-def _values(window: Window, entries: _Entries, foreign: Flags) -> pa.Array:
-    """Return the values as texts; marks those that are strings and not UTF-8."""
-    is_text = (entries.tag == _STRING) | (entries.tag == _BIG_STRING)
-    found = texts(window, Places(entries.begin, entries.end, is_text), foreign)
-    if is_text.all():
-        return found
-    parts, index = [found], np.arange(len(is_text))
-    for tag in np.unique(entries.tag[~is_text & _KNOWN[entries.tag] & (entries.tag != _NULL)]).tolist():
-        where = np.flatnonzero(entries.tag == tag)
-        index[where] = sum(map(len, parts)) + np.arange(len(where))
-        parts.append(_formatted(window, tag, entries.begin[where]))
+def _together(entries: Entries, texts: pa.Array, others: dict[int, pa.Array]) -> pa.Array:
+    """Return the values of all entries, given the strings in their places and the others, type by type."""
+    if not others:
+        return texts
+    parts, index, count = [texts], np.arange(len(texts)), len(texts)
+    for tag, part in others.items():
+        index[entries.tag == tag] = count + np.arange(len(part))
+        parts.append(part)
+        count += len(part)
     return pa.concat_arrays(parts).take(pa.array(index))
 
 
-def _formatted(window: Window, tag: int, at: Longs) -> pa.Array:
-    """Return numbers, flags or characters as text, as `rows.as_text` has it."""
-    if tag == _BOOLEAN:
-        return pa.array(["false", "true"]).take(pa.array(np.not_equal(window.bytes_[at], 0).astype(np.int64)))
-    if tag == _CHAR:
-        return pa.array([as_text(Char(chr(unit))) for unit in window.shorts(at).tolist()], pa.string())
-    layout = np.dtype(_LAYOUTS[tag])
-    bytes_ = window.bytes_[at[:, None] + np.arange(layout.itemsize)]
-    numbers = np.ascontiguousarray(bytes_).view(layout).ravel()
-    if tag == _DOUBLE:
-        return pa.array([as_text(each) for each in numbers.tolist()], pa.string())
-    if tag == _FLOAT:
-        return pa.array([as_text(Float(each)) for each in numbers.tolist()], pa.string())
-    return pa.array(numbers.astype(np.int64)).cast(pa.string())
+def _as_text(entries: Entries, tag: int) -> pa.Array:
+    if tag == DOUBLE:
+        return pa.array([as_text(each) for each in entries.numbers(tag)], pa.string())
+    if tag == FLOAT:
+        return pa.array([as_text(Float(each)) for each in entries.numbers(tag)], pa.string())
+    return entries.formatted(tag)
 
 
-def _mark_repeated(lane: Longs, keys: pa.Array, odd: Flags) -> None:
-    """Mark the messages in which a name occurs twice: the later one counts."""
-    if len(lane) < 2 or not (lane[1:] == lane[:-1]).any():
-        return
-    encoded = keys.dictionary_encode()
-    codes = np.sort(lane * len(encoded.dictionary) + encoded.indices.to_numpy())
-    repeated = codes[1:][codes[1:] == codes[:-1]]
-    odd[repeated // len(encoded.dictionary)] = True
+def _as_json(entries: Entries, tag: int) -> pa.Array:
+    if tag == DOUBLE:
+        found = [repr(each) if math.isfinite(each) else as_json(each) for each in entries.numbers(tag)]
+        return pa.array(found, pa.string())
+    if tag == FLOAT:
+        return pa.array([as_json(Float(each)) for each in entries.numbers(tag)], pa.string())
+    return _quoted(entries.formatted(tag)) if tag == CHAR else entries.formatted(tag)
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Return texts as JSON strings."""
+    data = texts.buffers()[2]
+    values = np.frombuffer(memoryview(data or b""), np.uint8)
+    quoted: pa.Array = pc.binary_join_element_wise(pa.scalar('"'), texts, pa.scalar('"'), pa.scalar(""))
+    if (
+        values.min(initial=_CONTROLS) >= _CONTROLS
+        and not (values == ord('"')).any()
+        and not (values == ord("\\")).any()
+    ):
+        return quoted
+    foreign = np.flatnonzero((values < _CONTROLS) | (values == ord('"')) | (values == ord("\\")))
+    offsets = np.frombuffer(memoryview(texts.buffers()[1] or b""), np.int32)
+    escaped = np.zeros(len(texts), np.bool_)
+    escaped[np.searchsorted(offsets, foreign, "right") - 1] = True
+    mask = pa.array(escaped)
+    raw: list[bytes] = texts.filter(mask).cast(pa.binary()).to_pylist()  # what is no UTF-8 belongs to an odd map
+    replaced: pa.Array = pc.replace_with_mask(
+        quoted, mask, pa.array([_quote(each.decode(errors="replace")) for each in raw], pa.string())
+    )
+    return replaced

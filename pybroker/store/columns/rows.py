@@ -239,7 +239,7 @@ def _fill_message(row: Row, command: Command, wanted: Collection[Layer]) -> None
         return
     message = openwire.decode(data)
     _fill_headers(row, message)
-    for layer, fill in ((Layer.PROPERTIES, _fill_properties), (Layer.BODY, _fill_body)):
+    for layer, fill in ((Layer.PROPERTIES, _fill_properties), (Layer.BODY, fill_body)):
         if layer in wanted:
             try:
                 fill(row, message)
@@ -282,14 +282,15 @@ def _fill_properties(row: Row, message: OpenWireMessage) -> None:
     row["properties"] = [(clean(name), as_text(value)) for name, value in message.properties.items()]
 
 
-def _fill_body(row: Row, message: OpenWireMessage) -> None:
+def fill_body(row: Row, message: OpenWireMessage) -> None:
+    """Add a message's text or body. Raises `MalformedOpenWire` if its content does not decode."""
     match message.type:
         case MessageType.TEXT:
             row["text"] = _cleaned(message.text())
         case MessageType.MAP:
-            row["text"] = _json(message.map())
+            row["text"] = as_json(message.map())
         case MessageType.STREAM:
-            row["text"] = _json(message.stream())
+            row["text"] = as_json(message.stream())
         case _:
             row["body"] = None if message.content is None else message.body_bytes()
 
@@ -311,7 +312,7 @@ def as_text(value: Value) -> str | None:
         case str() | int():
             return clean(str(value))
         case _:
-            return _json(value)
+            return as_json(value)
 
 
 def _float_text(value: float) -> str:
@@ -320,7 +321,8 @@ def _float_text(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _json(value: Value) -> str:
+def as_json(value: Value) -> str:
+    """Return a value as JSON."""
     return clean(json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")))
 
 

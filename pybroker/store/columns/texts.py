@@ -70,14 +70,14 @@ def _taken(window: Window, places: Places, kind: pa.DataType) -> pa.Array:
     count = len(places.valid)
     if not places.valid.any():
         return pa.nulls(count, kind)
-    begin = np.where(places.valid, places.begin, 0)
-    end = np.where(places.valid, places.end, 0)
+    valid = places.valid
+    offsets = np.empty(2 * count, np.int32)
+    np.multiply(places.begin, valid, out=offsets[0::2], casting="same_kind")
+    np.multiply(places.end, valid, out=offsets[1::2], casting="same_kind")
     # Offsets must ascend: a lane without a value is empty, where the one before it ended.
-    offsets = np.maximum.accumulate(np.column_stack((begin, end)).ravel())
-    parent = pa.Array.from_buffers(
-        kind, 2 * count - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(window.data)]
-    )
-    return parent.take(pa.array(np.arange(0, 2 * count, 2), mask=~places.valid))
+    np.maximum.accumulate(offsets, out=offsets)
+    parent = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(window.data)])
+    return parent.take(pa.array(np.arange(0, 2 * count, 2), mask=None if valid.all() else ~valid))
 
 
 def _check(found: pa.Array, values: npt.NDArray[np.uint8], odd: Flags) -> None:

@@ -1,26 +1,29 @@
 """Many records at once: from a chunk of a data file to an Arrow record batch, with no loop over records.
 
 What has the usual shape is decoded by `fields`, `headers` and `properties`, step by step for all records together. What
-has not is decoded by `rows`, one by one, and put in its place. Both say the same; a test compares them.
+has not is decoded by `rows`, one by one, and put in its place; where only a body is unusual, only the body is. Both say
+the same; a test compares them.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.message import MessageType
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.store.columns.chunks import Chunk, Longs
 from pybroker.store.columns.fields import Fields, locate
 from pybroker.store.columns.files import Piece
 from pybroker.store.columns.headers import Headers, Identity, Named, locate_acks, locate_headers
 from pybroker.store.columns.lanes import Flags, Window
-from pybroker.store.columns.properties import properties
+from pybroker.store.columns.properties import map_texts, properties
 from pybroker.store.columns.rows import (
     ACK_TYPES,
     BROKER_IN_FROM_END,
@@ -31,22 +34,25 @@ from pybroker.store.columns.rows import (
     Row,
     arrival_of,
     clean,
+    fill_body,
     row_of,
 )
-from pybroker.store.columns.schema import BY_NAME, CORRUPT, Layer, arrow_schema, layers
+from pybroker.store.columns.schema import BY_NAME, Layer, arrow_schema, layers
 from pybroker.store.columns.selection import EVERYTHING, Selection
 from pybroker.store.columns.texts import Places, blobs, instants, names, numbers, texts
 from pybroker.store.columns.timeline import SOURCES, Timeline
 from pybroker.store.journal.commands import CommandType, MalformedRecord, decode
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, RECORD_HEADER_BYTES
 from pybroker.store.journal.marks import mark_at
-from pybroker.store.journal.protobuf import varint
+from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
 from pybroker.store.journal.reader import CHECKSUM_BYTES
 
 ROWS_MAX: Final = 16 * 1024
 """Of a record batch: more are no faster, and take more memory."""
 ODD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of bodies that were decoded one by one: a compressed one may grow to a thousand times its size on disk."""
+FEW_PATCHES: Final = 64
+"""Of so many values it is worth a look whether they are what is there already."""
 POSITION_BITS: Final = 32
 """Of a position, what is the offset."""
 
@@ -62,7 +68,9 @@ class _Records:
     Attributes:
         begin: where each record begins in the chunk's data; `end`, `batch` likewise.
         odd: those that are left to `rows`.
+        wanted: names of columns.
         columns: arrays by name.
+        bodies: by record, what there is to know of a message whose body is left to `rows`, and nothing else of it.
     """
 
     window: Window
@@ -70,13 +78,24 @@ class _Records:
     end: Longs
     first: Longs
     odd: Flags
+    wanted: frozenset[str]
     columns: dict[str, pa.Array] = field(default_factory=dict[str, pa.Array])
+    bodies: dict[int, OpenWireMessage] = field(default_factory=dict[int, OpenWireMessage])
 
     def __len__(self) -> int:
         return len(self.begin)
 
     def payload(self, index: int) -> bytes:
         return self.window.data[self.begin[index] + RECORD_HEADER_BYTES : self.end[index]]
+
+    def put(self, name: str, make: Callable[[], pa.Array]) -> None:
+        """Add a column, if it is wanted."""
+        if name in self.wanted:
+            self.columns[name] = make()
+
+    def put_texts(self, name: str, places: Places) -> None:
+        """Add a column of texts. Wanted or not, those that are none are marked."""
+        self.columns[name] = self.texts(places)
 
     def texts(self, places: Places) -> pa.Array:
         return texts(self.window, places, self.odd)
@@ -86,6 +105,14 @@ class _Records:
         for places in unseen:
             if places.valid.any():
                 self.texts(places.spread(lanes, self.begin))
+
+
+class _Patch(NamedTuple):
+    """What was decoded one by one: where it belongs, and whether it is more than the body."""
+
+    at: int
+    row: Row
+    is_whole: bool
 
 
 class VectorDecoder:
@@ -122,7 +149,8 @@ class VectorDecoder:
 
     def _some(self, window: Window, chunk: Chunk, part: slice) -> Iterator[pa.RecordBatch]:
         begin, end = chunk.records[part], chunk.ends[part]
-        records = _Records(window, begin, end, chunk.first[chunk.batch_of[part]], np.zeros(len(begin), np.bool_))
+        odd = np.zeros(len(begin), np.bool_)
+        records = _Records(window, begin, end, chunk.first[chunk.batch_of[part]], odd, self._wanted)
         wanted = np.ones(len(begin), np.bool_)
         self._place(records, chunk.base)
         if not self._layers <= {Layer.PLACE}:
@@ -143,17 +171,16 @@ class VectorDecoder:
     def _place(self, records: _Records, base: int) -> None:
         piece, count = self._piece, len(records)
         offset = records.begin + base
-        checksums = records.window.longs(records.first - CHECKSUM_BYTES)
-        records.columns |= {
-            "directory": pa.repeat(piece.directory, count),
-            "file": numbers(np.full(count, piece.file_id, np.int32), None, pa.int32()),
-            "offset": numbers(offset, None, pa.int64()),
-            "position": numbers(offset + (piece.file_id << POSITION_BITS), None, pa.int64()),
-            "batch": numbers(records.first + (base - BATCH_HEADER_BYTES), None, pa.int64()),
-            "size": numbers(records.end - records.begin, None, pa.int64()),
-            "checksum": names(("none", "ok"), (checksums > 0).astype(np.int64)),
-            CORRUPT: pa.nulls(count, pa.string()),
-        }
+        for name, make in (
+            ("directory", lambda: pa.repeat(piece.directory, count)),
+            ("file", lambda: numbers(np.full(count, piece.file_id, np.int32), None, pa.int32())),
+            ("offset", lambda: numbers(offset, None, pa.int64())),
+            ("position", lambda: numbers(offset + (piece.file_id << POSITION_BITS), None, pa.int64())),
+            ("batch", lambda: numbers(records.first + (base - BATCH_HEADER_BYTES), None, pa.int64())),
+            ("size", lambda: numbers(records.end - records.begin, None, pa.int64())),
+            ("checksum", lambda: _checksums(records)),
+        ):
+            records.put(name, make)
 
     def _times(self, records: _Records, found: Fields) -> None:
         window, data = records.window, records.window.data
@@ -178,37 +205,31 @@ class VectorDecoder:
     # ---------------------------------------------------------------- the command's own fields
 
     def _record(self, records: _Records, found: Fields) -> None:
-        sound = ~found.odd
-        records.columns |= {
-            "record_type": names(RECORD_TYPES, found.kind, sound),
-            "destination_type": names(
-                tuple(DESTINATION_TYPES.values()), found.destination_type, found.destination.valid
-            ),
-            "destination": records.texts(found.destination),
-            "message_id": records.texts(found.message_id),
-            "subscription": records.texts(found.subscription),
-            "transaction": self._transaction_texts(records, found.transaction),
-        }
-        if "message" in self._wanted:
-            records.columns["message"] = blobs(records.window, found.message)
+        destination = found.destination
+        kinds = tuple(DESTINATION_TYPES.values())
+        records.put("record_type", lambda: names(RECORD_TYPES, found.kind, found.kind < len(RECORD_TYPES)))
+        records.put("destination_type", lambda: names(kinds, found.destination_type, destination.valid))
+        records.put_texts("destination", destination)
+        records.put_texts("message_id", found.message_id)
+        records.put_texts("subscription", found.subscription)
+        records.columns["transaction"] = self._transaction_texts(records, found.transaction)
+        records.put("message", lambda: blobs(records.window, found.message))
 
     def _transaction_texts(self, records: _Records, places: Places) -> pa.Array:
+        """Return the transactions' texts; each transaction is decoded once."""
         if not places.valid.any():
             return pa.nulls(len(records), pa.string())
-        data, cache = records.window.data, self._transactions
-        found: list[str | None] = [None] * len(records)
-        lanes = np.flatnonzero(places.valid)
-        begins, ends = places.begin[lanes].tolist(), places.end[lanes].tolist()
-        for lane, begin, end in zip(lanes.tolist(), begins, ends, strict=True):
-            raw = data[begin:end]
-            if raw not in cache:
-                cache[raw] = _transaction_text(raw)
-            found[lane] = cache[raw]
-            if found[lane] is None:
-                records.odd[lane] = True
+        encoded, cache = blobs(records.window, places).dictionary_encode(), self._transactions
         if len(cache) > ROWS_MAX:
             cache.clear()
-        return pa.array(found, pa.string())
+        raw: list[bytes] = encoded.dictionary.to_pylist()
+        for each in raw:
+            if each not in cache:
+                cache[each] = _transaction_text(each)
+        found = pa.array([cache[each] for each in raw], pa.string()).take(encoded.indices)
+        if found.null_count > encoded.null_count:
+            records.odd |= places.valid & pc.is_null(found).to_numpy(zero_copy_only=False)
+        return found
 
     def _chosen(self, records: _Records, found: Fields) -> Flags:
         """Return which rows are wanted; odd ones are, until they were decoded."""
@@ -235,8 +256,8 @@ class VectorDecoder:
         records.check(lanes, acks.unseen)
         codes = np.full(count, ACK_TYPES_UNMATCHED, np.int64)
         codes[lanes] = acks.ack_type
-        records.columns["ack_type"] = names(_ACK_TYPE_NAMES, codes, ack.valid & ~records.odd)
-        records.columns["consumer_id"] = _identity_texts(records, lanes, acks.consumer)
+        records.put("ack_type", lambda: names(_ACK_TYPE_NAMES, codes, ack.valid & ~records.odd))
+        _put_identities(records, "consumer_id", lanes, acks.consumer)
 
     # ---------------------------------------------------------------- messages
 
@@ -253,47 +274,44 @@ class VectorDecoder:
             places = headers.properties.spread(lanes, records.begin)
             records.columns["properties"] = properties(records.window, places, present, records.odd)
         if Layer.BODY in self._layers:
-            _bodies(records, lanes, headers)
+            _put_bodies(records, lanes, headers)
 
     def _header_columns(self, records: _Records, lanes: Longs, headers: Headers) -> None:
         present = np.zeros(len(records), np.bool_)
         present[lanes] = True
 
-        def spread(values: Longs) -> Longs:
+        def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
             wide = np.zeros(len(records), values.dtype)
             wide[lanes] = values
             return wide
 
-        columns = records.columns
         for name, places in (
             ("group_id", headers.group_id),
             ("correlation_id", headers.correlation_id),
             ("jms_type", headers.jms_type),
             ("user_id", headers.user_id),
         ):
-            columns[name] = records.texts(places.spread(lanes, records.begin))
-        columns["original_destination"] = _qualified(records, lanes, headers.original_destination)
-        columns["reply_to"] = _qualified(records, lanes, headers.reply_to)
-        columns["producer_id"] = _identity_texts(records, lanes, headers.producer)
-        for name, times in (
+            records.put_texts(name, places.spread(lanes, records.begin))
+        _put_qualified(records, "original_destination", lanes, headers.original_destination)
+        _put_qualified(records, "reply_to", lanes, headers.reply_to)
+        _put_identities(records, "producer_id", lanes, headers.producer)
+        content_bytes = np.where(headers.content.valid, headers.content.end - headers.content.begin, 0)
+        kinds = headers.kind.astype(np.int64) - MessageType.MESSAGE
+        for name, values in (
             ("timestamp", headers.timestamp),
             ("broker_in", headers.broker_in),
             ("expiration", headers.expiration),
-        ):
-            columns[name] = instants(spread(times), present)
-        content_bytes = np.where(headers.content.valid, headers.content.end - headers.content.begin, 0)
-        for name, values in (
             ("producer_sequence", headers.producer_sequence),
             ("group_sequence", headers.group_sequence),
             ("redelivery_counter", headers.redelivery_counter),
             ("priority", headers.priority.view(np.int8).astype(np.int64)),
             ("body_size", content_bytes),
+            ("persistent", headers.persistent),
+            ("compressed", headers.compressed),
         ):
-            columns[name] = numbers(spread(values), present, BY_NAME[name].type)
-        for name, flags in (("persistent", headers.persistent), ("compressed", headers.compressed)):
-            columns[name] = numbers(spread(flags.astype(np.int64)).astype(np.bool_), present, pa.bool_())
-        kinds = headers.kind.astype(np.int64) - MessageType.MESSAGE
-        columns["message_type"] = names(_MESSAGE_TYPE_NAMES, spread(kinds), present & ~records.odd)
+            if name in records.wanted:
+                records.columns[name] = _column(spread(values), present, BY_NAME[name].type)
+        records.put("message_type", lambda: names(_MESSAGE_TYPE_NAMES, spread(kinds), present & ~records.odd))
 
     # ---------------------------------------------------------------- putting it together
 
@@ -305,46 +323,68 @@ class VectorDecoder:
             for each in self.schema
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        start, size, lanes, rows = 0, 0, list[int](), list[Row]()
-        for lane in np.flatnonzero(records.odd).tolist():
-            rows.append(row_of(records.payload(lane), self._layers))
-            lanes.append(lane - start)
-            size += _bytes_of(rows[-1])
+        start, size, patches = 0, 0, list[_Patch]()
+        for lane in sorted({*np.flatnonzero(records.odd).tolist(), *records.bodies}):
+            patch = self._patch(records, lane, lane - start)
+            patches.append(patch)
+            size += _bytes_of(patch.row)
             if size > ODD_BYTES_MAX:
                 stop = lane + 1
-                yield self._merged(batch.slice(start, stop - start), wanted[start:stop], lanes, rows)
-                start, size, lanes, rows = stop, 0, [], []
+                yield self._patched(batch.slice(start, stop - start), wanted[start:stop], patches)
+                start, size, patches = stop, 0, []
         if start < count:
-            yield self._merged(batch.slice(start), wanted[start:], lanes, rows)
+            yield self._patched(batch.slice(start), wanted[start:], patches)
 
-    def _merged(
-        self, batch: pa.RecordBatch, wanted: Flags, lanes: Sequence[int], rows: Sequence[Row]
-    ) -> pa.RecordBatch:
-        """Return the rows that are wanted, with those that were decoded one by one in their places."""
-        index = np.arange(batch.num_rows)
-        if rows:
-            odd = np.array(lanes)
-            taken = np.array([self._selection.takes(row) for row in rows])
-            index[odd] = np.where(taken, batch.num_rows + np.arange(len(rows)), -1)
-            batch = pa.concat_batches([batch, self._from_rows(batch, odd, rows)])
-        elif wanted.all():
-            return batch
-        index[~wanted] = -1
-        return batch.take(pa.array(index[index >= 0]))
+    def _patch(self, records: _Records, lane: int, at: int) -> _Patch:
+        """Decode one record, or only its body where that is all that is unusual."""
+        if not records.odd[lane]:
+            row: Row = {}
+            try:
+                fill_body(row, records.bodies[lane])
+                return _Patch(at, row, is_whole=False)
+            except MalformedOpenWire:
+                pass  # the whole row says what is wrong with it
+        return _Patch(at, row_of(records.payload(lane), self._layers), is_whole=True)
 
-    def _from_rows(self, batch: pa.RecordBatch, odd: Longs, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Return the rows as a record batch; place and time are those of the batch they belong to."""
-        places = batch.take(pa.array(odd))
-        arrays: list[pa.Array] = []
-        for each in self.schema:
-            if each.name in _NOT_IN_ROWS:
-                arrays.append(places.column(each.name))
-            else:
-                arrays.append(pa.array([row.get(each.name) for row in rows], each.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    def _patched(self, batch: pa.RecordBatch, wanted: Flags, patches: Sequence[_Patch]) -> pa.RecordBatch:
+        """Return the rows that are wanted, with what was decoded one by one in its place."""
+        if patches:
+            whole = [patch for patch in patches if patch.is_whole]
+            for patch in whole:
+                wanted[patch.at] = self._selection.takes(patch.row)
+            arrays = [
+                column
+                if each.name in _NOT_IN_ROWS
+                else _spliced(column, each.name, patches if each.name in _BODIES else whole)
+                for each, column in zip(self.schema, batch.columns, strict=True)
+            ]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return batch if wanted.all() else batch.filter(pa.array(wanted))
+
+
+def _spliced(column: pa.Array, name: str, patches: Sequence[_Patch]) -> pa.Array:
+    """Return a column with some of its values replaced."""
+    if not patches:
+        return column
+    values = [patch.row.get(name) for patch in patches]
+    at = np.array([patch.at for patch in patches])
+    if column.null_count == len(column) and not any(value is not None for value in values):
+        return column
+    replacements = pa.array(values, column.type)
+    if len(at) <= FEW_PATCHES and column.take(pa.array(at)).equals(replacements):
+        return column  # as of a trace, whose type needs no decoding
+    if pa.types.is_nested(column.type):
+        index = np.arange(len(column))
+        index[at] = len(column) + np.arange(len(at))
+        return pa.concat_arrays([column, replacements]).take(pa.array(index))
+    mask = np.zeros(len(column), np.bool_)
+    mask[at] = True
+    replaced: pa.Array = pc.replace_with_mask(column, pa.array(mask), replacements)
+    return replaced
 
 
 ACK_TYPES_UNMATCHED: Final = _ACK_TYPE_NAMES.index("unmatched")
+_BODIES: Final = frozenset(("text", "body"))
 _NOT_IN_ROWS: Final = frozenset(
     ("directory", "file", "offset", "position", "batch", "size", "checksum", "time", "time_source")
 )
@@ -377,39 +417,64 @@ def _transaction_text(raw: bytes) -> str | None:
     return clean(str(getattr(command, "transaction", "")))
 
 
-def _identity_texts(records: _Records, lanes: Longs, identity: Identity) -> pa.Array:
-    """Return producers' or consumers' ids as `<connection>:<session>:<value>`."""
+def _checksums(records: _Records) -> pa.Array:
+    found = records.window.longs(records.first - CHECKSUM_BYTES)
+    return names(("none", "ok"), (found > 0).astype(np.int64))
+
+
+def _column(values: npt.NDArray[Any], present: Flags, kind: pa.DataType) -> pa.Array:
+    return instants(values, present) if pa.types.is_timestamp(kind) else numbers(values, present, kind)
+
+
+def _put_identities(records: _Records, name: str, lanes: Longs, identity: Identity) -> None:
+    """Add producers' or consumers' ids as `<connection>:<session>:<value>`."""
     connection = records.texts(identity.connection.spread(lanes, records.begin))
+    if name not in records.wanted:
+        return
     session, value = np.zeros(len(records), np.int64), np.zeros(len(records), np.int64)
     session[lanes], value[lanes] = identity.session, identity.value
     parts = (connection, pa.array(session).cast(pa.string()), pa.array(value).cast(pa.string()))
-    joined: pa.Array = pc.binary_join_element_wise(*parts, ":")
-    return joined
+    records.columns[name] = pc.binary_join_element_wise(*parts, ":")
 
 
-def _qualified(records: _Records, lanes: Longs, named: Named) -> pa.Array:
-    """Return destinations as `queue://NAME`."""
+def _put_qualified(records: _Records, name: str, lanes: Longs, named: Named) -> None:
+    """Add destinations as `queue://NAME`."""
     if not named.name.valid.any():
-        return pa.nulls(len(records), pa.string())
+        return
     places = named.name.spread(lanes, records.begin)
-    kinds = np.zeros(len(records), np.int64)
-    kinds[lanes] = np.where(named.name.valid, named.kind - min(ids.DESTINATION_TYPES), 0)
-    joined: pa.Array = pc.binary_join_element_wise(names(_QUALIFIED, kinds, places.valid), records.texts(places), "")
-    return joined
+    found = records.texts(places)
+    if name in records.wanted:
+        kinds = np.zeros(len(records), np.int64)
+        kinds[lanes] = np.where(named.name.valid, named.kind - min(ids.DESTINATION_TYPES), 0)
+        records.columns[name] = pc.binary_join_element_wise(names(_QUALIFIED, kinds, places.valid), found, "")
 
 
-def _bodies(records: _Records, lanes: Longs, headers: Headers) -> None:
-    """Add texts and bodies. Maps and streams are odd, and what is compressed."""
-    content, kind = headers.content, headers.kind
-    is_text = kind == MessageType.TEXT
-    odd = (kind == MessageType.MAP) | (kind == MessageType.STREAM)
-    odd |= headers.compressed & content.valid & (content.end > content.begin)
-    framed = is_text & content.valid & ~odd
+def _put_bodies(records: _Records, lanes: Longs, headers: Headers) -> None:
+    """Add texts and bodies. Streams, maps of unusual shape and what is compressed are left to `rows`."""
+    content, kind, window = headers.content, headers.kind, records.window
+    sound = ~records.odd[lanes]
+    is_text, is_map = kind == MessageType.TEXT, kind == MessageType.MAP
+    late = sound & (headers.compressed & (content.end > content.begin) | (kind == MessageType.STREAM))
+    framed = sound & is_text & content.valid & ~late
     length = content.end - content.begin
-    fits = (length >= 4) & (records.window.ints(content.begin) == length - 4)
-    odd |= framed & ~fits
-    records.odd[lanes[odd]] = True
-    text = Places(np.minimum(content.begin + 4, content.end), content.end, framed & fits & ~headers.odd)
-    records.columns["text"] = records.texts(text.spread(lanes, records.begin))
-    body = content.only(~is_text & ~odd & ~headers.odd)
-    records.columns["body"] = blobs(records.window, body.spread(lanes, records.begin))
+    fits = (length >= SIZE_PREFIX.size) & (window.ints(content.begin) == length - SIZE_PREFIX.size)
+    records.odd[lanes[framed & ~fits]] = True
+    begin = np.minimum(content.begin + SIZE_PREFIX.size, content.end)
+    found = records.texts(Places(begin, content.end, framed & fits).spread(lanes, records.begin))
+    maps = np.flatnonzero(sound & is_map & ~late)
+    if len(maps):
+        odd = np.zeros(len(maps), np.bool_)
+        some = map_texts(window, Places(content.begin[maps], content.end[maps], ~odd), odd)
+        late[maps[odd]] = True
+        mask = np.zeros(len(records), np.bool_)
+        mask[lanes[maps]] = True
+        found = pc.replace_with_mask(found, pa.array(mask), some)
+    records.columns["text"] = found
+    others = content.only(sound & ~is_text & ~is_map & ~late)
+    records.put("body", lambda: blobs(window, others.spread(lanes, records.begin)))
+    for index in np.flatnonzero(late).tolist():
+        records.bodies[int(lanes[index])] = OpenWireMessage(
+            type=MessageType(int(kind[index])),
+            content=window.data[content.begin[index] : content.end[index]] if content.valid[index] else None,
+            compressed=bool(headers.compressed[index]),
+        )
