@@ -150,6 +150,7 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_the_journal_agrees_with_its_model(
     prioritized: bool, text_message: Any, snapshot: Any, bodies: Any, memory_lives_type: Any, journal_lives_type: Any

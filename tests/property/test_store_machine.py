@@ -543,7 +543,7 @@ class HoldingMachine(ClusterMachine):
     holding = True
 
 
-@pytest.mark.timeout(1800 if IS_LONG else 120)
+@pytest.mark.timeout(1800 if IS_LONG else 600)
 @pytest.mark.parametrize("machine", [ClusterMachine, HoldingMachine])
 def test_masters_standbys_and_their_model_agree(machine: type[ClusterMachine]) -> None:
     run_state_machine_as_test(

@@ -17,6 +17,7 @@ from typing import Any
 
 from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.large_pages import LargePages, supported_bytes
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.core.mastership import Action, Event, Role, decide
@@ -85,12 +86,14 @@ class Node:
         """
         self._publish(self.role, [], 0)
         waiting = asyncio.create_task(self._wait_for_lock())
+        pages = LargePages(supported_bytes())
         try:
             while self.role is not Role.STOPPED:
                 for action in await self._events.get():
                     await self._perform(action)
         finally:
             self._lock.cancel()
+            pages.close()
             await waiting
         if self._error is not None:
             raise self._error

@@ -47,6 +47,7 @@ from pybroker.transports.detect import Detector, Spoken
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
 from pybroker.transports.server import Protocol, Tls, in_url
 from pybroker.transports.session import Link, Session
+from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.session import StompSession
 from pybroker.transports.tls import server_context
 from pybroker.transports.turn import Turn
@@ -416,10 +417,17 @@ def _transports(config: Config, broker: Broker, ports: Mapping[str, int]) -> dic
 
 def _stomp(config: Config, broker: Broker) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
-    connection_ids = _connection_ids()
+    connection_ids, refusals = _connection_ids(), Refusals()
 
     def session(link: Link) -> Session:
-        return StompSession(broker=broker, link=link, connection_id=next(connection_ids), limits=limits, clock=clock)
+        return StompSession(
+            broker=broker,
+            link=link,
+            connection_id=next(connection_ids),
+            limits=limits,
+            clock=clock,
+            refusals=refusals,
+        )
 
     told = f"This broker has its {config.connections_max} connections already; try again later."
     headers = {"message": told, "content-type": "text/plain"}

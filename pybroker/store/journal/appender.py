@@ -62,7 +62,8 @@ class JournalSettings:
         batch_bytes_max: a batch is closed when it would reach this.
         preallocation: how a new data file begins.
         checksum: give each batch its Adler-32.
-        compact_after_cleanups: cleanups in a row that free nothing, before files are compacted; 0 never compacts.
+        compact_after_cleanups: cleanups in a row that find a file kept for its acknowledgements alone, before it is
+            compacted; 0 never compacts.
         archive_directory: where data files go that are needed no more; None deletes them.
         store_bytes_max: what the journal may take before nothing more is accepted (`limit`); 0: no limit.
         reserve_bytes: room kept back for acknowledgements on a full disk (`reserve`); 0 keeps none.

@@ -76,21 +76,28 @@ class GarbageCollector:
         self._file_ids = set(file_ids)
         self._newest_id = writer.file_id
         self._compacted: set[int] = set()
-        self._fruitless_count = 0
-        self.is_busy = False
-        """True from a decision until its job is done."""
+        self._survived: dict[int, int] = {}
+        """How many collections in a row each file has outlived that stays for its acknowledgements alone."""
+        self._job_count = 0
         self.change_count = 0
         """How often data files were removed or compacted."""
 
+    @property
+    def is_busy(self) -> bool:
+        """True from a decision until its jobs are done."""
+        return self._job_count > 0
+
     def collect(self) -> None:
-        """Remove what can be; where that was nothing several times in a row, compact."""
+        """Remove what can be, and compact what could not be for long enough.
+
+        Counted by file: in a busy journal each collection removes some file, while others stay for ever.
+        """
         if self.is_busy:
             return
-        if self.remove():
-            self._fruitless_count = 0
-            return
-        self._fruitless_count += 1
-        if 0 < self._settings.compact_after_cleanups <= self._fruitless_count:
+        self.remove()
+        found = compactable(self._state, self._existing(), self._writer.file_id)
+        self._survived = {file_id: self._survived.get(file_id, 0) + 1 for file_id in found}
+        if self._settings.compact_after_cleanups > 0:
             self._compact_some()
 
     def remove(self) -> bool:
@@ -103,8 +110,7 @@ class GarbageCollector:
         doomed = removable(self._state, self._existing(), self._writer.file_id)
         if doomed:
             self.keep_remarks(doomed)
-            self.is_busy = True
-            self._writer.submit(partial(self._remove, doomed))
+            self._submit(partial(self._remove, doomed))
         return bool(doomed)
 
     def keep_remarks(self, file_ids: Sequence[int] = ()) -> None:
@@ -117,13 +123,17 @@ class GarbageCollector:
 
     def _compact_some(self) -> None:
         """Have compacted a few files that were not in this life."""
-        found = compactable(self._state, self._existing(), self._writer.file_id)
-        chosen = [file_id for file_id in found if file_id not in self._compacted | self._damaged][:COMPACTIONS_MAX]
+        due = [file_id for file_id, count in self._survived.items() if count >= self._settings.compact_after_cleanups]
+        chosen = [file_id for file_id in due if file_id not in self._compacted | self._damaged][:COMPACTIONS_MAX]
         if chosen:
             self.keep_remarks(chosen)
-            self.is_busy = True
             self._compacted.update(chosen)
-            self._writer.submit(partial(self._compact, chosen))
+            self._submit(partial(self._compact, chosen))
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        """Have the writer's thread do a job, which posts its end."""
+        self._job_count += 1
+        self._writer.submit(job)
 
     def _existing(self) -> set[int]:
         self._file_ids.update(range(self._newest_id + 1, self._writer.file_id + 1))
@@ -131,7 +141,7 @@ class GarbageCollector:
         return self._file_ids
 
     def _removed(self, file_ids: Sequence[int]) -> None:
-        self.is_busy = False
+        self._job_count -= 1
         self.change_count += 1
         self._file_ids.difference_update(file_ids)
         self._compacted.difference_update(file_ids)
@@ -139,7 +149,7 @@ class GarbageCollector:
         logger.info("%s: %d data files were needed no more", self._files.directory, len(file_ids))
 
     def _were_compacted(self, closed: Sequence[int]) -> None:
-        self.is_busy = False
+        self._job_count -= 1
         self.change_count += 1
         # A removed queue's remark still needs the record of the removal.
         needless = set(closed) - self._state.kept.files

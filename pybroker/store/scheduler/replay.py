@@ -55,8 +55,8 @@ class ReplayResult:
         record_count: records read.
         damages: bytes that should have been usable, and are not: something was lost.
         torn_tails: unusable bytes where the last write may have been going on; nothing there was ever acknowledged.
-        last_file_id: the highest file id, 0 when there is no file.
-        end: the logical end of that file.
+        open_ends: the files that may have been written last, and where each of them logically ends: a new master seals
+            them.
         last_remark: text of the `Trace` that is the last record; None when something else is.
     """
 
@@ -65,27 +65,28 @@ class ReplayResult:
     record_count: int = 0
     damages: list[Damage] = field(default_factory=list[Damage])
     torn_tails: list[Damage] = field(default_factory=list[Damage])
-    last_file_id: int = 0
-    end: int = 0
+    open_ends: dict[int, int] = field(default_factory=dict[int, int])
     last_remark: str | None = None
 
 
-def replay(directory: Path, state: JobState, *, held_bytes_max: int) -> ReplayResult:
+def replay(directory: Path, state: JobState, *, held_bytes_max: int, below: int | None = None) -> ReplayResult:
     """Apply all records of a directory's journal to a fresh state.
 
     Args:
         directory: the scheduler's.
         state: as long as the store lives.
         held_bytes_max: messages beyond that are not kept in memory.
+        below: files from this one on are not looked at: the new master's own.
 
     Raises:
         StoreUnavailable: the directory or a file cannot be read.
         JournalCorrupt: the data files are no journal, or hold commands of a newer version.
     """
-    files = inspect(directory)
     run = _Replay(state, held_bytes_max)
-    for file_id, path in files.items():
-        run.read(file_id, path, is_last=file_id == max(files))
+    for file_id, path in inspect(directory).items():
+        if below is None or file_id < below:
+            run.read(file_id, path)
+    run.finish()
     run.result.jobs = [job for job in state.jobs() if place(job).scheduler == SCHEDULER]
     return run.result
 
@@ -95,9 +96,10 @@ class _Replay:
         self.result = ReplayResult()
         self._state = state
         self._holdable_bytes = held_bytes_max
+        self._ends: dict[int, int] = {}
         self._schedulers: dict[str, dict[str, list[Job]]] = {}
 
-    def read(self, file_id: int, path: Path, *, is_last: bool) -> None:
+    def read(self, file_id: int, path: Path) -> None:
         result = self.result
         walk = DataFileWalk(load(path), file_id)
         for location, payload in walk:
@@ -116,9 +118,25 @@ class _Replay:
             result.record_count += 1
             result.last_remark = command.message if isinstance(command, Trace) else None
             self._apply(command, location, payload)
-        for damage in walk.damages:
-            (result.torn_tails if is_last and damage.at_end else result.damages).append(damage)
-        result.last_file_id, result.end = file_id, walk.end
+        result.damages += walk.damages
+        self._ends[file_id] = walk.end
+
+    def finish(self) -> None:
+        """Tell torn tails from damage, now that it is known which files may have been written last.
+
+        That is the highest one, and the next one below those in which nothing is: their masters have claimed a number,
+        and come no further.
+        """
+        result = self.result
+        damaged = {damage.file_id for damage in result.damages}
+        for file_id in reversed(self._ends):
+            result.open_ends[file_id] = self._ends[file_id]
+            if self._ends[file_id] or file_id in damaged:
+                break
+        found, result.damages = result.damages, []
+        for damage in found:
+            is_torn = damage.at_end and damage.file_id in result.open_ends
+            (result.torn_tails if is_torn else result.damages).append(damage)
 
     def _damaged(self, location: Location, payload: bytes, reason: str) -> None:
         length = RECORD_HEADER_BYTES + len(payload)

@@ -1,14 +1,16 @@
 """A job store that is ActiveMQ's scheduler directory: a KahaDB journal of its own, beside that of the messages.
 
 ```text
-recover   replay (reads only) -> drop ActiveMQ's index -> seal the last data file -> begin a new one
+recover   claim the next data file -> replay (reads only) -> drop ActiveMQ's index -> seal the last data file
+          -> write into the new one
 add …     encode -> append to the open batch -> note in the state           (no I/O, no waiting)
 cleanup   decide on the state -> once all of it is durable: remove files, in the writer's thread
 close     write what is left, and a remark about the clean stop
 ```
 
-Taking over works as in the message journal: a new data file, exclusively created; the predecessor's last file replaced
-by a copy of what the replay has seen; no index, since ActiveMQ rebuilds `scheduleDB.data` from the journal.
+Taking over works as in the message journal: a new data file, exclusively created before the others are read, so that a
+predecessor that is still alive has no number to go on with; its last file replaced by a copy of what the replay has
+seen; no index, since ActiveMQ rebuilds `scheduleDB.data` from the journal.
 
 A job's move is one record while the job was made in the file being written. Later the job is *renewed*: ended and made
 again in one step, in the new file, which lets go of the old one and leaves nothing for an index to know. Records of
@@ -27,7 +29,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.ports import Clock
 from pybroker.store.journal.appender import JournalSettings, explained
@@ -44,7 +46,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, RECORD_HEADER_BYTES, Location, encode_record
-from pybroker.store.journal.reader import Damage, data_files, load, unavailable
+from pybroker.store.journal.reader import Damage, data_files, read_start, unavailable
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.writer import JournalWriter, Schedule
 from pybroker.store.scheduler.replay import ReplayResult, replay
@@ -53,6 +55,8 @@ from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, r
 INDEX_FILES: Final = ("scheduleDB.data", "scheduleDB.redo", "scheduleDB.free")
 CLEAN_STOP: Final = "pybroker clean stop"
 
+CLAIMS_MAX: Final = 10
+"""Numbers that a new master tries to get. A second one takes a predecessor that fills a data file in this moment."""
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of messages kept in memory."""
 SINGLE_REMOVES_MAX: Final = 1000
@@ -127,7 +131,8 @@ class JournalJobStore:
     def recover(self) -> Sequence[Job]:
         """Read the journal, take the directory over, and return the jobs. Blocks.
 
-        Nothing is changed on disk before all of the journal was read.
+        Nothing is changed on disk before all of the journal was read, but for an empty data file, which goes again when
+        something goes wrong.
 
         Raises:
             StoreUnavailable: the directory cannot be read or written, or another process creates files in it.
@@ -136,15 +141,44 @@ class JournalJobStore:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            result = replay(self.directory, self._state, held_bytes_max=self._held_bytes_max)
-            self._report(result)
-            self._check()
-            self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
+            own = self._claim()
+            try:
+                result = replay(self.directory, self._state, held_bytes_max=self._held_bytes_max, below=own)
+                self._report(result)
+                self._check()
+                self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
+            except BaseException:
+                self._writer.withdraw()
+                raise
             self._seal(result)
             self._begin(result)
         except OSError as error:
             raise explained(error, self.directory) from error
         return result.jobs
+
+    def _claim(self) -> int:
+        """Take the next number for a data file, and return it: no predecessor can begin another file from here on.
+
+        One that has lost the lock without noticing may just have taken that number. Whose it is the lock tells: while
+        it is ours, whatever is there was there before us.
+        """
+        reserve = Reserve(self._files, self._settings.reserve_bytes)
+        for _ in range(CLAIMS_MAX):
+            self._check()
+            file_id = max(data_files(self.directory), default=0) + 1
+            self._writer = self._new_writer(file_id)
+            try:
+                reserve.spend_on(self._writer.claim)
+            except FileExistsError:
+                name = self._files.path(file_id).name
+                logger.warning("%s: a predecessor that lost its lock has just begun %s", self.directory, name)
+            else:
+                return file_id
+        raise StoreUnavailable(
+            f"{self.directory}: data files appear faster than one can be begun",
+            path=str(self.directory),
+            hint="find out which process writes here without the lock",
+        )
 
     def _report(self, result: ReplayResult) -> None:
         self.damages = result.damages
@@ -155,20 +189,20 @@ class JournalJobStore:
             logger.error("%s: damaged: %s", self.directory, damage)
 
     def _seal(self, result: ReplayResult) -> None:
-        """Cut the predecessor's last file at its logical end, and the predecessor off from it."""
-        if not result.last_file_id or (result.last_remark == CLEAN_STOP and not result.torn_tails):
-            return
-        data = load(self._files.path(result.last_file_id))
-        sealed = (data[: result.end], EOF_MARKER)
+        """Cut the files that predecessors may write at their logical ends, and the predecessors off from them."""
+        is_clean = result.last_remark == CLEAN_STOP and not result.torn_tails
         reserve = Reserve(self._files, self._settings.reserve_bytes)
-        reserve.spend_on(lambda: self._files.replace(result.last_file_id, sealed))
+        for file_id, end in result.open_ends.items():
+            if end and is_clean:
+                continue
+            sealed = (read_start(self._files.path(file_id), end), EOF_MARKER)
+            reserve.spend_on(partial(self._files.replace, file_id, sealed))
 
     def _begin(self, result: ReplayResult) -> None:
-        """Begin a new data file with a remark about who goes on, and with what the journal does not say well enough."""
+        """Write into the new data file a remark about who goes on, and what the journal does not say well enough."""
+        self._newest_id = self._writer.file_id
         self._file_ids = set(data_files(self.directory))
-        self._newest_id = result.last_file_id
         self._held_bytes = sum(len(job.data or b"") for job in self._state.jobs())
-        self._writer = self._new_writer(result.last_file_id + 1)
         now = datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
         commands: list[Command] = [Trace(f"pybroker {__version__} started {now}")]
         commands += [RemoveScheduledJob(SCHEDULER, job_id, time) for job_id, time in result.ghosts]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import BrokerError, ClientError
+from pybroker.broker.domain.errors import BrokerError, ClientError, ResourceLimit
 from pybroker.broker.domain.ports import Broker, Clock, Connection
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.errors import Broken, Refused, describe
@@ -19,6 +19,7 @@ from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import Client
 from pybroker.transports.stomp.flow import Flow, Jam
 from pybroker.transports.stomp.heartbeat import HeartBeat, agree
+from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,16 @@ _SERVER = f"pybroker/{__version__}"
 class StompSession(Session):
     """Serves one STOMP connection."""
 
-    def __init__(self, *, broker: Broker, link: Link, connection_id: str, limits: StompLimits, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        link: Link,
+        connection_id: str,
+        limits: StompLimits,
+        clock: Clock,
+        refusals: Refusals | None = None,
+    ) -> None:
         """Wait for CONNECT.
 
         Args:
@@ -38,12 +48,14 @@ class StompSession(Session):
             connection_id: names the connection in message ids and `ack` headers; unique for ever.
             limits: what the peer may make the broker hold.
             clock: milliseconds since the epoch, for messages without a timestamp.
+            refusals: logs what finds no room, for all connections together; None: for this one.
         """
         self._broker = broker
         self._link = link
         self._connection_id = connection_id
         self._limits = limits
         self._clock = clock
+        self._refusals = refusals or Refusals()
         self._decoder = FrameDecoder(limits)
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.stranger_body_bytes)
         self._version = Version.V1_0
@@ -136,10 +148,16 @@ class StompSession(Session):
                 raise _unknown(frame.command)
             handler(frame)
         except ClientError as error:
-            _log.info("%s: %s refused: %s", self._connection_id, frame.command, error)
+            self._log_refusal(frame.command, error)
             self._write_error(error, frame.headers.get("receipt"))
         except BrokerError as error:
             self._break_off(error, frame.headers.get("receipt"))
+
+    def _log_refusal(self, command: str, error: ClientError) -> None:
+        if command == Command.SEND and isinstance(error, ResourceLimit):
+            self._refusals.note(self._connection_id, error, self._link.time())
+        else:
+            _log.info("%s: %s refused: %s", self._connection_id, command, error)
 
     # ------------------------------------------------------------ CONNECT, DISCONNECT
 

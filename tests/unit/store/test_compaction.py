@@ -190,6 +190,27 @@ def test_one_old_message_holds_the_journal_together_only_for_so_long(tmp_path: P
     assert [each.message_id for each in _contents(tmp_path)] == [message(0).message_id]
 
 
+def test_files_that_can_go_do_not_keep_others_from_being_compacted(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, cleanups=3)
+    chain.grow()
+    grown = chain.file_count
+    number = 1000
+    for _ in range(60):
+        before, number = number, number + 25
+        for each in range(before, number):
+            chain.store.add(message(each))
+        for each in range(before, number):
+            chain.store.remove(QUEUE, message(each).message_id)
+        chain.sync()
+        removed = set(tmp_path.glob("db-*.log"))
+        chain.clean(1)
+        removed -= set(tmp_path.glob("db-*.log"))
+        assert removed, "each cleanup finds something to remove"
+    assert chain.file_count < grown / 2
+    chain.store.abandon()
+    assert [each.message_id for each in _contents(tmp_path)] == [message(0).message_id]
+
+
 def test_what_a_producer_last_had_stored_outlives_the_compaction_of_its_messages(tmp_path: Path) -> None:
     chain = Chain(tmp_path, cleanups=1)
 
