@@ -28,9 +28,9 @@ from benchmarks.workload import open_store
 from pybroker.store.journal.checkpoint import INDEX_NAME
 
 RETRY_SECONDS = 0.0005
-SETTLE_SECONDS = 3.0
-"""What a standby gets between its word that it has read everything and the kill, so that it is quiet by then: it lists
-long queues, and moves what it has read into large pages."""
+SETTLE_SECONDS = 9.0
+"""What a standby gets between its word that it has read everything and the kill, so that both are quiet by then: it lists
+long queues, and moving 230 MB into large pages takes each of them five seconds."""
 
 
 def main() -> None:
