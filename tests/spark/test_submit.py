@@ -55,6 +55,12 @@ class Clean(NamedTuple):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def submit(self, *command: str | Path, cwd: Path) -> str:
+        """Have `spark-submit` run a script, with the Java that pybroker finds; return what it printed."""
+        java_home = self.run(self.home / "bin" / "python", "-m", "pybroker.spark_jobs.java", cwd=cwd).strip()
+        submitted = Clean(self.home, dict(self.variables) | {"JAVA_HOME": java_home})
+        return submitted.run(self.home / "bin" / "spark-submit", "--master", "local[1]", *_QUIET, *command, cwd=cwd)
+
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Clean:
@@ -108,17 +114,25 @@ def test_spark_submit_finds_the_source_without_being_told(
     python = clean.home / "bin" / "python"
     where = clean.run(python, "-c", "import pybroker, pyspark_kahadb; print(pybroker.__file__)", cwd=tmp_path)
     assert where.startswith(str(clean.home)), "not the checkout's"
-    java_home = clean.run(python, "-m", "pybroker.spark_jobs.java", cwd=tmp_path).strip()
-    submitted = Clean(clean.home, dict(clean.variables) | {"JAVA_HOME": java_home})
-    output = submitted.run(
-        clean.home / "bin" / "spark-submit", "--master", "local[1]", *_QUIET, script, directory, cwd=tmp_path
-    )
+    output = clean.submit(script, directory, cwd=tmp_path)
     (line,) = [line for line in output.splitlines() if line.startswith("FOUND ")]
     found = json.loads(line.removeprefix("FOUND "))
     assert sum(count for count, _ in found.values()) == totals.records
     sent_at_all, distinct = found["add_message"]
     assert sent_at_all == sum(totals.sent.values()) + totals.rolled_back
     assert distinct == sent_at_all - totals.dead, "a dead letter keeps its id"
+
+
+@pytest.mark.component("java")
+@pytest.mark.timeout(900 if IS_WHOLE else 400)
+def test_a_job_is_a_script_that_spark_submit_runs(clean: Clean, sample: tuple[Path, Totals], tmp_path: Path) -> None:
+    directory, totals = sample
+    (script,) = clean.home.glob("lib/python*/site-packages/pybroker/spark_jobs/backlog.py")
+    clean.submit(script, directory, "--output", "out", "--format", "json", cwd=tmp_path)
+    files = (tmp_path / "out" / "destinations").glob("*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    found = {row["destination"]: row["messages"] for row in rows if row["destination_type"] == "queue"}
+    assert found == {each.name: len(ids) for each, ids in totals.pending.items() if ids}
 
 
 @pytest.mark.component("java")
