@@ -29,8 +29,8 @@ from pybroker.store.journal.checkpoint import INDEX_NAME
 
 RETRY_SECONDS = 0.0005
 SETTLE_SECONDS = 9.0
-"""What a standby gets between its word that it has read everything and the kill, so that both are quiet by then: it lists
-long queues, and moving 230 MB into large pages takes each of them five seconds."""
+"""Between a standby's word that it has read everything and the kill, so that both members are quiet by then: one
+lists long queues, and moving 230 MB into large pages takes each five seconds."""
 
 
 def main() -> None:

@@ -289,7 +289,13 @@ def session(cores: int) -> "Generator[SparkSession]":
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(f"local[{cores}]").appName("spark_scan")
-    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.ui.showConsoleProgress": "false"}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        # By default one core has another collector than two, and that of two works beside the queries.
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    }
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
