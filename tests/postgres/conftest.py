@@ -81,12 +81,21 @@ class JdbcLives:
 
 
 @pytest.fixture
-def adapter(postgres_cluster: PostgresCluster) -> Iterator[Callable[..., JdbcLives]]:  # noqa: F811
+def lives_type() -> type[JdbcLives]:
+    """What the adapter makes."""
+    return JdbcLives
+
+
+@pytest.fixture
+def adapter(
+    postgres_cluster: PostgresCluster,  # noqa: F811
+    lives_type: type[JdbcLives],
+) -> Iterator[Callable[..., JdbcLives]]:
     """Makes lives, each in a database of its own; on the way out of every test each is checked for consistency."""
     made: list[JdbcLives] = []
 
     def make(**options: Any) -> JdbcLives:
-        made.append(JdbcLives(postgres_cluster.create_database(), **options))
+        made.append(lives_type(postgres_cluster.create_database(), **options))
         return made[-1]
 
     yield make

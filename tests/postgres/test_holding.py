@@ -1,6 +1,6 @@
 """Messages that are consumed before they are written, on PostgreSQL: what every store promises, and the fences."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.ports import Recovery
 from tests.conformance.test_store import TestDurability, TestLastSequence, TestQueues, TestTransactions  # noqa: F401
 from tests.postgres.conftest import JdbcLives
-from tests.postgres_cluster import PostgresCluster
 
 ORDERS = queue("ORDERS")
 
@@ -41,18 +40,9 @@ class HoldingLives(JdbcLives):
 
 
 @pytest.fixture
-def adapter(postgres_cluster: PostgresCluster) -> Iterator[Callable[..., JdbcLives]]:
-    """Makes lives, each in a database of its own; on the way out of every test each is checked for consistency."""
-    made: list[JdbcLives] = []
-
-    def make(**options: Any) -> JdbcLives:
-        made.append(HoldingLives(postgres_cluster.create_database(), **options))
-        return made[-1]
-
-    yield make
-    for lives in made:
-        lives.end()
-        lives.database.drop()
+def lives_type() -> type[JdbcLives]:
+    """What the adapter makes."""
+    return HoldingLives
 
 
 @pytest.fixture
