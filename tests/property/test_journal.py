@@ -16,7 +16,6 @@ from pybroker.store.journal.commands import (
     AddScheduledJob,
     Command,
     Commit,
-    MalformedRecord,
     Prepare,
     RemoveDestination,
     RemoveMessage,
@@ -31,6 +30,7 @@ from pybroker.store.journal.commands import (
     encode,
 )
 from pybroker.store.journal.format import EOF_MARKER, Location, encode_batch, encode_record
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.state import StoreState
 

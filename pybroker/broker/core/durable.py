@@ -92,6 +92,7 @@ class Durable(StoredSource):
     def close(self) -> None:
         """Leave the topics, and give back the memory that the backlog takes: the subscription is deleted."""
         self._is_closed = True
+        self.paging.backlogs.discard(self)
         for reference in self.pending.clear():
             reference.state = State.SETTLED
             self._held[reference.message.destination].drop(reference.message)

@@ -34,7 +34,7 @@ class Gate:
     def redirect(self, deliver: Callable[[Message], None]) -> None:
         """Give what comes from now on to somebody else: the destination is gone, and what waited for it with it."""
         self._deliver = deliver
-        self._waiting = deque(commit for commit in self._waiting if commit is None)
+        self._waiting = deque([None] * self._waiting.count(None))
 
     def open(self) -> None:
         """Let through what waited for the oldest commit, which is on disk now."""

@@ -27,7 +27,6 @@ Source: ActiveMQ 5.17, `maxPageSize` (200), `cursorMemoryHighWaterMark` (70 %), 
 import logging
 from collections.abc import Callable
 from typing import Protocol
-from weakref import WeakSet
 
 from pybroker.broker.domain.errors import NotReadYet, StoreUnavailable
 
@@ -69,7 +68,7 @@ class Paging:
 
     Attributes:
         call_soon: runs a callback in the event loop's next turn; None: there is no loop, and searches run to their end.
-        backlogs: all there are.
+        backlogs: all there are; one that is closed takes itself out.
         is_relieving: all of them have been asked to leave messages to the store, and have not all done it yet.
         waiting: whom to call once the store may be read again.
     """
@@ -78,7 +77,7 @@ class Paging:
 
     def __init__(self) -> None:
         self.call_soon: Callable[[Callable[[], None]], object] | None = None
-        self.backlogs: WeakSet[Backlog] = WeakSet()
+        self.backlogs: set[Backlog] = set()
         self.is_relieving = False
         self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0

@@ -158,6 +158,7 @@ class Queue(StoredSource):
 
     def close(self) -> None:
         """Give back the memory it takes: it is deleted, with all it holds."""
+        self.paging.backlogs.discard(self)
         self.pending.clear()
         self.usage.close()
 

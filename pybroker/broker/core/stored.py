@@ -47,7 +47,6 @@ class StoredSource:
     """A backlog (`Source`) with a store behind it; says nothing of who gets what."""
 
     __slots__ = (
-        "__weakref__",
         "_clock",
         "_dead_letters",
         "_is_leaving",

@@ -37,7 +37,6 @@ Source: ActiveMQ's `MemoryUsage` and producer flow control.
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.message import Message
@@ -134,7 +133,8 @@ class Usage:
             self.review_mark()
         if self._waiting and self._is_stalled and not self.is_overrun:
             last = self._waiting[-1]  # a callback may send again, and have to wait again
-            while self._waiting and (waiting := self._waiting.popleft()):
+            while self._waiting:
+                waiting = self._waiting.popleft()
                 waiting.callback()
                 if waiting is last:
                     break
@@ -182,12 +182,15 @@ class Usage:
             self._is_serving = False
 
 
-class _Waiting(NamedTuple):
+class _Waiting:
     """Who waits for room in what."""
 
-    usage: Usage
-    callback: Callable[[], None]
-    owner: object
+    __slots__ = ("callback", "owner", "usage")
+
+    def __init__(self, usage: Usage, callback: Callable[[], None], owner: object) -> None:
+        self.usage = usage
+        self.callback = callback
+        self.owner = owner
 
 
 class SharedUsage:

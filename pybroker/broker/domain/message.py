@@ -1,14 +1,14 @@
 """A message as the broker carries it: the few fields routing needs, and the marshalled bytes it never looks into."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pybroker.broker.domain.destination import Destination
     from pybroker.broker.domain.openwire.message import OpenWireMessage
 
-PRIORITY_DEFAULT = 4
-SIZE_OVERHEAD = 1024
+PRIORITY_DEFAULT: Final = 4
+SIZE_OVERHEAD: Final = 1024
 """Bytes ActiveMQ adds to content and properties when it accounts for a message's memory."""
 
 

@@ -29,7 +29,6 @@ from pybroker.store.journal.commands import (
     CommandType,
     Commit,
     DestroyScheduler,
-    MalformedRecord,
     Prepare,
     RemoveDestination,
     RemoveMessage,
@@ -44,6 +43,7 @@ from pybroker.store.journal.commands import (
     UpdateMessage,
     decode,
 )
+from pybroker.store.journal.malformed import MalformedRecord
 
 Row = dict[str, object]
 

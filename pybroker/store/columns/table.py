@@ -27,8 +27,9 @@ from pybroker.store.columns.schema import CORRUPT, DEFAULT_COLUMNS, arrow_schema
 from pybroker.store.columns.selection import EVERYTHING, Selection
 from pybroker.store.columns.timeline import Timeline, before
 from pybroker.store.columns.vectors import POSITION_BITS, VectorDecoder
-from pybroker.store.journal.commands import MalformedRecord, decode
+from pybroker.store.journal.commands import decode
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, RECORD_HEADER, RECORD_HEADER_BYTES
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.marks import mark_at
 from pybroker.store.journal.reader import Damage, DataFileWalk, has_checksum, load
 

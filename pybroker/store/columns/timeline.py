@@ -23,8 +23,9 @@ import numpy as np
 from pybroker.store.columns.chunks import Chunk, Longs, chunks
 from pybroker.store.columns.files import Hop, Piece
 from pybroker.store.columns.rows import arrival_of
-from pybroker.store.journal.commands import MalformedRecord, decode
+from pybroker.store.journal.commands import decode
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, RECORD_HEADER, RECORD_HEADER_BYTES
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.marks import MARK_BYTES, mark_at
 from pybroker.store.journal.reader import verify
 

@@ -41,8 +41,9 @@ from pybroker.store.columns.schema import BY_NAME, Layer, arrow_schema, layers
 from pybroker.store.columns.selection import EVERYTHING, Selection
 from pybroker.store.columns.texts import Places, blobs, instants, names, numbers, texts
 from pybroker.store.columns.timeline import SOURCES, Timeline
-from pybroker.store.journal.commands import CommandType, MalformedRecord, decode
+from pybroker.store.journal.commands import CommandType, decode
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, RECORD_HEADER_BYTES
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.marks import mark_at
 from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
 from pybroker.store.journal.reader import CHECKSUM_BYTES

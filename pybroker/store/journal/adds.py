@@ -19,7 +19,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.store.journal.commands import CommandType, UsualAdd, destination_field, usual_add
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, PriorityClass, pack_priority
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
-from pybroker.store.journal.protobuf import SIZE_PREFIX, MalformedRecord, read_varint
+from pybroker.store.journal.malformed import MalformedRecord
+from pybroker.store.journal.protobuf import SIZE_PREFIX, read_varint
 from pybroker.store.journal.state import StoreState
 
 _ADD_MESSAGE = int(CommandType.ADD_MESSAGE)

@@ -21,7 +21,7 @@ from pybroker.broker.domain.errors import JournalCorrupt
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.store.journal.commands import AddMessage, CommandType, MalformedRecord, UpdateMessage, decode
+from pybroker.store.journal.commands import AddMessage, CommandType, UpdateMessage, decode
 from pybroker.store.journal.contents import Entry
 from pybroker.store.journal.format import (
     RECORD_HEADER,
@@ -30,6 +30,7 @@ from pybroker.store.journal.format import (
     Location,
     data_file_name,
 )
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
 from pybroker.store.journal.reader import Damage, unavailable
 from pybroker.store.journal.state import StoreState

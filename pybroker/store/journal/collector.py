@@ -21,7 +21,7 @@ from pybroker.store.journal.commands import Command
 from pybroker.store.journal.compaction import compacted, encode_data_file
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.kept import encode_kept
-from pybroker.store.journal.protobuf import MalformedRecord
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Schedule

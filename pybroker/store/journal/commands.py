@@ -31,6 +31,7 @@ from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store.journal.acks import prepared_ack
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, USER_RECORD
+from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.protobuf import (
     SIZE_PREFIX,
     Fields,
@@ -40,12 +41,6 @@ from pybroker.store.journal.protobuf import (
     sized,
     text_field,
     varint,
-)
-from pybroker.store.journal.protobuf import (
-    MalformedRecord as MalformedRecord,
-)
-from pybroker.store.journal.protobuf import (
-    UnknownCommand as UnknownCommand,
 )
 
 CACHED_DESTINATIONS = 4096

@@ -18,7 +18,7 @@ Source: Protocol Buffers, Encoding; ActiveMQ 5.17, `journal-data.proto`.
 import struct
 from mmap import mmap
 
-from pybroker.broker.domain.errors import BrokerError
+from pybroker.store.journal.malformed import MalformedRecord
 
 SIZE_PREFIX = struct.Struct(">i")
 """What stands in front of a marshalled OpenWire object: its size in bytes."""
@@ -28,14 +28,6 @@ _FIXED_64 = 1
 _DELIMITED = 2
 _FIXED_32 = 5
 _MASK_64 = 2**64 - 1
-
-
-class MalformedRecord(BrokerError):
-    """A payload that is no journal command: unknown type, truncated, or a field that is missing or does not decode."""
-
-
-class UnknownCommand(MalformedRecord):
-    """A sound record of a type that this version does not know: what wrote it is newer."""
 
 
 # ---------------------------------------------------------------- encoding

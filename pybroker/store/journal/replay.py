@@ -22,11 +22,9 @@ from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.adds import apply_adds
 from pybroker.store.journal.commands import (
     CommandType,
-    MalformedRecord,
     RewrittenDataFile,
     Subscribe,
     Trace,
-    UnknownCommand,
     decode,
 )
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT
@@ -39,6 +37,7 @@ from pybroker.store.journal.format import (
     Location,
     data_file_name,
 )
+from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.marks import MARK
 from pybroker.store.journal.reader import (
     Buffer,

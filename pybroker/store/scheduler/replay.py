@@ -29,15 +29,14 @@ from pybroker.store.journal.commands import (
     Command,
     CommandType,
     DestroyScheduler,
-    MalformedRecord,
     RemoveScheduledJob,
     RemoveScheduledJobs,
     RescheduleJob,
     Trace,
-    UnknownCommand,
     decode,
 )
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location
+from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.reader import Damage, DataFileWalk, load
 from pybroker.store.journal.replay import inspect
 from pybroker.store.scheduler.state import SCHEDULER, JobState, place

@@ -36,7 +36,6 @@ from pybroker.store.journal.appender import JournalSettings, explained
 from pybroker.store.journal.commands import (
     AddScheduledJob,
     Command,
-    MalformedRecord,
     RemoveScheduledJob,
     RemoveScheduledJobs,
     RescheduleJob,
@@ -46,6 +45,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, RECORD_HEADER_BYTES, Location, encode_record
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import Damage, data_files, read_start, unavailable
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.writer import JournalWriter, Schedule

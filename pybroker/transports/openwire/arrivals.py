@@ -26,6 +26,7 @@ from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire, 
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import TransactionId
+from pybroker.transports.openwire.faults import Unaddressed
 
 _HEAD_AT: Final = 6
 """Behind data type, command id and response flag."""
@@ -58,18 +59,6 @@ _COPY_BYTES_MIN: Final = 16 << 10
 """Above it a memoryview saves a copy, below it costs more than one."""
 
 _BLOB: Final = 29
-
-
-class Unaddressed(InvalidDestination):
-    """A message to no destination, or to one without a name.
-
-    Attributes:
-        transaction: in which transaction it was sent.
-    """
-
-    def __init__(self, message: str, transaction: TransactionId | None) -> None:
-        super().__init__(message)
-        self.transaction = transaction
 
 
 class Head(NamedTuple):

@@ -55,10 +55,9 @@ from pybroker.transports.openwire.arrivals import (
     Acknowledgements,
     Arrival,
     Arrivals,
-    Unaddressed,
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
-from pybroker.transports.openwire.faults import WrongState
+from pybroker.transports.openwire.faults import Unaddressed, WrongState
 from pybroker.transports.openwire.peer import Peer
 
 _log = logging.getLogger(__name__)

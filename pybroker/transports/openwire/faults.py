@@ -17,6 +17,7 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.jobs import InvalidSchedule
 from pybroker.broker.domain.openwire.objects import Throwable
+from pybroker.broker.domain.transaction import TransactionId
 
 _JMS = "javax.jms.JMSException"
 _ILLEGAL_STATE = "java.lang.IllegalStateException"
@@ -29,6 +30,18 @@ _TEXT_MAX = 1000
 
 class WrongState(ClientError):
     """A command for a connection, session, producer or consumer that the client has not opened."""
+
+
+class Unaddressed(InvalidDestination):
+    """A message to no destination, or to one without a name.
+
+    Attributes:
+        transaction: in which transaction it was sent.
+    """
+
+    def __init__(self, message: str, transaction: TransactionId | None) -> None:
+        super().__init__(message)
+        self.transaction = transaction
 
 
 _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (

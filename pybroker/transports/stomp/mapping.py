@@ -216,7 +216,7 @@ class MessageReader:
             else:
                 properties[name] = value
         if not _JMS_NAMES.isdisjoint(properties):
-            for name in _JMS_NAMES & properties.keys():
+            for name in _JMS_NAMES.intersection(properties):
                 _JMS_FIELDS[name](fields, properties.pop(name))
         if "amq-msg-type" in properties and "content-length" in headers:
             # ActiveMQ keeps it there, and JMS programs may have come to read it.

@@ -9,7 +9,7 @@ from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.commands import AddMessage, Command, RemoveMessage, Trace, decode, encode
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, RECORD_HEADER_BYTES, Location, encode_batch, encode_record
-from pybroker.store.journal.protobuf import MalformedRecord
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.replay import Replay
 from pybroker.store.journal.state import StoreState
 from tests.unit.store.states import described

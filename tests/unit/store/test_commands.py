@@ -21,7 +21,6 @@ from pybroker.store.journal.commands import (
     CommandType,
     Commit,
     DestroyScheduler,
-    MalformedRecord,
     Prepare,
     ProducerAudit,
     RemoveDestination,
@@ -41,6 +40,7 @@ from pybroker.store.journal.commands import (
     encode_remove_record,
 )
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, USER_RECORD, encode_record
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, data_files, load
 
 LOCAL = LocalTransactionId("ID:host-1-2-3:4", 7)

@@ -23,7 +23,6 @@ from pybroker.store.journal.commands import (
     AddMessage,
     Command,
     Commit,
-    MalformedRecord,
     Prepare,
     RemoveDestination,
     RemoveMessage,
@@ -37,6 +36,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.compaction import Compacted, compacted, encode_data_file
 from pybroker.store.journal.format import BATCH_BYTES_MAX, BATCH_MAGIC, EOF_MARKER, encode_record
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import JournalStore
 

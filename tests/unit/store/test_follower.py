@@ -21,11 +21,11 @@ from pybroker.store.journal.commands import (
     RewrittenDataFile,
     Subscribe,
     Trace,
-    UnknownCommand,
     decode,
 )
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import EOF_MARKER, FILE_BYTES_MAX, Location, data_file_name
+from pybroker.store.journal.malformed import UnknownCommand
 from pybroker.store.journal.reader import FIRST_WINDOW_BYTES
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
 

@@ -21,13 +21,13 @@ from pybroker.store.journal.commands import (
     Commit,
     RemoveMessage,
     RewrittenDataFile,
-    UnknownCommand,
     UpdateMessage,
     decode,
 )
 from pybroker.store.journal.contents import Removed, Transaction
 from pybroker.store.journal.files import SEALED_SUFFIX
 from pybroker.store.journal.format import EOF_MARKER, Location, data_file_name
+from pybroker.store.journal.malformed import UnknownCommand
 from pybroker.store.journal.reader import missing_end
 from pybroker.store.journal.tools.findings import (
     EXAMPLES_MAX,

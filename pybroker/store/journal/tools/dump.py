@@ -18,7 +18,6 @@ from pybroker.store.journal.commands import (
     CommandType,
     Commit,
     DestroyScheduler,
-    MalformedRecord,
     Prepare,
     ProducerAudit,
     RemoveDestination,
@@ -35,6 +34,7 @@ from pybroker.store.journal.commands import (
     decode,
 )
 from pybroker.store.journal.format import Location
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.tools.scan import Gap, Record, Standing
 from pybroker.store.journal.tools.shown import shown
 from pybroker.store.journal.tools.snapshot import Progress, Snapshot

@@ -15,9 +15,10 @@ from pybroker.broker.domain.openwire.message import routing
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.store.journal.commands import AddMessage, MalformedRecord, UpdateMessage, decode
+from pybroker.store.journal.commands import AddMessage, UpdateMessage, decode
 from pybroker.store.journal.contents import Added, Entry, PriorityClass, Removed, Transaction, unpack
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.tools.replaying import Replay, read_jobs
 from pybroker.store.journal.tools.shown import shown
 from pybroker.store.journal.tools.snapshot import Progress, Snapshot

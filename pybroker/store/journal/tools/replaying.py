@@ -13,12 +13,11 @@ from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.commands import (
     Command,
     CommandType,
-    MalformedRecord,
     Subscribe,
     Trace,
-    UnknownCommand,
     decode,
 )
+from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.marks import MARK
 from pybroker.store.journal.replay import OURS
 from pybroker.store.journal.state import REMARKS, StoreState

@@ -24,7 +24,6 @@ from typing import Any
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.commands import (
     CommandType,
-    MalformedRecord,
     RewrittenDataFile,
     decode,
     encode,
@@ -32,6 +31,7 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.compaction import encode_data_file
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import Location, encode_record
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import unavailable
 from pybroker.store.journal.tools.dump import dumped
 from pybroker.store.journal.tools.scan import Gap, Record, Standing, flaw

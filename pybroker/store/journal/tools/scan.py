@@ -30,7 +30,6 @@ from pybroker.store.journal.commands import (
     AddScheduledJob,
     Command,
     CommandType,
-    MalformedRecord,
     Subscribe,
     UpdateMessage,
     decode,
@@ -45,6 +44,7 @@ from pybroker.store.journal.format import (
     USER_RECORD,
     Location,
 )
+from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.protobuf import read_varint
 from pybroker.store.journal.reader import Buffer, Damage, DataFileWalk, is_finished
 

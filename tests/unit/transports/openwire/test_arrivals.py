@@ -22,7 +22,8 @@ from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.openwire import arrivals
-from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals, Unaddressed
+from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
+from pybroker.transports.openwire.faults import Unaddressed
 
 WIRE = WireFormat(12)
 PRODUCER = ProducerId("ID:c1", 1, 1)
