@@ -297,6 +297,11 @@ def unavailable(path: Path, error: OSError) -> StoreUnavailable:
     )
 
 
+def has_vanished(error: BaseException | None) -> bool:
+    """Tell whether the operating system's error says that a file is gone."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ESTALE)
+
+
 def verify(data: Buffer, start: int) -> tuple[int, int] | str:
     """Return where the first record of the batch at `start` begins and its last one ends, or what is wrong with it."""
     if len(data) - start < BATCH_HEADER_BYTES:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.transaction import TransactionId
@@ -45,6 +45,7 @@ from pybroker.store.journal.reader import (
     DataFileWalk,
     data_files,
     has_checksum,
+    has_vanished,
     is_finished,
     load,
     missing_end,
@@ -102,7 +103,15 @@ def inspect(directory: Path) -> dict[int, Path]:
         JournalCorrupt: there are data files, and none of them has anything to do with KahaDB.
     """
     files = data_files(directory)
-    if files and not any(_is_journal(path) for path in files.values()):
+    try:
+        is_journal = not files or any(_is_journal(path) for path in files.values())
+    except StoreUnavailable as error:
+        if (
+            has_vanished(error.__cause__) and directory.is_dir()
+        ):  # deleted by the master beside this process: look again
+            return inspect(directory)
+        raise
+    if not is_journal:
         first = next(iter(files.values()))
         raise JournalCorrupt(
             "this is not a KahaDB journal: no data file here begins with a batch, or contains one",

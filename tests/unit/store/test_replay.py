@@ -44,6 +44,7 @@ from pybroker.store.journal.format import (
     encode_batch,
     encode_record,
 )
+from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.replay import ReplayResult, inspect, replay
 from pybroker.store.journal.state import StoreState
 
@@ -529,6 +530,20 @@ def test_one_file_that_could_be_a_journal_is_enough(tmp_path: Path, content: byt
     (tmp_path / "db-2.log").write_bytes(content)
 
     assert list(inspect(tmp_path)) == [1, 2]
+
+
+def test_a_file_that_a_master_deletes_meanwhile_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 1, [encode_add(FIRST)])
+    write(tmp_path, 2, [encode_add(SECOND)])
+
+    def listed(directory: Path) -> dict[int, Path]:
+        files = data_files(directory)
+        (tmp_path / "db-1.log").unlink(missing_ok=True)
+        return files
+
+    monkeypatch.setattr("pybroker.store.journal.replay.data_files", listed)
+
+    assert list(inspect(tmp_path)) == [2]
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.marks import MARK
+from pybroker.store.journal.reader import has_vanished
 from pybroker.store.journal.replay import OURS
 from pybroker.store.journal.state import REMARKS, StoreState
 from pybroker.store.journal.tools.scan import Gap, Record, Scan, Standing, flaw
-from pybroker.store.journal.tools.snapshot import LISTINGS_MAX, DataFile, Progress, Snapshot, has_vanished
+from pybroker.store.journal.tools.snapshot import LISTINGS_MAX, DataFile, Progress, Snapshot
 from pybroker.store.scheduler.replay import ReplayResult as JobReplayResult
 from pybroker.store.scheduler.replay import replay as replay_jobs
 from pybroker.store.scheduler.state import JobState

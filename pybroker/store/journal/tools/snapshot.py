@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, BATCH_MAGIC, EOF_MARKER, RECORD_HEADER_BYTES, Location
-from pybroker.store.journal.reader import Buffer, DataFileWalk, data_files, load, unavailable
+from pybroker.store.journal.reader import Buffer, DataFileWalk, data_files, has_vanished, load, unavailable
 from pybroker.store.journal.replay import inspect
 from pybroker.store.journal.tools.scan import Scan
 
@@ -208,11 +208,6 @@ def _descriptor(path: Path) -> int:
             raise
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-
-def has_vanished(error: BaseException | None) -> bool:
-    """Tell whether the operating system's error says that a file is gone."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ESTALE)
 
 
 def _damage_count(data: Buffer, file_id: int) -> int:
