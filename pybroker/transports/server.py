@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.connection import Connection, MakeSession
-from pybroker.transports.tls import TlsConnection
+from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)

@@ -1,14 +1,4 @@
-"""TLS over a connection: the server's side, from 1.2 on. Certificates and keys in PEM, as OpenSSL reads them.
-
-The record layer runs in memory between the transport and the session, the same under every event loop; so what
-`Connection` promises of its transport holds here too, and a failed handshake is one line in the log that says who and
-why. Output is encrypted when it leaves, a turn's worth at once, not frame by frame.
-
-```text
-transport --ciphertext--> TlsChannel --plaintext--> session
-transport <--ciphertext-- TlsChannel <--plaintext-- output of a turn
-```
-"""
+"""TLS, sans-I/O: the server's half of a conversation, from 1.2 on. Certificates and keys in PEM, as OpenSSL reads."""
 
 import logging
 import ssl
@@ -17,7 +7,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.transports.connection import Connection, Life, MakeSession, Registry
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +54,8 @@ class TlsChannel:
         """Return what to send, so that the peer reads these bytes."""
         rest = memoryview(data)
         while rest:
-            rest = rest[self._tls.write(rest) :]
+            taken = self._tls.write(rest)
+            rest = rest[taken:]
         return self._outgoing.read()
 
     def output(self) -> bytes:
@@ -80,84 +70,6 @@ class TlsChannel:
             except ssl.SSLError as error:  # nearly always: it would wait for the peer's own end
                 _log.debug("the end of a TLS conversation: %s", error)
         return self._outgoing.read()
-
-
-class TlsConnection(Connection):
-    """A connection whose bytes are encrypted. Its session begins when the handshake is over.
-
-    Nobody is refused in words: they would need a handshake, which costs a millisecond, when there are too many already.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        peer: str,
-        make_session: MakeSession,
-        *,
-        context: ssl.SSLContext,
-        handshake_seconds: float,
-    ) -> None:
-        super().__init__(registry, peer, make_session, refusal=b"")
-        self._channel = TlsChannel(context)
-        self._handshake_seconds = handshake_seconds
-        self._was_heard = False
-        self._said_end = False
-
-    def data_received(self, data: bytes) -> None:
-        """Hand what the chunk says to the session, whole."""
-        if self._life is not Life.OPEN:
-            return
-        self._was_heard = True
-        channel = self._channel
-        was_established = channel.is_established
-        try:
-            plaintext = channel.decrypt(data)
-        except ssl.SSLError as error:
-            self._fail(_reason(error))
-            return
-        if answer := channel.output():
-            self._transport.write(answer)
-        if channel.is_established and not was_established:
-            self._cancel_timer()
-            super()._begin()
-        if plaintext:
-            super().data_received(plaintext)
-        if channel.is_ended:
-            # As when the peer of a plain connection closes, which the loop sees a turn after its last bytes.
-            self._loop.call_soon(self._transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Both sides are closed."""
-        if self._was_heard and self._life is Life.OPEN and not self._channel.is_established:
-            _log.info("%s: TLS handshake failed: the peer left in the middle of it", self.peer)
-        super().connection_lost(exc)
-
-    def _begin(self) -> None:
-        """Give the peer its time for the handshake."""
-        self._timer = self._loop.call_later(self._handshake_seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        _log.info("%s: TLS handshake failed: not over within %g seconds", self.peer, self._handshake_seconds)
-        self.abort()
-
-    def _fail(self, reason: str) -> None:
-        """Tell log and peer what is wrong, and close."""
-        _log.info("%s: TLS %s failed: %s", self.peer, "record" if self._channel.is_established else "handshake", reason)
-        if alert := self._channel.output():
-            self._transport.write(alert)
-        self._said_end = True
-        self._output.clear()  # nothing can be encrypted any more
-        self.close()
-
-    def _put(self, data: bytes) -> None:
-        self._transport.write(self._channel.encrypt(data))
-
-    def _shut(self) -> None:
-        if not self._said_end and not self._transport.is_closing():
-            self._said_end = True
-            if end := self._channel.end():
-                self._transport.write(end)
-        super()._shut()
 
 
 # ---------------------------------------------------------------- certificates
@@ -192,7 +104,7 @@ def server_context(
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
             raise ConfigError(
-                f"{client_ca} cannot be used: {_reason(error)}", setting="tls_client_ca", hint=_PEM_HINT
+                f"{client_ca} cannot be used: {reason_of(error)}", setting="tls_client_ca", hint=_PEM_HINT
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
@@ -242,13 +154,13 @@ def _unusable(error: Exception, certificate: Path, key: Path, *, has_password: b
     if has_password and (reason is None or "DECRYPT" in reason or "PASSWORD" in reason):
         return ConfigError(f"it does not open the key in {key}", setting="tls_key_password_file")
     return ConfigError(
-        f"{certificate} and the key in {key} cannot be used: {_reason(error)}",
+        f"{certificate} and the key in {key} cannot be used: {reason_of(error)}",
         setting="tls_certificate",
         hint=_PEM_HINT,
     )
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return OpenSSL's reason in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +20,14 @@ def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
     return zipfile.Path(built)
 
 
+def modules(root: Path) -> set[PurePosixPath]:
+    """Every module and stub of what is installed."""
+    packages = (root / "pybroker", root / "pyspark_kahadb")
+    patterns = ("*.py", "*.pyi")
+    found = (path for package in packages for pattern in patterns for path in package.rglob(pattern))
+    return {PurePosixPath(path.relative_to(root)) for path in found}
+
+
 def names(wheel: zipfile.Path) -> list[PurePosixPath]:
     """Every file in the wheel."""
     return [PurePosixPath(name) for name in wheel.root.namelist()]
@@ -32,14 +41,16 @@ def test_wheel_holds_the_import_package_and_its_description_only(wheel: zipfile.
 
 
 def test_wheel_holds_every_module_and_the_type_marker(root: Path, wheel: zipfile.Path) -> None:
-    packages = (root / "pybroker", root / "pyspark_kahadb")
-    modules = {
-        PurePosixPath(path.relative_to(root))
-        for package in packages
-        for pattern in ("*.py", "*.pyi")
-        for path in package.rglob(pattern)
-    }
-    assert modules | {PurePosixPath("pybroker/py.typed")} <= set(names(wheel))
+    assert modules(root) | {PurePosixPath("pybroker/py.typed")} <= set(names(wheel))
+
+
+def test_source_distribution_holds_every_module_too(root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        held = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name in archive.getnames()}
+    assert modules(root) <= held
 
 
 def test_wheel_carries_licence_and_command(wheel: zipfile.Path) -> None:

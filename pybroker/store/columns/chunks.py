@@ -15,6 +15,8 @@ Files are read, not mapped: an error then is an exception, where a mapping kills
 bounded by the window whatever the size of the file. (A batch that is longer than a window is read whole.)
 """
 
+import contextlib
+import mmap
 import os
 import zlib
 from collections.abc import Generator, Iterator, Sequence
@@ -42,13 +44,15 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Read at a time: more than a batch has as a rule, and some ten thousand records."""
 PADDING: Final = 512
 """Bytes behind a chunk's batches, so that fixed-width fields can be looked at before it is known whether they fit."""
-FEW_LANES: Final = 64
+FEW_LANES: Final = 24
 """With fewer batches than this left, a step costs more than it saves."""
+STEPS_MAX: Final = 512
+"""Of all batches at once: more records than that have few batches."""
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-_SIZE: Final = Struct(">i")
-"""With which a record's header begins; its type follows."""
+_SIZE: Final = Struct(">I")
+"""With which a record's header begins; its type follows. A negative one counts as very large, so it fits nowhere."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +60,7 @@ class Chunk:
     """Sound batches that follow one another.
 
     Attributes:
-        data: bytes of the file; at least `PADDING` more than the batches have.
+        data: bytes of the file; at least `PADDING` more than the batches have. They change when the next chunk is read.
         base: where in the file they begin.
         first: per batch, where in `data` its first record begins.
         last: per batch, where in `data` its last record ends.
@@ -65,7 +69,7 @@ class Chunk:
         batch_of: per record, the index of its batch.
     """
 
-    data: bytes
+    data: Buffer
     base: int
     first: Longs
     last: Longs
@@ -117,10 +121,15 @@ class _Stop(Enum):
 
 def _usual(descriptor: int, piece: Piece, window_bytes: int) -> Generator[Chunk, None, int | None]:
     """Yield chunks as long as all is sound; return where the careful walk has to go on, or None at the end."""
-    position, wanted = piece.start, window_bytes
+    position, needed = piece.start, 0
+    data = _room(window_bytes)
     while True:
-        data = os.pread(descriptor, wanted, position)
-        spans, stop = _sound_run(data, len(data) if piece.end is None else piece.end - position)
+        left = window_bytes if piece.end is None else piece.end - position
+        wanted = needed or min(window_bytes, left)
+        if wanted + PADDING > len(data):
+            data = _room(wanted)
+        count = os.preadv(descriptor, [memoryview(data)[:wanted]], position)
+        spans, stop = _sound_run(data, count, count if piece.end is None else left)
         if spans:
             chunk = _located(data, position, spans)
             if len(chunk):
@@ -128,31 +137,46 @@ def _usual(descriptor: int, piece: Piece, window_bytes: int) -> Generator[Chunk,
                 position += int(chunk.last[-1])
             if len(chunk.first) < len(spans):
                 return position
-        if stop in (_Stop.LIMIT, _Stop.MARKER) or not data:
+        if stop in (_Stop.LIMIT, _Stop.MARKER) or not count:
             return None
         if stop is _Stop.ODD:
             return position
+        needed = 0
         if not spans:
-            needed = _batch_bytes(data)
-            if needed <= wanted or position + needed > os.fstat(descriptor).st_size:
+            needed = _batch_bytes(data, count)
+            if needed <= count or position + needed > os.fstat(descriptor).st_size:
                 return position
-            wanted = needed
-        else:
-            wanted = window_bytes
 
 
-def _sound_run(data: bytes, limit: int) -> tuple[list[tuple[int, int]], _Stop]:
+def _room(size: int) -> mmap.mmap:
+    """Return memory to read into, again and again: new memory for every window costs more than what is read into it.
+
+    It begins with a page, which the system copies to several times faster than to anywhere else.
+    """
+    bytes(size)  # Freed at once: from then on malloc keeps memory for the next array that it would give back otherwise.
+    room = mmap.mmap(-1, size + PADDING, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(AttributeError, OSError):  # large pages: where there are none it is slower, that is all
+        room.madvise(mmap.MADV_HUGEPAGE)
+    return room
+
+
+def _sound_run(data: Buffer, size: int, limit: int) -> tuple[list[tuple[int, int]], _Stop]:
     """Return where each sound batch's records begin and end, from the start of `data` on, and why there are no more.
 
     Whether the records fit their batch is not looked at.
+
+    Args:
+        data: with the batches.
+        size: how many of its bytes count.
+        limit: a batch that begins here or behind is another piece's.
     """
     spans: list[tuple[int, int]] = []
-    unpack, adler32, view, size = BATCH_HEADER.unpack_from, zlib.adler32, memoryview(data), len(data)
+    unpack, adler32, view = BATCH_HEADER.unpack_from, zlib.adler32, memoryview(data)
     offset = 0
     while offset < limit:
         first = offset + BATCH_HEADER_BYTES
         if first > size:
-            marker = data.startswith(EOF_MARKER, offset)
+            marker = data[offset : min(offset + len(EOF_MARKER), size)] == EOF_MARKER
             return spans, _Stop.MARKER if marker else _Stop.WINDOW
         magic, length, checksum = unpack(data, offset)
         if magic != BATCH_MAGIC or length <= 0:
@@ -167,8 +191,8 @@ def _sound_run(data: bytes, limit: int) -> tuple[list[tuple[int, int]], _Stop]:
     return spans, _Stop.LIMIT if offset < size or limit < size else _Stop.WINDOW
 
 
-def _batch_bytes(data: bytes) -> int:
-    if len(data) < BATCH_HEADER_BYTES:
+def _batch_bytes(data: Buffer, size: int) -> int:
+    if size < BATCH_HEADER_BYTES:
         return 0
     length: int = BATCH_HEADER.unpack_from(data)[1]
     return BATCH_HEADER_BYTES + length
@@ -177,96 +201,69 @@ def _batch_bytes(data: bytes) -> int:
 # ---------------------------------------------------------------- records
 
 
-def _located(data: bytes, base: int, spans: Sequence[tuple[int, int]]) -> Chunk:
+def _located(data: Buffer, base: int, spans: Sequence[tuple[int, int]]) -> Chunk:
     """Return a chunk of these batches, up to the first one whose records do not fit it."""
     bounds = np.array(spans, np.int64)
     first, last = bounds[:, 0].copy(), bounds[:, 1].copy()
-    if len(data) - spans[-1][1] < PADDING:
-        data += bytes(PADDING)
-    steps, tails, misfits = _walk(data, first, last)
-    if misfits:
-        count = min(misfits)
-        first, last = first[:count], last[:count]
-        steps, tails, _ = _walk(data, first, last)
-    counts = np.zeros(len(first), np.int64)
-    for lanes, _ in steps:
-        counts[lanes] += 1
-    counts[tails.lanes] += tails.counts
-    begins = np.cumsum(counts) - counts
-    records = np.empty(int(counts.sum()), np.int64)
-    for step, (lanes, offsets) in enumerate(steps):
-        records[begins[lanes] + step] = offsets
-    before = np.cumsum(tails.counts) - tails.counts
-    records[np.arange(len(tails.offsets)) + np.repeat(begins[tails.lanes] + len(steps) - before, tails.counts)] = (
-        tails.offsets
-    )
+    records = _walk(data, first, last)
+    begins = np.searchsorted(records, first)
+    final = np.append(begins[1:], len(records)) - 1
+    batch_of = np.repeat(np.arange(len(first)), np.diff(begins, append=len(records)))
     ends = np.empty_like(records)
     ends[:-1] = records[1:]
-    ends[begins + counts - 1] = last
-    return Chunk(data, base, first, last, records, ends, np.repeat(np.arange(len(first)), counts))
+    ends[final] = last
+    # The walk went where the sizes lead, so only the last size of a batch may lead elsewhere than to what follows.
+    fits = (ends - records >= RECORD_HEADER_BYTES) & (
+        np.frombuffer(data, np.uint8)[records + _SIZE.size] == USER_RECORD
+    )
+    fits[final] &= records[final] + _sizes(data)[records[final]] == last
+    if not fits.all():
+        batches = int(batch_of[np.argmin(fits)])
+        count = int(begins[batches])
+        first, last = first[:batches], last[:batches]
+        records, ends, batch_of = records[:count], ends[:count], batch_of[:count]
+    return Chunk(data, base, first, last, records, ends, batch_of)
 
 
-Steps = list[tuple[Longs, Longs]]
+def _sizes(data: Buffer) -> npt.NDArray[np.uint32]:
+    """Return the record size that the bytes at each offset would be."""
+    return np.ndarray((len(data) - _SIZE.size + 1,), ">u4", data, 0, (1,))
 
 
-@dataclass(slots=True, eq=False)
-class _Tails:
-    """The rest of some batches: which, how many records each has left, and the offsets of these, batch by batch."""
+def _walk(data: Buffer, first: Longs, last: Longs) -> Longs:
+    """Return where records begin, ascending, going by their sizes alone: in each batch at least one, the first.
 
-    lanes: Longs
-    counts: Longs
-    offsets: Longs
-
-
-def _walk(data: bytes, first: Longs, last: Longs) -> tuple[Steps, _Tails, set[int]]:
-    """Walk through the records of all batches at once.
-
-    Returns:
-        Per step, which batches still had a record and where; what was left when only few batches were; batches whose
-        records do not fit.
+    All batches take a step at once. In those whose records fit them, which is for the caller to check, no record is
+    missing. A size of 0 leads nowhere, so the number of steps has a limit.
     """
-    kinds = np.frombuffer(data, np.uint8)
-    sizes = np.ndarray((len(data) - 3,), ">i4", data, 0, (1,))
-    steps: Steps = []
-    misfits: set[int] = set()
-    lanes, offsets = np.arange(len(first)), first
-    while len(lanes) >= FEW_LANES:
-        size = sizes[offsets]
-        following, limit = offsets + size, last[lanes]
-        fits = (size >= RECORD_HEADER_BYTES) & (kinds[offsets + _SIZE.size] == USER_RECORD) & (following <= limit)
-        if not fits.all():
-            misfits.update(lanes[~fits].tolist())
-            lanes, offsets, following, limit = lanes[fits], offsets[fits], following[fits], limit[fits]
-        steps.append((lanes, offsets))
-        more = following < limit
-        lanes, offsets = lanes[more], following[more]
-    tails = _walk_one_by_one(data, lanes, offsets, last[lanes])
-    owners = np.repeat(tails.lanes, tails.counts)
-    misfits.update(set(lanes.tolist()) - set(tails.lanes.tolist()))
-    misfits.update(owners[kinds[tails.offsets + _SIZE.size] != USER_RECORD].tolist())
-    return steps, tails, misfits
+    sizes = _sizes(data)
+    offsets, limits = first, last
+    found: list[Longs] = []
+    while len(offsets) >= FEW_LANES and len(found) < STEPS_MAX:
+        found.append(offsets)
+        offsets = offsets + sizes[offsets]
+        more = offsets < limits
+        offsets, limits = offsets[more], limits[more]
+    found.append(_walk_one_by_one(data, offsets, limits))
+    records = np.concatenate(found)
+    records.sort()
+    return records
 
 
-def _walk_one_by_one(data: bytes, lanes: Longs, begins: Longs, ends: Longs) -> _Tails:
-    """Return where the records of some batches begin; those whose records do not fit are left out."""
+def _walk_one_by_one(data: Buffer, begins: Longs, ends: Longs) -> Longs:
+    """Return what `_walk` does, batch by batch."""
     unpack = _SIZE.unpack_from
     found: list[int] = []
     append = found.append
-    fitting: list[tuple[int, int]] = []
-    for lane, begin, end in zip(lanes.tolist(), begins.tolist(), ends.tolist(), strict=True):
-        offset, before = begin, len(found)
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        offset = begin
         while offset < end:
             append(offset)
             (size,) = unpack(data, offset)
-            if size < RECORD_HEADER_BYTES:
+            if not size:
                 break
             offset += size
-        if offset == end:
-            fitting.append((lane, len(found) - before))
-        else:
-            del found[before:]
-    table = np.array(fitting, np.int64).reshape(-1, 2)
-    return _Tails(table[:, 0], table[:, 1], np.array(found, np.int64))
+    return np.array(found, np.int64)
 
 
 # ---------------------------------------------------------------- whatever else
@@ -301,4 +298,6 @@ def _ours(piece: Piece, damages: Sequence[Damage]) -> Iterator[Damage]:
 
 def _run_of(data: Buffer, run: Sequence[tuple[int, int]]) -> Chunk:
     base = run[0][0] - BATCH_HEADER_BYTES
-    return _located(data[base : run[-1][1]], base, [(first - base, last - base) for first, last in run])
+    return _located(
+        data[base : run[-1][1]] + bytes(PADDING), base, [(first - base, last - base) for first, last in run]
+    )

@@ -4,6 +4,7 @@
 add     | transaction 0A? | destination 12 | message id 1A | message 22 | priority 28? | supported 30? |
 remove  | transaction 0A? | destination 12 | message id 1A | ack 22?    | subscription 2A?             |
 prepare, commit, rollback | transaction 0A |
+trace   | remark 0A?      |
 ```
 
 Other commands, and these in another shape, are odd: for `rows`. See `journal.commands` for what the fields say.
@@ -20,12 +21,16 @@ from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import RECORD_HEADER_BYTES
 from pybroker.store.journal.protobuf import SIZE_PREFIX
 
-_DESTINATION_HEAD_BYTES = 4
+_HEAD_BYTES = 4
 """Of a destination, what is not its name: `08 type 12 length`."""
 _DESTINATION_TYPES = 4
 _LONG_VARINT = 0x80
 """From here on a varint has more than one byte."""
+# As plain numbers: of an enumeration's member numpy has first to find out what it is.
+_TRACE, _ADD, _REMOVE = (int(kind) for kind in (CommandType.TRACE, CommandType.ADD_MESSAGE, CommandType.REMOVE_MESSAGE))
 _ENDINGS = (CommandType.PREPARE, CommandType.COMMIT, CommandType.ROLLBACK)
+_IS_USUAL = np.isin(np.arange(256), (_TRACE, _ADD, _REMOVE, *_ENDINGS))
+"""Per command type."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +42,7 @@ class Fields:
         odd: not of a usual shape; nothing else counts then.
         is_add: it stores a message.
         transaction: the field with its tag, so the whole of a commit's fields.
+        remark: a trace's text.
         destination_type: KahaDB's number.
         destination: its name.
         message_id: as text.
@@ -49,6 +55,7 @@ class Fields:
     odd: Flags
     is_add: Flags
     transaction: Places
+    remark: Places
     destination_type: Bytes
     destination: Places
     message_id: Places
@@ -65,31 +72,32 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
     """Return where the fields of these records lie."""
     # One straight walk through the three shapes: cut into smaller functions it would pass a dozen arrays around.
     raw = window.bytes_
-    empty = ends - records <= RECORD_HEADER_BYTES + 1
-    kind = raw[records + RECORD_HEADER_BYTES]
-    is_add = np.equal(kind, CommandType.ADD_MESSAGE)
-    is_remove = np.equal(kind, CommandType.REMOVE_MESSAGE)
+    payloads = records + RECORD_HEADER_BYTES
+    kind = raw[payloads]
+    is_add = kind == _ADD
+    is_remove = kind == _REMOVE
+    is_trace = kind == _TRACE
     moves = is_add | is_remove
-    lanes = Lanes(window, np.minimum(records + RECORD_HEADER_BYTES + 1, ends), ends)
-    lanes.require(~empty & (moves | np.isin(kind, _ENDINGS)))
+    lanes = Lanes(window, np.minimum(payloads + 1, ends), ends)
+    lanes.require((lanes.at < ends) & _IS_USUAL[kind])
     length = lanes.varint()
     lanes.require(lanes.at + length == ends)
 
     transaction_begin = lanes.at
-    transacted = lanes.optional(0x0A)
-    lanes.run(lanes.varint(transacted))
-    transaction = Places(transaction_begin, lanes.at, transacted)
-    lanes.require(transacted | moves)
+    has_first, length = lanes.tagged(0x0A)
+    remark = Places(*lanes.run(length), has_first & is_trace)
+    transaction = Places(transaction_begin, lanes.at, has_first & ~is_trace)
+    lanes.require(has_first | moves | is_trace)
 
     destination_type, destination = _destination(window, lanes, moves)
 
-    lanes.require(lanes.optional(0x1A) == moves)
-    message_id = Places(*lanes.run(lanes.varint(moves)), moves)
+    has_id, length = lanes.tagged(0x1A)
+    lanes.require(has_id == moves)
+    message_id = Places(*lanes.run(length), moves)
 
-    has_object = lanes.optional(0x22)
+    has_object, length = lanes.tagged(0x22)
     lanes.require(has_object | ~is_add)
     lanes.require(~has_object | moves)
-    length = lanes.varint(has_object)
     prefix = window.ints(lanes.at)
     begin, end = lanes.run(length)
     is_empty = has_object & is_remove & (length == 0)
@@ -97,12 +105,11 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
     begin = np.minimum(begin + SIZE_PREFIX.size, end)
 
     for tag in (0x28, 0x30):
-        has_number = lanes.optional(tag)
+        has_number, _ = lanes.tagged(tag)
         lanes.require(~has_number | is_add)
-        lanes.varint(has_number)
-    subscribed = lanes.optional(0x2A)
+    subscribed, length = lanes.tagged(0x2A)
     lanes.require(~subscribed | is_remove)
-    subscription = Places(*lanes.run(lanes.varint(subscribed)), subscribed)
+    subscription = Places(*lanes.run(length), subscribed)
     lanes.require_end()
 
     sound = ~lanes.odd
@@ -111,6 +118,7 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
         lanes.odd,
         is_add & sound,
         transaction.only(sound),
+        remark.only(sound),
         destination_type,
         destination.only(sound),
         message_id.only(sound),
@@ -122,11 +130,12 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
 
 def _destination(window: Window, lanes: Lanes, where: Flags) -> tuple[Bytes, Places]:
     """Take a destination from the lanes that must have one; return its type and its name."""
-    lanes.require(lanes.optional(0x12) == where)
-    length = lanes.varint(where)
+    found, length = lanes.tagged(0x12)
+    lanes.require(found == where)
     begin, end = lanes.run(length)
     raw, kind = window.bytes_, window.bytes_[begin + 1]
-    name_bytes = length - _DESTINATION_HEAD_BYTES
+    name_bytes = length - _HEAD_BYTES
     fits = (name_bytes >= 0) & (name_bytes < _LONG_VARINT) & (raw[begin + 3] == name_bytes)
-    lanes.require(~where | fits & (raw[begin] == 0x08) & (kind < _DESTINATION_TYPES) & (raw[begin + 2] == 0x12))
-    return kind, Places(np.minimum(begin + _DESTINATION_HEAD_BYTES, end), end, where)
+    fits &= (raw[begin] == 0x08) & (kind < _DESTINATION_TYPES) & (raw[begin + 2] == 0x12)
+    lanes.require(~where | fits)
+    return kind, Places(np.minimum(begin + _HEAD_BYTES, end), end, where)

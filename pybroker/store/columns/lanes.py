@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pybroker.store.columns.chunks import Bytes, Longs
+from pybroker.store.journal.reader import Buffer
 
 Flags = npt.NDArray[np.bool_]
 
@@ -35,7 +36,7 @@ class Window:
 
     __slots__ = ("_ints", "_longs", "_shorts", "bytes_", "data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self.data = data
         self.bytes_: Bytes = np.frombuffer(data, np.uint8)
         self._shorts = _strided(data, ">u2")
@@ -55,7 +56,7 @@ class Window:
         return self._longs[at].astype(np.int64)
 
 
-def _strided(data: bytes, kind: str) -> npt.NDArray[np.int64]:
+def _strided(data: Buffer, kind: str) -> npt.NDArray[np.int64]:
     width = int(kind[-1])
     return np.ndarray((max(len(data) - width + 1, 0),), kind, data, 0, (1,))
 
@@ -131,20 +132,21 @@ class Lanes:
             self.odd |= where & (self._window.bytes_[self.at] != byte)
             self.skip(where)
 
-    def optional(self, tag: int) -> Flags:
-        """Take a byte where it is this one; return where it was."""
+    def tagged(self, tag: int, where: Flags | None = None) -> tuple[Flags, Longs]:
+        """Take a tag and the protobuf varint behind it, where the tag is this one; return where, and the varints."""
         found = np.equal(self.peek(), tag)
-        self.skip(found)
-        return found
-
-    def varint(self, where: Flags | None = None) -> Longs:
-        """Take a protobuf varint of up to five bytes."""
-        if where is not None and not where.any():
-            return np.zeros_like(self.at)
-        byte = self._window.bytes_[self.at]
         if where is not None:
-            byte = byte * where
-        self.at = self.at + (1 if where is None else where)
+            found &= where
+        byte = self._window.bytes_[self.at + 1] * found
+        self.at = self.at + (found.view(np.uint8) << 1)
+        return found, self._varint(byte)
+
+    def varint(self) -> Longs:
+        """Take a protobuf varint of up to five bytes."""
+        return self._varint(self.byte())
+
+    def _varint(self, byte: Bytes) -> Longs:
+        """Take what is left of varints of up to five bytes, given their first bytes; return their values."""
         more = byte >= _MORE
         if not more.any():
             return byte.astype(np.int64)

@@ -27,7 +27,7 @@ from pybroker.store.journal.commands import decode
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, RECORD_HEADER, RECORD_HEADER_BYTES
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.marks import MARK_BYTES, mark_at
-from pybroker.store.journal.reader import verify
+from pybroker.store.journal.reader import Buffer, verify
 
 SOURCES: Final = ("broker_in", "mark", "estimate")
 _NOTHING: Final = len(SOURCES)
@@ -149,7 +149,7 @@ def _records(batch: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _last_arrival(data: bytes, spans: Sequence[tuple[int, int]]) -> int | None:
+def _last_arrival(data: Buffer, spans: Sequence[tuple[int, int]]) -> int | None:
     for begin, end in reversed(spans):
         try:
             arrival = arrival_of(decode(data[begin + RECORD_HEADER_BYTES : end]))

@@ -7,6 +7,7 @@ the same; a test compares them.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ from pybroker.store.columns.schema import BY_NAME, Layer, arrow_schema, layers
 from pybroker.store.columns.selection import EVERYTHING, Selection
 from pybroker.store.columns.texts import Places, blobs, instants, names, numbers, texts
 from pybroker.store.columns.timeline import SOURCES, Timeline
+from pybroker.store.columns.transactions import odd_transactions
 from pybroker.store.journal.commands import CommandType, decode
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, RECORD_HEADER_BYTES
 from pybroker.store.journal.malformed import MalformedRecord
@@ -53,7 +55,7 @@ ROWS_MAX: Final = 16 * 1024
 ODD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of bodies that were decoded one by one: a compressed one may grow to a thousand times its size on disk."""
 FEW_PATCHES: Final = 64
-"""Of so many values it is worth a look whether they are what is there already."""
+"""So many values are replaced one by one, after a look whether they are what is there already."""
 POSITION_BITS: Final = 32
 """Of a position, what is the offset."""
 
@@ -87,7 +89,7 @@ class _Records:
         return len(self.begin)
 
     def payload(self, index: int) -> bytes:
-        return self.window.data[self.begin[index] + RECORD_HEADER_BYTES : self.end[index]]
+        return self.window.data[int(self.begin[index]) + RECORD_HEADER_BYTES : int(self.end[index])]
 
     def put(self, name: str, make: Callable[[], pa.Array]) -> None:
         """Add a column, if it is wanted."""
@@ -96,7 +98,10 @@ class _Records:
 
     def put_texts(self, name: str, places: Places) -> None:
         """Add a column of texts. Wanted or not, those that are none are marked."""
-        self.columns[name] = self.texts(places)
+        if name in self.wanted:
+            self.columns[name] = self.texts(places)
+        else:
+            self.check(np.arange(len(self)), [places])
 
     def texts(self, places: Places) -> pa.Array:
         return texts(self.window, places, self.odd)
@@ -104,8 +109,10 @@ class _Records:
     def check(self, lanes: Longs, unseen: Sequence[Places]) -> None:
         """Mark the records with a text that is none, though no column shows it."""
         for places in unseen:
-            if places.valid.any():
-                self.texts(places.spread(lanes, self.begin))
+            some = np.flatnonzero(places.valid)
+            odd = np.zeros(len(some), np.bool_)
+            texts(self.window, Places(places.begin[some], places.end[some], ~odd), odd)
+            self.odd[lanes[some[odd]]] = True
 
 
 class _Patch(NamedTuple):
@@ -210,10 +217,14 @@ class VectorDecoder:
         kinds = tuple(DESTINATION_TYPES.values())
         records.put("record_type", lambda: names(RECORD_TYPES, found.kind, found.kind < len(RECORD_TYPES)))
         records.put("destination_type", lambda: names(kinds, found.destination_type, destination.valid))
-        records.put_texts("destination", destination)
+        records.columns["destination"] = records.texts(destination)
         records.put_texts("message_id", found.message_id)
         records.put_texts("subscription", found.subscription)
-        records.columns["transaction"] = self._transaction_texts(records, found.transaction)
+        records.put_texts("remark", found.remark)
+        if "transaction" in records.wanted:
+            records.columns["transaction"] = self._transaction_texts(records, found.transaction)
+        else:
+            records.odd[odd_transactions(records.window, found.transaction)] = True
         records.put("message", lambda: blobs(records.window, found.message))
 
     def _transaction_texts(self, records: _Records, places: Places) -> pa.Array:
@@ -374,6 +385,12 @@ def _spliced(column: pa.Array, name: str, patches: Sequence[_Patch]) -> pa.Array
     replacements = pa.array(values, column.type)
     if len(at) <= FEW_PATCHES and column.take(pa.array(at)).equals(replacements):
         return column  # as of a trace, whose type needs no decoding
+    if len(at) <= FEW_PATCHES:
+        stops = [*at.tolist(), len(column)]
+        parts = [column.slice(0, stops[0])]
+        for number, (lane, stop) in enumerate(pairwise(stops)):
+            parts += replacements.slice(number, 1), column.slice(lane + 1, stop - lane - 1)
+        return pa.concat_arrays(parts)
     if pa.types.is_nested(column.type):
         index = np.arange(len(column))
         index[at] = len(column) + np.arange(len(at))

@@ -106,9 +106,7 @@ def inspect(directory: Path) -> dict[int, Path]:
     try:
         is_journal = not files or any(_is_journal(path) for path in files.values())
     except StoreUnavailable as error:
-        if (
-            has_vanished(error.__cause__) and directory.is_dir()
-        ):  # deleted by the master beside this process: look again
+        if has_vanished(error.__cause__) and directory.is_dir():  # its master deleted it: look again
             return inspect(directory)
         raise
     if not is_journal:

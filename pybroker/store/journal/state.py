@@ -505,7 +505,9 @@ def encode_sequences(sequences: Mapping[str, int]) -> Trace:
 def _decode_sequences(text: str) -> dict[str, int]:
     """Return what such a remark says; nothing if somebody else wrote it."""
     try:
-        found: dict[str, int] = json.loads(text.removeprefix(SEQUENCES))
-        return {producer_id: sequence for producer_id, sequence in found.items() if type(sequence) is int}
-    except (ValueError, AttributeError, RecursionError):
+        found: object = json.loads(text.removeprefix(SEQUENCES))
+    except (ValueError, RecursionError):
         return {}
+    if not isinstance(found, dict):
+        return {}
+    return {producer_id: sequence for producer_id, sequence in found.items() if type(sequence) is int}

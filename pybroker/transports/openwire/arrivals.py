@@ -136,6 +136,8 @@ class Arrivals:
         if head is None or not chunk.startswith(head.raw, start + _HEAD_AT):
             head = self._head(chunk, start, stop)
         at = start + _HEAD_AT + len(head.raw)
+        if at + 16 > stop:
+            raise MalformedOpenWire("a message that ends too early")
         number = self._next_sequence()
         if stop - start < _COPY_BYTES_MIN:
             data = b"".join((chunk[start : at + 8], LONG.pack(number), chunk[at + 16 : stop]))
@@ -184,8 +186,6 @@ class Arrivals:
 
     def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
         """Return a message whose head is not worth remembering, or does not name its destination as it should."""
-        if len(data) < at + 16:
-            raise MalformedOpenWire("a message that ends too early")
         message = routing(data)
         if message.destination != head.destination:
             message = Rerouting(message).copy(head.destination)
@@ -254,6 +254,8 @@ class Acknowledgements:
             return None
         first = start + self._first_at
         middle = (first + stop - _COUNT.size) // 2
+        if middle < first:
+            return None
         message_id = chunk[first:middle]
         if chunk[middle:stop] != message_id + _ONE:
             return None
