@@ -21,7 +21,7 @@ Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import assert_never
+from typing import assert_never, cast
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
@@ -510,4 +510,5 @@ def _decode_sequences(text: str) -> dict[str, int]:
         return {}
     if not isinstance(found, dict):
         return {}
-    return {producer_id: sequence for producer_id, sequence in found.items() if type(sequence) is int}
+    sequences = cast("dict[str, object]", found)
+    return {producer_id: sequence for producer_id, sequence in sequences.items() if type(sequence) is int}
