@@ -37,6 +37,7 @@ Source: ActiveMQ's `MemoryUsage` and producer flow control.
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.message import Message
@@ -182,15 +183,12 @@ class Usage:
             self._is_serving = False
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """Who waits for room in what."""
 
-    __slots__ = ("callback", "owner", "usage")
-
-    def __init__(self, usage: Usage, callback: Callable[[], None], owner: object) -> None:
-        self.usage = usage
-        self.callback = callback
-        self.owner = owner
+    usage: Usage
+    callback: Callable[[], None]
+    owner: object
 
 
 class SharedUsage:
