@@ -59,17 +59,51 @@ class Acceptances(Ledger):
             return len(self.accepted)
 
 
+class Turnstile:
+    """Where a sender passes for each message, until it is shut: then no message is under way."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_shut = False
+        self._inside = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: not self._is_shut, WAIT_SECONDS)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def shut(self) -> Iterator[None]:
+        with self._changed:
+            self._is_shut = True
+            assert self._changed.wait_for(lambda: not self._inside, WAIT_SECONDS)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_shut = False
+                self._changed.notify_all()
+
+
 class Sender(Producer):
     """A producer that notes who accepted; one message at a time, so that a receipt is read as soon as it comes."""
+
+    turnstile: Turnstile
 
     def work(self, client: StompClient) -> None:
         port = client._socket.getpeername()[1]
         while not self.stop_event.is_set():
-            self.sequence += 1
-            self.send(client, self.sequence)
-            client.read_until("RECEIPT")
-            self.ledger.accepted_by(port)
-            self.ledger.accept([(self.name, self.sequence)], time.monotonic())
+            with self.turnstile:
+                self.sequence += 1
+                self.send(client, self.sequence)
+                client.read_until("RECEIPT")
+                self.ledger.accepted_by(port)
+                self.ledger.accept([(self.name, self.sequence)], time.monotonic())
 
 
 class Members:
@@ -81,6 +115,9 @@ class Members:
         self._stop, self._stop_consuming = threading.Event(), threading.Event()
         ports = [master.port, standby.port]
         self._producers = [Sender(f"p{n}", ports, self.ledger, self._stop, 0) for n in range(2)]
+        self.turnstile = Turnstile()
+        for producer in self._producers:
+            producer.turnstile = self.turnstile
         self._consumer = Consumer("c", ports, self.ledger, self._stop_consuming, 0)
 
     def begin(self) -> None:
@@ -186,9 +223,14 @@ def test_a_killed_master(start: Start, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["lease", *(["row", "advisory"] if IS_LONG else [])])
 def test_a_frozen_master_of_the_same_name_thaws(start: Start, kind: str) -> None:
-    """It wakes up with its clients' messages in its sockets, and accepts none of them."""
+    """It wakes up with its clients' messages in its sockets, and accepts none of them.
+
+    Nothing is under way when it is frozen: what was committed by then might still be answered, and truly so.
+    """
     members = start(kind)
-    os.kill(members.master.process.pid, signal.SIGSTOP)
+    with members.turnstile.shut():
+        os.kill(members.master.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, members.master.process.pid, os.WSTOPPED | os.WNOWAIT)
     seconds = members.took_over(now())
     report("SIGSTOP to the standby's listeners", kind, seconds, SHORT_LEASE_SECONDS + 2)
     with contextlib.closing(StompClient(members.standby.port)) as client:

@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import javax.jms.Connection;
@@ -6,8 +7,14 @@ import javax.jms.MessageConsumer;
 import javax.jms.MessageProducer;
 import javax.jms.Session;
 import org.apache.activemq.ActiveMQConnection;
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.ActiveMQMessageConsumer;
+import org.apache.activemq.command.ActiveMQMessage;
 import org.apache.activemq.command.LocalTransactionId;
+import org.apache.activemq.command.MessageAck;
+import org.apache.activemq.command.MessageId;
 import org.apache.activemq.command.TransactionInfo;
+import org.apache.activemq.transport.failover.FailoverTransport;
 
 /** Local transactions: sends and acknowledgements that happen together or not at all. */
 public final class Transactions extends Area {
@@ -214,6 +221,57 @@ public final class Transactions extends Area {
         producer.send(gone, message);
         producer.send(queue(), message);
         return facts("commit", thrown(act(session::commit)), "queue", drain(queue()));
+    }
+
+    /** What the broker after a failover hears when the one before it had been sent what was acknowledged. */
+    public Object acknowledgementsLostInAFailover() throws Exception {
+        fill(queue(), 2);
+        var factory = new ActiveMQConnectionFactory("failover:(" + uri() + ")");
+        ActiveMQConnection connection = keep((ActiveMQConnection) factory.createConnection());
+        connection.start();
+        transacted(connection).createConsumer(queue());
+        connection.getTransport().narrow(FailoverTransport.class).handleTransportFailure(new IOException("cut"));
+        settle(connection);
+        String commit = committed(connection);
+        connection.close();
+        return facts("commit", commit, "queue", drain(queue()));
+    }
+
+    /** The middle one of three was another consumer's before the failover. */
+    public Object moreInTheRangeThanWasReceived() throws Exception {
+        fill(queue(), 3);
+        ActiveMQConnection connection = connect();
+        Session browsing = auto(connection);
+        List<MessageId> ids = new ArrayList<>();
+        for (var shown = browsing.createBrowser(queue()).getEnumeration(); shown.hasMoreElements(); ) {
+            ids.add(((ActiveMQMessage) shown.nextElement()).getMessageId());
+        }
+        var consumer = (ActiveMQMessageConsumer) transacted(connection).createConsumer(queue());
+        while (consumer.getMessageSize() < 3) {
+            Thread.onSpinWait();
+        }
+        MessageAck ack = new MessageAck();
+        ack.setConsumerId(consumer.getConsumerId());
+        ack.setDestination(queue());
+        ack.setAckType(MessageAck.STANDARD_ACK_TYPE);
+        ack.setFirstMessageId(ids.get(0));
+        ack.setLastMessageId(ids.get(2));
+        ack.setMessageCount(2);
+        String commit = committed(connection, ack);
+        connection.close();
+        return facts("commit", commit, "queue", drain(queue()));
+    }
+
+    /** What the commit of a transaction with these acknowledgements raises. */
+    private static String committed(ActiveMQConnection connection, MessageAck... acks) throws Exception {
+        var id = new LocalTransactionId(connection.getConnectionInfo().getConnectionId(), 99);
+        connection.asyncSendPacket(new TransactionInfo(id.getConnectionId(), id, TransactionInfo.BEGIN));
+        for (MessageAck ack : acks) {
+            ack.setTransactionId(id);
+            connection.asyncSendPacket(ack);
+        }
+        var commit = new TransactionInfo(id.getConnectionId(), id, TransactionInfo.COMMIT_ONE_PHASE);
+        return thrown(() -> connection.syncSendPacket(commit));
     }
 
     public Object listenerCommits() throws Exception {

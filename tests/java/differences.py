@@ -68,6 +68,16 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
         reason="an application that sees the commit fail must know that the transaction was rolled back",
         activemq={"commit": "javax.jms.JMSException", "queue": []},
     ),
+    ("Transactions", "acknowledgementsLostInAFailover"): Difference(
+        title=_CODES,
+        reason="what the program takes for received comes again, though its commit was answered",
+        activemq={"commit": "nothing", "queue": ["m0", "m1"]},
+    ),
+    ("Transactions", "moreInTheRangeThanWasReceived"): Difference(
+        title=_CODES,
+        reason="a message that nobody has looked at would be gone",
+        activemq={"commit": "nothing", "queue": []},
+    ),
     ("Xa", "prepareOfUnknown"): Difference(
         title=_CODES,
         reason="ActiveMQ's own exception reaches the client as XAER_RMFAIL; XAER_NOTA says that the branch is unknown",

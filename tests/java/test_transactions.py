@@ -9,6 +9,10 @@ from tests.java.checks import Laboratory, parametrized, verify
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
 
 EXPECTED: dict[str, Any] = {
+    "acknowledgementsLostInAFailover": {
+        "commit": "javax.jms.TransactionRolledBackException",
+        "queue": ["m0", "m1"],
+    },
     "asynchronousFailureSpoilsTheTransaction": {"commit": "javax.jms.TransactionRolledBackException", "queue": []},
     "closedSessionRollsBack": {"in": [["m0", True, 2]], "out": []},
     "commit": {"silent": True, "received": ["m0", "m1"]},
@@ -27,6 +31,10 @@ EXPECTED: dict[str, Any] = {
     "manyQueuesAndTopicsInOne": {"silent": True, "topic": ["t0"], "a": ["a0", "a1"], "b": ["b0"]},
     "manyReceivesInOneTransaction": 300,
     "manySendsInOneTransaction": True,
+    "moreInTheRangeThanWasReceived": {
+        "commit": "javax.jms.TransactionRolledBackException",
+        "queue": ["m0", "m1", "m2"],
+    },
     "nonPersistentToo": ["n0", "n1"],
     "ordersByCommit": ["plain", "second 0", "first 0", "first 1"],
     "receiveAndSendTogether": {"in": [], "out": ["again of m0", "of m1"]},

@@ -59,6 +59,7 @@ from pybroker.transports.openwire.arrivals import (
 from pybroker.transports.openwire.consumers import OpenWireConsumer
 from pybroker.transports.openwire.faults import Unaddressed, WrongState
 from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.openwire.restored import REASON, Restored
 
 _log = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ class Client:
         self._connection = connection
         self._peer = peer
         self._reconnected = reconnected
+        self._restored = Restored(reconnected=reconnected)
         self._sessions: set[int] = {IMPLICIT_SESSION}
         self._producers: dict[ProducerId, Producer] = {}
         self._next_sequence = next_sequence
@@ -227,6 +229,8 @@ class Client:
             _log.info("%s was sent again after a failover: it is stored already", message.message_id)
         else:
             self._connection.send(message, arrival.transaction, answered=response_required or producer.window)
+            if self._restored.open and arrival.transaction is not None:
+                self._restored.sent(arrival.transaction, arrival.producer_id.session_id)
         if response_required:
             if message.persistent and arrival.transaction is None:
                 self._due.append(command_id)
@@ -244,6 +248,8 @@ class Client:
         try:
             if consumer is not None:
                 consumer.acknowledge(ack)
+                if ack.transaction is not None and ack.type in _SETTLING:
+                    self._restored.acknowledged(ack.transaction)
             elif ack.transaction is not None and ack.type in _SETTLING:
                 raise WrongState(f"Consumer {ack.consumer_id} is gone, and what it acknowledged goes to another")
         except ClientError as error:
@@ -453,13 +459,17 @@ class Client:
             raise WrongState("A TransactionInfo without transaction")
         if info.type == TransactionType.BEGIN:
             connection.begin(transaction)
+            self._restored.begun(transaction)
         elif info.type == TransactionType.PREPARE:
             return IntegerResponse(result=XA_OK if connection.prepare(_branch(transaction)) else XA_RDONLY)
         elif info.type == TransactionType.COMMIT_ONE_PHASE:
+            if self._restored.ended(transaction, self.consumers):
+                connection.doom(transaction, REASON)
             connection.commit(transaction)
         elif info.type == TransactionType.COMMIT_TWO_PHASE:
             connection.commit(transaction, prepared=True)
         elif info.type in (TransactionType.ROLLBACK, TransactionType.FORGET):
+            self._restored.ended(transaction, ())
             connection.rollback(transaction)
         elif info.type != TransactionType.END:
             raise ClientError(f"Unknown transaction command {info.type}")

@@ -196,12 +196,14 @@ class OpenWireConsumer:
 
     def _settle(self, ack: Acknowledgement) -> None:
         deliveries = self._range(ack)
-        # After a failover a client may acknowledge what went to another consumer, and must not be told that it counts.
-        if deliveries and (ack.transaction is None or len(deliveries) >= ack.message_count):
+        # After a failover a client may acknowledge what went to another consumer, and must not be told that it counts;
+        # or there is, between what it got before and now gets again, something that it has not looked at yet.
+        if deliveries and (ack.transaction is None or len(deliveries) == ack.message_count):
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
             raise TransactionError(
-                f"Unmatched acknowledge: {ack.last_id} is not outstanding for consumer {self.info.consumer_id}"
+                f"Unmatched acknowledge: consumer {self.info.consumer_id} acknowledges {ack.message_count} messages up "
+                f"to {ack.last_id}, where {len(deliveries)} are outstanding"
             )
         else:
             _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, ack.last_id)

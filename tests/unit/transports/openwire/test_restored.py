@@ -1,0 +1,123 @@
+"""Transactions that span a failover: a commit whose acknowledgements went to the dead master is refused."""
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.openwire.commands import (
+    ConnectionErrorCommand,
+    ConnectionId,
+    IntegerResponse,
+    Response,
+    TransactionInfo,
+    TransactionType,
+)
+from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from tests.unit.transports.openwire.conversation import OpenWireClient, World, texts
+
+ORDERS, BILLS = queue("ORDERS"), queue("BILLS")
+BEGIN, PREPARE, COMMIT, ROLLBACK = (
+    TransactionType.BEGIN,
+    TransactionType.PREPARE,
+    TransactionType.COMMIT_ONE_PHASE,
+    TransactionType.ROLLBACK,
+)
+
+
+def info(client: OpenWireClient, transaction: TransactionId, kind: TransactionType) -> TransactionInfo:
+    return TransactionInfo(connection_id=ConnectionId(client.id), transaction_id=transaction, type=kind)
+
+
+def begin(client: OpenWireClient, number: int = 1) -> LocalTransactionId:
+    transaction = LocalTransactionId(client.id, number)
+    assert client.ask(info(client, transaction, BEGIN)) == []
+    return transaction
+
+
+def is_refused(client: OpenWireClient, transaction: TransactionId) -> bool:
+    name, text = client.refused(info(client, transaction, COMMIT))
+    return name == "javax.jms.TransactionRolledBackException" and "lost in the failover" in text
+
+
+@pytest.fixture
+def client(world: World) -> OpenWireClient:
+    """A client that is back, on a broker that has three messages for it."""
+    before = world.client("before")
+    before.send(ORDERS, "a", "b", "c")
+    before.session.lost()
+    return world.client(failover_reconnect=True)
+
+
+def test_a_commit_without_the_acknowledgements_is_refused(world: World, client: OpenWireClient) -> None:
+    client.consume(ORDERS)
+    assert is_refused(client, begin(client))
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["a", "b", "c"]
+
+
+def test_one_that_brings_them_counts(world: World, client: OpenWireClient) -> None:
+    taken = client.consume(ORDERS)
+    transaction = begin(client)
+    assert client.ack(taken[:2], transaction_id=transaction) == []
+    client.answer(info(client, transaction, COMMIT), Response)
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["c"]
+
+
+def test_what_was_sent_besides_goes_with_it(world: World, client: OpenWireClient) -> None:
+    client.consume(ORDERS)
+    transaction = begin(client)
+    client.send(BILLS, "d", transaction_id=transaction, response_required=False)
+    assert is_refused(client, transaction)
+    assert world.waiting(BILLS) == []
+
+
+def test_a_session_that_only_sends_has_nothing_to_acknowledge(world: World, client: OpenWireClient) -> None:
+    client.open_session(2)
+    client.consume(ORDERS)
+    transaction = begin(client)
+    client.send(BILLS, "d", transaction_id=transaction, response_required=False, producer_id=client.producer(2))
+    client.answer(info(client, transaction, COMMIT), Response)
+    assert world.waiting(BILLS) == ["d"]
+
+
+def test_without_a_consumer_nothing_is_missing(client: OpenWireClient) -> None:
+    client.answer(info(client, begin(client), COMMIT), Response)
+
+
+def test_a_rollback_may_be_empty(client: OpenWireClient) -> None:
+    client.consume(ORDERS)
+    client.answer(info(client, begin(client), ROLLBACK), Response)
+
+
+@pytest.mark.parametrize("kind", [COMMIT, ROLLBACK])
+def test_what_begins_after_another_has_ended_was_not_restored(client: OpenWireClient, kind: TransactionType) -> None:
+    first = begin(client)
+    client.answer(info(client, first, kind), Response)
+    client.consume(ORDERS)
+    client.answer(info(client, begin(client, 2), COMMIT), Response)
+
+
+def test_nothing_was_restored_without_a_failover(world: World) -> None:
+    client = world.client()
+    client.consume(ORDERS)
+    client.answer(info(client, begin(client), COMMIT), Response)
+
+
+def test_a_branch_may_be_empty(client: OpenWireClient) -> None:
+    client.consume(ORDERS)
+    branch = XATransactionId(4660, b"\x01\x02", b"\x09")
+    client.ask(info(client, branch, BEGIN))
+    client.answer(info(client, branch, PREPARE), IntegerResponse)
+
+
+def test_a_range_with_more_in_it_than_the_client_means_is_refused(world: World, client: OpenWireClient) -> None:
+    """It had "a" and "c" before the failover; between them is now what another consumer had."""
+    taken = client.consume(ORDERS)
+    assert texts(taken) == ["a", "b", "c"]
+    transaction = begin(client)
+    (error,) = client.ack(taken, message_count=2, transaction_id=transaction)
+    assert isinstance(error, ConnectionErrorCommand)
+    name, _ = client.refused(info(client, transaction, COMMIT))
+    assert name == "javax.jms.TransactionRolledBackException"
+    client.session.lost()
+    assert world.waiting(ORDERS) == ["a", "b", "c"]
