@@ -27,6 +27,7 @@ import org.apache.activemq.command.ActiveMQQueue;
  *   failed PRODUCER N M CLASS  the commit raised something else
  *   received CONSUMER PRODUCER N ID REDELIVERED   the program has the message (transacted: its transaction is committed)
  *   unsure CONSUMER PRODUCER N ID REDELIVERED     the commit of the receiving transaction is in doubt
+ *   undone CONSUMER PRODUCER N ID REDELIVERED     the receiving transaction was rolled back: it will come again
  *
  * "stop" on standard input ends the producers, "end" the consumers, each once they are done; "idle" says when. A client
  * that throws says "broken", one that does not come to its end "stuck", and where.
@@ -183,8 +184,8 @@ public final class Load {
             String word = "received";
             try {
                 session.commit();
-            } catch (TransactionRolledBackException interrupted) {
-                word = "unsure";
+            } catch (TransactionRolledBackException refused) {
+                word = refused.getMessage().contains("in doubt") ? "unsure" : "undone";
             }
             for (String line : lines) {
                 note(word + line);

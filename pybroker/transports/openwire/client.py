@@ -57,13 +57,24 @@ from pybroker.transports.openwire.arrivals import (
     Arrivals,
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
-from pybroker.transports.openwire.faults import Unaddressed, WrongState
+from pybroker.transports.openwire.faults import Unaddressed, Unmatched, WrongState
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.restored import REASON, Restored
 
 _log = logging.getLogger(__name__)
 
 _COMMAND = Struct(">xi?")
+
+_ENDING: Final = frozenset(
+    (
+        TransactionType.PREPARE,
+        TransactionType.COMMIT_ONE_PHASE,
+        TransactionType.COMMIT_TWO_PHASE,
+        TransactionType.ROLLBACK,
+        TransactionType.FORGET,
+    )
+)
+"""What answers whether a transaction went well."""
 
 OBJECTS_MAX: Final = 50_000
 """Sessions, producers and consumers of one connection."""
@@ -115,6 +126,8 @@ class Client:
     Attributes:
         consumers: its consumers by id.
         pulling: those whose pull may have to be answered that nothing came.
+        is_out_of_step: since a failover it takes other messages for delivered than were, and knows that a transaction
+            failed. Only another reconnection helps: all that it holds goes back, and comes again in one order.
     """
 
     def __init__(
@@ -134,6 +147,7 @@ class Client:
         self._peer = peer
         self._reconnected = reconnected
         self._restored = Restored(reconnected=reconnected)
+        self.is_out_of_step = self._has_strayed = False
         self._sessions: set[int] = {IMPLICIT_SESSION}
         self._producers: dict[ProducerId, Producer] = {}
         self._next_sequence = next_sequence
@@ -230,7 +244,7 @@ class Client:
         else:
             self._connection.send(message, arrival.transaction, answered=response_required or producer.window)
             if self._restored.open and arrival.transaction is not None:
-                self._restored.sent(arrival.transaction, arrival.producer_id.session_id)
+                self._restored.sent(arrival.transaction, arrival.producer_id.session_id, command_id)
         if response_required:
             if message.persistent and arrival.transaction is None:
                 self._due.append(command_id)
@@ -253,6 +267,7 @@ class Client:
             elif ack.transaction is not None and ack.type in _SETTLING:
                 raise WrongState(f"Consumer {ack.consumer_id} is gone, and what it acknowledged goes to another")
         except ClientError as error:
+            self._has_strayed |= self._reconnected and isinstance(error, Unmatched)
             self._refuse(error, command_id, ack.transaction)
         else:
             if command_id is not None:
@@ -457,19 +472,21 @@ class Client:
         transaction = info.transaction_id
         if transaction is None:
             raise WrongState("A TransactionInfo without transaction")
+        if info.type in _ENDING:
+            self.is_out_of_step = self._has_strayed
         if info.type == TransactionType.BEGIN:
             connection.begin(transaction)
             self._restored.begun(transaction)
         elif info.type == TransactionType.PREPARE:
             return IntegerResponse(result=XA_OK if connection.prepare(_branch(transaction)) else XA_RDONLY)
         elif info.type == TransactionType.COMMIT_ONE_PHASE:
-            if self._restored.ended(transaction, self.consumers):
+            if self._restored.ended(transaction, info.command_id, self.consumers):
                 connection.doom(transaction, REASON)
             connection.commit(transaction)
         elif info.type == TransactionType.COMMIT_TWO_PHASE:
             connection.commit(transaction, prepared=True)
         elif info.type in (TransactionType.ROLLBACK, TransactionType.FORGET):
-            self._restored.ended(transaction, ())
+            self._restored.ended(transaction, info.command_id, ())
             connection.rollback(transaction)
         elif info.type != TransactionType.END:
             raise ClientError(f"Unknown transaction command {info.type}")

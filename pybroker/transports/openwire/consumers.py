@@ -25,6 +25,7 @@ from pybroker.broker.domain.openwire.objects import AckType
 from pybroker.broker.domain.ports import Connection, Consumer, Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.openwire.arrivals import Acknowledgement
+from pybroker.transports.openwire.faults import Unmatched
 from pybroker.transports.openwire.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -201,7 +202,7 @@ class OpenWireConsumer:
         if deliveries and (ack.transaction is None or len(deliveries) == ack.message_count):
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
-            raise TransactionError(
+            raise Unmatched(
                 f"Unmatched acknowledge: consumer {self.info.consumer_id} acknowledges {ack.message_count} messages up "
                 f"to {ack.last_id}, where {len(deliveries)} are outstanding"
             )

@@ -12,6 +12,7 @@ from pybroker.broker.domain.errors import (
     InvalidDestination,
     InvalidSelector,
     ResourceLimit,
+    TransactionError,
     TransactionRolledBack,
     UnknownTransaction,
 )
@@ -42,6 +43,10 @@ class Unaddressed(InvalidDestination):
     def __init__(self, message: str, transaction: TransactionId | None) -> None:
         super().__init__(message)
         self.transaction = transaction
+
+
+class Unmatched(TransactionError):
+    """An acknowledgement of something else than what the consumer holds."""
 
 
 _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (

@@ -10,8 +10,9 @@ client     BEGIN  ack ─╳ COMMIT …                   BEGIN  COMMIT ──> 
                        ╳ reconnects ──────────────────^
 ```
 
-So a transaction that was restored has to bring an acknowledgement if its session consumes. A client that only sent in
-it, in a session that also consumes, is told no for nothing; where there is a failover it must be ready for that.
+A transaction that was restored, of a session that consumes, therefore lacks acknowledgements if nothing is in it, or if
+there are only sends in it, and between the last one and the commit the client has numbered another command. That may
+have been something else: then the client is told no for nothing, for which it must be ready where there is a failover.
 
 Source: ActiveMQ 5.17, `FailoverTransport.oneway`, `ConnectionStateTracker`, `ActiveMQMessageConsumer.acknowledge`.
 """
@@ -24,15 +25,30 @@ from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 REASON = "what it acknowledged was lost in the failover"
 
 
+class _Begun:
+    """What is in a transaction.
+
+    Attributes:
+        session_ids: from where something was sent.
+        command_id: of the last send.
+    """
+
+    __slots__ = ("command_id", "session_ids")
+
+    def __init__(self) -> None:
+        self.session_ids: set[int] = set()
+        self.command_id = 0
+
+
 class Restored:
     """The transactions of one connection whose acknowledgements are missing so far.
 
     Attributes:
-        open: these, each with the numbers of the sessions it has sent from. Empty where there was no failover.
+        open: these. Empty where there was no failover, and soon after one.
     """
 
     def __init__(self, *, reconnected: bool) -> None:
-        self.open: dict[TransactionId, set[int]] = {}
+        self.open: dict[TransactionId, _Begun] = {}
         self._is_restoring = reconnected
 
     def begun(self, transaction: TransactionId) -> None:
@@ -41,21 +57,22 @@ class Restored:
         Branches are left alone: an XA transaction that does nothing is an everyday thing.
         """
         if self._is_restoring and isinstance(transaction, LocalTransactionId):
-            self.open.setdefault(transaction, set())
+            self.open.setdefault(transaction, _Begun())
 
-    def sent(self, transaction: TransactionId, session_id: int) -> None:
+    def sent(self, transaction: TransactionId, session_id: int, command_id: int) -> None:
         """Learn that something was sent in a transaction."""
-        if (session_ids := self.open.get(transaction)) is not None:
-            session_ids.add(session_id)
+        if (begun := self.open.get(transaction)) is not None:
+            begun.session_ids.add(session_id)
+            begun.command_id = command_id
 
     def acknowledged(self, transaction: TransactionId) -> None:
         """Learn that an acknowledgement has come after all."""
         self.open.pop(transaction, None)
 
-    def ended(self, transaction: TransactionId, consumer_ids: Iterable[ConsumerId]) -> bool:
-        """Learn of an end; return whether the acknowledgements of any of these consumers may be missing."""
+    def ended(self, transaction: TransactionId, command_id: int, consumer_ids: Iterable[ConsumerId]) -> bool:
+        """Learn that a command ends a transaction; return whether it lacks acknowledgements of these consumers."""
         self._is_restoring = False
-        session_ids = self.open.pop(transaction, None)
-        return session_ids is not None and any(
-            not session_ids or consumer_id.session_id in session_ids for consumer_id in consumer_ids
-        )
+        begun = self.open.pop(transaction, None)
+        if begun is None or (begun.session_ids and begun.command_id == command_id - 1):
+            return False
+        return any(not begun.session_ids or each.session_id in begun.session_ids for each in consumer_ids)

@@ -156,7 +156,9 @@ class OpenWireSession(Session):
             client = self._client
             if client is not None:
                 client.end_of_chunk()
-                if client.pulling or self._wakes_for_pull:
+                if client.is_out_of_step:
+                    self._cut()
+                elif client.pulling or self._wakes_for_pull:
                     self._schedule()
 
     def written(self) -> None:
@@ -344,6 +346,13 @@ class OpenWireSession(Session):
         _log.warning("%s from %s closed: %s", name, self._link.peer, error)
         if self._peer is not None:
             self._peer.complain(RemoteProtocolError(str(error)))
+        self._close()
+
+    def _cut(self) -> None:
+        """Have the client's failover begin again."""
+        _log.info(
+            "%s from %s is to reconnect: it lost track in the last failover", self._connection_id, self._link.peer
+        )
         self._close()
 
     def _close(self) -> None:

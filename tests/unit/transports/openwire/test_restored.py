@@ -6,6 +6,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionId,
+    ExceptionResponse,
     IntegerResponse,
     Response,
     TransactionInfo,
@@ -67,8 +68,17 @@ def test_what_was_sent_besides_goes_with_it(world: World, client: OpenWireClient
     client.consume(ORDERS)
     transaction = begin(client)
     client.send(BILLS, "d", transaction_id=transaction, response_required=False)
+    client.next_id()  # of the acknowledgement that did not come
     assert is_refused(client, transaction)
     assert world.waiting(BILLS) == []
+
+
+def test_a_send_just_before_the_commit_leaves_no_room_for_them(world: World, client: OpenWireClient) -> None:
+    client.consume(ORDERS)
+    transaction = begin(client)
+    client.send(BILLS, "d", transaction_id=transaction, response_required=False)
+    client.answer(info(client, transaction, COMMIT), Response)
+    assert world.waiting(BILLS) == ["d"]
 
 
 def test_a_session_that_only_sends_has_nothing_to_acknowledge(world: World, client: OpenWireClient) -> None:
@@ -76,6 +86,7 @@ def test_a_session_that_only_sends_has_nothing_to_acknowledge(world: World, clie
     client.consume(ORDERS)
     transaction = begin(client)
     client.send(BILLS, "d", transaction_id=transaction, response_required=False, producer_id=client.producer(2))
+    client.next_id()
     client.answer(info(client, transaction, COMMIT), Response)
     assert world.waiting(BILLS) == ["d"]
 
@@ -121,3 +132,30 @@ def test_a_range_with_more_in_it_than_the_client_means_is_refused(world: World, 
     assert name == "javax.jms.TransactionRolledBackException"
     client.session.lost()
     assert world.waiting(ORDERS) == ["a", "b", "c"]
+
+
+def stray(client: OpenWireClient) -> TransactionId:
+    """Acknowledge what is not outstanding."""
+    taken = client.consume(ORDERS)
+    client.ack(taken[:1])
+    transaction = begin(client)
+    assert client.ack(taken[:2], transaction_id=transaction) != []
+    return transaction
+
+
+@pytest.mark.parametrize("kind", [COMMIT, ROLLBACK])
+def test_a_client_that_lost_track_is_to_reconnect_once_it_knows(
+    world: World, client: OpenWireClient, kind: TransactionType
+) -> None:
+    transaction = stray(client)
+    assert not client.link.closed, "it commits or rolls back first"
+    client.answer(info(client, transaction, kind), ExceptionResponse if kind == COMMIT else Response)
+    assert client.link.closed
+    assert world.waiting(ORDERS) == ["b", "c"]
+
+
+def test_a_client_without_a_failover_stays(world: World) -> None:
+    client = world.client()
+    client.send(ORDERS, "a", "b", "c")
+    client.answer(info(client, stray(client), COMMIT), ExceptionResponse)
+    assert not client.link.closed
