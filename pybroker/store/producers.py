@@ -87,11 +87,43 @@ class ProducerSequences:
         for generation in (self._older, self._recent):
             yield from generation.items()
 
+    def watermarks(self) -> "Watermarks":
+        """Return how far each producer has come by now."""
+        return Watermarks({producer_id: sequence for producer_id, (sequence, _) in self.items()})
+
     def _meet(self, producer_id: str, sequence: int, file_id: int) -> None:
         """Remember a producer that is new, or was not heard of for a generation."""
-        if sequence < 0 or len(producer_id) > PRODUCER_ID_LENGTH_MAX:
+        if not _is_usual(producer_id, sequence):
             return
         known = max(self._older.pop(producer_id, [-1, 0]), [sequence, file_id])
         if len(self._recent) >= PRODUCERS_MAX:
             self._older, self._recent = self._recent, {}
         self._recent[producer_id] = known
+
+
+class Watermarks:
+    """How far each producer had come at some moment, to tell what cannot have been stored by then."""
+
+    __slots__ = ("_highest", "_is_complete")
+
+    def __init__(self, highest: dict[str, int]) -> None:
+        self._highest = highest
+        # Whoever forgets producers goes on to remember at least so many.
+        self._is_complete = len(highest) < PRODUCERS_MAX
+
+    def is_beyond(self, message_id: str) -> bool:
+        """Tell whether a message came later, to judge by its id. False: nobody knows."""
+        producer_id, _, text = message_id.rpartition(":")
+        try:
+            sequence = int(text)
+        except ValueError:
+            return False
+        highest = self._highest.get(producer_id)
+        if highest is None:
+            return self._is_complete and _is_usual(producer_id, sequence)
+        return sequence > highest
+
+
+def _is_usual(producer_id: str, sequence: int) -> bool:
+    """Tell whether a producer is to be remembered for a message."""
+    return sequence >= 0 and len(producer_id) <= PRODUCER_ID_LENGTH_MAX

@@ -46,7 +46,7 @@ _DESCRIPTORS_MAX = 65_536
 _PR_SET_PDEATHSIG = 1
 _EXIT_ORPHANED = 1
 
-_PRELOADED = ("pybroker.broker.app.serve", "uvloop")
+_PRELOADED = ("pybroker.broker.app.serve", "pybroker.broker.core.selector.parser", "uvloop")
 """What `pybroker start` imports only once it runs."""
 
 _libc = ctypes.CDLL(None, use_errno=True)

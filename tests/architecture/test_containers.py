@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pybroker.broker.app import cli
-from pybroker.broker.app.config import Config, load
+from pybroker.broker.app.config import SETTINGS, Config, load
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def settings(service: dict[str, Any], **environment: str) -> Config:
     name, *arguments = (filled(word, environment) for word in service["command"])
     assert name == "start"
     context = cli.commands.commands[name].make_context(name, arguments)
-    flags = {key: value for key, value in context.params.items() if key in Config.model_fields}
+    flags = {key: value for key, value in context.params.items() if key in SETTINGS}
     return load(None, flags, environment=variables(service, environment) if environment else {})
 
 

@@ -17,6 +17,21 @@ for module in pkgutil.walk_packages(domain.__path__, domain.__name__ + "."):
 print(*sorted(sys.modules))
 """
 
+START = """
+import sys
+from pathlib import Path
+from pybroker.broker.app import cli, config
+settings = config.load(Path(sys.argv[1]) if sys.argv[1:] else None, {"store": "data"}, {})
+from pybroker.broker.app import preflight, serve, wiring
+from pybroker.store.memory import MemoryStore
+wiring.make_lock(settings)
+wiring.is_locked(wiring.lock_name(settings))
+broker = wiring.make_broker(settings, "name", MemoryStore())
+wiring.make_protocols(settings, broker, settings.ports())
+print(*sorted(sys.modules))
+"""
+"""What `pybroker start` does before it touches anything, and a little more."""
+
 
 def imported(path: Path) -> set[str]:
     """Every module a source names in an import statement, wherever it stands."""
@@ -50,6 +65,52 @@ def test_domain_is_loaded_whole(modules_behind_domain: set[str]) -> None:
 @pytest.mark.parametrize("unwanted", ["asyncio", "socket", "pybroker.broker.core", "pybroker.broker.app", "pydantic"])
 def test_domain_drags_nothing_in(modules_behind_domain: set[str], unwanted: str) -> None:
     assert unwanted not in modules_behind_domain
+
+
+@pytest.fixture(scope="module")
+def modules_of_a_start() -> set[str]:
+    """What a broker with the default settings has loaded when it is about to read its store."""
+    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_a_start_loads_the_broker(modules_of_a_start: set[str]) -> None:
+    assert {"pybroker.broker.core.broker", "pybroker.store.journal.store", "asyncio"} <= modules_of_a_start
+
+
+@pytest.mark.parametrize(
+    ("unwanted", "wanted_by"),
+    [
+        ("lark", "the first selector"),
+        ("pydantic", "a configuration file with tables"),
+        ("tomllib", "any configuration file"),
+        ("filelock", "the lock `flock`"),
+        ("importlib.metadata", "nobody: it reads every package's description"),
+        ("psycopg2", "a store or lock in a database"),
+        ("pybroker.store.jdbc", "a store in a database"),
+        ("pybroker.spark_jobs", "`pybroker analyze`"),
+        ("pybroker.store.columns", "Spark"),
+        ("pybroker.client", "clients"),
+        ("stomp", "clients of stomp.py"),
+        ("rich", "progress bars"),
+        ("numpy", "Spark"),
+        ("pyarrow", "Spark"),
+        ("pyspark", "Spark"),
+    ],
+)
+def test_a_start_loads_nothing_that_only_others_want(
+    modules_of_a_start: set[str], unwanted: str, wanted_by: str
+) -> None:
+    """A cold start is as long as its imports: what this finds is to be imported where it is used, by those who do."""
+    assert unwanted not in modules_of_a_start, f"it is for {wanted_by}"
+
+
+def test_tables_load_what_reads_them(tmp_path: Path) -> None:
+    """So the test above would find it."""
+    file = tmp_path / "pybroker.toml"
+    file.write_text('[[composite_queues]]\nname = "A"\nforward_to = [{ queue = "B", selector = "a = 1" }]\n')
+    done = subprocess.run([sys.executable, "-c", START, file], capture_output=True, text=True, check=True)
+    assert {"lark", "pydantic", "tomllib"} <= set(done.stdout.split())
 
 
 def test_pyspark_is_known_to_the_spark_jobs_only(root: Path, python_files: list[Path]) -> None:

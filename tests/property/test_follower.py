@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
+from pybroker.store.journal import checkpoint
 from pybroker.store.journal.checkpoint import INDEX_NAME, follower
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.reader import data_files
@@ -143,7 +144,8 @@ class FollowedMachine(StoreMachine):
         super().teardown()
 
 
-def test_a_follower_agrees_with_a_replay() -> None:
+def test_a_follower_agrees_with_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
     run_state_machine_as_test(
         FollowedMachine,
         settings=settings(

@@ -33,6 +33,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.store.journal import checkpoint
 from pybroker.store.journal.checkpoint import INDEX_NAME, follower
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
@@ -545,7 +546,8 @@ class HoldingMachine(ClusterMachine):
 
 @pytest.mark.timeout(1800 if IS_LONG else 600)
 @pytest.mark.parametrize("machine", [ClusterMachine, HoldingMachine])
-def test_masters_standbys_and_their_model_agree(machine: type[ClusterMachine]) -> None:
+def test_masters_standbys_and_their_model_agree(machine: type[ClusterMachine], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -1,5 +1,6 @@
 """The command line: `pybroker start | status | produce | consume | browse | journal | analyze`."""
 
+import gc
 import json
 import logging
 import sys
@@ -67,7 +68,7 @@ def commands() -> None:
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one flag per setting, in the order they are declared."""
-    for name, field in reversed(settings.Config.model_fields.items()):
+    for name, field in reversed(settings.SETTINGS.items()):
         if settings.is_table(name):
             continue
         default = shown(name, field.default)
@@ -83,7 +84,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 def shown(name: str, value: object) -> str:
     """Return a default as one would write it."""
     if value is None:
-        return "off" if name in ("openwire", "stomp") else "none"
+        return "off" if name in settings.PORTS else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -101,8 +102,11 @@ def start(config_file: Path | None, **flags: Any) -> None:
     argv.hide_passwords()
     config = settings.load(config_file, flags)
     logs.configure(config.log_level)
+    gc.disable()  # there is no garbage in what is loaded to stay, and to look for it takes a tenth of the time
     from pybroker.broker.app.serve import serve
 
+    gc.freeze()
+    gc.enable()
     serve(config)
 
 

@@ -71,7 +71,7 @@ def is_away(error: Exception) -> bool:
 
 def warn_of_unused(config: Config) -> None:
     """Log which settings are set and have no effect."""
-    unused = [name for name in UNUSED if name in config.model_fields_set]
+    unused = [name for name in UNUSED if name in config.given]
     if unused:
         _log.warning("a store in a database has no journal: of no effect are %s", ", ".join(unused))
 

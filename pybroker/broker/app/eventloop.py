@@ -1,7 +1,6 @@
 """Which event loop runs the broker: uvloop where it installs, else asyncio's own. Both behave alike to everybody."""
 
 import asyncio
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 
@@ -23,5 +22,6 @@ def choose(setting: str) -> tuple[str, MakeLoop]:
             return "asyncio (uvloop is not installed)", asyncio.new_event_loop
         raise ConfigError("uvloop is not installed", setting="event_loop", hint="install it, or write `auto`")
     import uvloop
+    from uvloop._version import __version__ as version  # importlib.metadata takes as long as uvloop itself
 
-    return f"uvloop {importlib.metadata.version('uvloop')}", uvloop.new_event_loop
+    return f"uvloop {version}", uvloop.new_event_loop

@@ -37,6 +37,9 @@ _BIND_SECONDS = 5.0
 
 _BIND_RETRY_SECONDS = 0.005
 
+_SELECTORS_SECONDS = 1.0
+"""Before what selectors need is loaded: by then the clients that waited for a new master are connected."""
+
 _CLEANUP_SECONDS = 1.0
 """A new master's first cleanup: its clients soon consume what holds its predecessor's files, and its own life may be
 short. A pair whose masters keep dying must not pile up files."""
@@ -146,7 +149,7 @@ class Node:
     async def _wait_for_lock(self) -> None:
         try:
             if not self._lock.try_acquire():
-                compile_selector("TRUE")  # reads the grammar, which would hold up the first clients of a new master
+                compile_selector("TRUE")  # see `_load_selectors`; a standby has the time
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 if not await self._stand_by():
                     return
@@ -235,6 +238,7 @@ class Node:
             self._every(config.expire_interval, term.broker.expire),
             self._every(config.expire_interval, term.broker.relieve),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
+            _load_selectors(),
         ]
         if term.jobs is not None:
             chores.append(self._every(config.cleanup_interval, term.jobs.cleanup))
@@ -347,6 +351,12 @@ def _without_garbage_collection() -> Generator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+async def _load_selectors() -> None:
+    """Load parser and grammar, beside the loop: with the first selector they would hold up everybody for 0.1 s."""
+    await asyncio.sleep(_SELECTORS_SECONDS)
+    await asyncio.to_thread(compile_selector, "TRUE")
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:

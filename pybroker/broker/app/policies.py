@@ -341,8 +341,10 @@ _STRATEGIES = (
 )
 
 
-Policies = Annotated[tuple[PolicyTable, ...], BeforeValidator(tables(PolicyTable, "policies"))]
-"""The type of the setting `policies`."""
+read_policies = tables(PolicyTable, "policies")
+"""Reads the setting `policies`."""
+Policies = Annotated[tuple[PolicyTable, ...], BeforeValidator(read_policies)]
+"""Its type."""
 
 
 def policy_map(tables: Sequence[PolicyTable], defaults: DestinationPolicy) -> PolicyMap:

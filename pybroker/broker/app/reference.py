@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from pybroker.broker.app.cli import commands, shown
-from pybroker.broker.app.config import ENVIRONMENT_PREFIX, TABLES, Config, flag, is_table
+from pybroker.broker.app.config import ENVIRONMENT_PREFIX, SETTINGS, TABLES, flag, is_table
 
 _WIDTH = 100
 
@@ -51,11 +51,11 @@ def _settings() -> Iterator[str]:
     yield _SETTINGS
     yield "| setting | default | meaning |"
     yield "|---|---|---|"
-    for name, field in Config.model_fields.items():
+    for name, field in SETTINGS.items():
         if not is_table(name):
             yield f"| `{name}` | `{shown(name, field.default)}` | {field.description} |"
     yield _TABLES
-    yield from (f"| `{name}` | {Config.model_fields[name].description} |" for name in TABLES)
+    yield from (f"| `{name}` | {SETTINGS[name].description} |" for name in TABLES)
 
 
 def _command_line() -> Iterator[str]:

@@ -137,20 +137,21 @@ class MirroredQueuesTable(Table):
         return MirroredQueues(**self.given())
 
 
-def _mirrored(value: object) -> MirroredQueuesTable | None:
+def read_mirrored_queues(value: object) -> MirroredQueuesTable | None:
+    """Read the setting `mirrored_queues`."""
     if value is None or value is False:
         return None
     return table(MirroredQueuesTable, {} if value is True else value)
 
 
-VirtualTopics = Annotated[tuple[VirtualTopicTable, ...], BeforeValidator(tables(VirtualTopicTable, "virtual_topics"))]
-CompositeQueues = Annotated[
-    tuple[CompositeQueueTable, ...], BeforeValidator(tables(CompositeQueueTable, "composite_queues"))
-]
-CompositeTopics = Annotated[
-    tuple[CompositeTopicTable, ...], BeforeValidator(tables(CompositeTopicTable, "composite_topics"))
-]
-Mirrored = Annotated[MirroredQueuesTable | None, BeforeValidator(_mirrored)]
+read_virtual_topics = tables(VirtualTopicTable, "virtual_topics")
+read_composite_queues = tables(CompositeQueueTable, "composite_queues")
+read_composite_topics = tables(CompositeTopicTable, "composite_topics")
+
+VirtualTopics = Annotated[tuple[VirtualTopicTable, ...], BeforeValidator(read_virtual_topics)]
+CompositeQueues = Annotated[tuple[CompositeQueueTable, ...], BeforeValidator(read_composite_queues)]
+CompositeTopics = Annotated[tuple[CompositeTopicTable, ...], BeforeValidator(read_composite_topics)]
+Mirrored = Annotated[MirroredQueuesTable | None, BeforeValidator(read_mirrored_queues)]
 
 DEFAULT_VIRTUAL_TOPICS = (VirtualTopicTable(),)
 """Topics `VirtualTopic.>` with queues `Consumer.*.VirtualTopic.>`; any `[[virtual_topics]]` table replaces it."""

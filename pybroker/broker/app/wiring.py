@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pybroker import __version__
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database, is_tls, plain
+from pybroker.broker.app.config import MEMORY_STORE, TABLES, Config, is_database, is_in_database, is_tls, plain
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.memory import default_limit
-from pybroker.broker.app.policies import policy_map
 from pybroker.broker.app.standby import Standby
-from pybroker.broker.app.virtual import definitions
 from pybroker.broker.core.broker import Broker, Limits
-from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
+from pybroker.broker.core.virtual import Definition, VirtualTopic
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageStore
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
-from pybroker.locks import file, flock
+from pybroker.locks import file
 from pybroker.locks.file import FileLock
-from pybroker.locks.flock import FlockLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
@@ -77,6 +75,8 @@ def make_lock(config: Config) -> LockProvider:
         return _make_database_lock(config)
     path = lock_paths(config.store)[config.lock]
     if config.lock == "flock":
+        from pybroker.locks.flock import FlockLock  # with filelock, which nothing else needs
+
         return FlockLock(path, clock=clock)
     return FileLock(path, clock=clock, poll_seconds=config.lock_poll)
 
@@ -168,7 +168,11 @@ def is_locked(path: Path | str) -> bool:
     """Tell whether somebody holds a lock of `lock_name`; of one in a database it is assumed. Changes nothing."""
     if isinstance(path, str):
         return True
-    return flock.is_locked(path) if path.name == "lock.flock" else file.is_locked(path)
+    if path.name == "lock.flock":
+        from pybroker.locks import flock
+
+        return flock.is_locked(path)
+    return file.is_locked(path)
 
 
 def make_standby(config: Config) -> Standby | None:
@@ -286,15 +290,31 @@ def make_broker(
         limits=Limits(
             destinations_max=config.destinations_max, memory_bytes_max=config.memory_limit or default_limit()
         ),
-        policies=policy_map(config.policies, defaults),
-        definitions=definitions(
-            config.virtual_topics, config.composite_queues, config.composite_topics, config.mirrored_queues
-        ),
+        policies=_policies(config, defaults),
+        definitions=_definitions(config),
         call_soon=call_soon,
     )
     if is_database(config.store):
         cast("JdbcStore", store).on_readable = broker.expire  # which dispatches what waits for its bodies
     return broker
+
+
+def _policies(config: Config, defaults: DestinationPolicy) -> PolicyMap:
+    if not config.policies:
+        return PolicyMap((), defaults)
+    from pybroker.broker.app.policies import policy_map  # with pydantic, see `setting`
+
+    return policy_map(config.policies, defaults)
+
+
+def _definitions(config: Config) -> tuple[Definition, ...]:
+    """Return the virtual destinations: ActiveMQ's own virtual topics, unless there are tables."""
+    if config.given.isdisjoint(TABLES):
+        return (VirtualTopic(),)
+    from pybroker.broker.app.virtual import DEFAULT_VIRTUAL_TOPICS, definitions  # with pydantic, see `setting`
+
+    topics = DEFAULT_VIRTUAL_TOPICS if config.virtual_topics is None else config.virtual_topics
+    return definitions(topics, config.composite_queues, config.composite_topics, config.mirrored_queues)
 
 
 def make_jobs(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
 from pybroker.store.journal.format import Location
+from pybroker.store.journal.indexed import IndexedMessages, Messages
 
 # A million of `Entry` would take 250 MB and give the garbage collector as many objects to visit. The state
 # therefore keeps each as one int: file id (31 bits), offset (31), size (31), priority class (2).
@@ -140,7 +141,7 @@ class Contents:
 
     Attributes:
         is_topic: messages are for subscriptions.
-        messages: packed entries by message id, in the order of their numbers.
+        messages: packed entries by message id, in the order of their numbers; a dictionary once it is settled.
         superseded: files with other records of a message (a version before an update, a duplicate), by message
             id. Nearly always empty.
         subscriptions: a topic's durable subscriptions by key; empty on queues.
@@ -151,10 +152,17 @@ class Contents:
 
     def __init__(self, *, is_topic: bool) -> None:
         self.is_topic = is_topic
-        self.messages: dict[str, int] = {}
+        self.messages: Messages = {}
         self.superseded: dict[str, set[int]] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.pending_counts: dict[str, int] = {}
+
+    def settle(self) -> dict[str, int]:
+        """Return the messages as a dictionary, which they are from here on."""
+        messages = self.messages
+        if isinstance(messages, IndexedMessages):
+            messages = self.messages = messages.settled()
+        return messages
 
 
 class Added(NamedTuple):

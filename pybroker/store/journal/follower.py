@@ -43,6 +43,10 @@ from pybroker.store.journal.state import StoreState
 
 _ADD_MESSAGE = bytes([CommandType.ADD_MESSAGE])
 
+SETTLED_SHARE = 4
+"""Records behind an index, one for so many messages in it, from which on it pays to settle it (see `indexed`) before
+more are read: each looks messages up."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -197,7 +201,11 @@ class Follower:
         return Step(self._replay.record_count - before, is_at_end)
 
     def list_ahead(self) -> None:
-        """List the ids of long queues as they are now: a promotion has only to look at what changes from here on."""
+        """List the ids of long queues as they are now: a promotion has only to look at what changes from here on.
+
+        It also settles what an index has brought (see `indexed`): a standby has the time for that.
+        """
+        self.state.settle()
         self.listing.refresh(self.state, self.location)
 
     def catch_up(self, progress: Progress | None = None) -> None:
@@ -208,6 +216,8 @@ class Follower:
             JournalCorrupt: it is no journal that this version understands.
         """
         while not (self.advance().is_at_end and self._doubt is None):
+            if self.record_count * SETTLED_SHARE > self.message_count:
+                self.state.settle()
             if progress is not None:
                 done = len(self._files)
                 progress(done, done + len(self._unread), self._replay.record_count)

@@ -13,6 +13,7 @@ messages by now            c     e  f  g  h  i  j        a, b and d were consume
 from pybroker.broker.domain.destination import Destination
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, Added
 from pybroker.store.journal.format import Location
+from pybroker.store.journal.indexed import Messages
 from pybroker.store.journal.state import StoreState
 
 LONG_QUEUE = 10_000
@@ -35,7 +36,7 @@ class Listing:
         }
         self._mark = _oldest_to_come(state, end)
 
-    def take(self, queue: Destination, messages: dict[str, int]) -> list[str]:
+    def take(self, queue: Destination, messages: Messages) -> list[str]:
         """Return the ids of a queue's messages in their order; the list is the caller's own."""
         return up_to_date(self._listed.pop(queue, []), messages, self._mark)
 
@@ -49,12 +50,12 @@ def _oldest_to_come(state: StoreState, end: Location) -> int:
     return min(places)
 
 
-def up_to_date(listed: list[str], messages: dict[str, int], mark: int) -> list[str]:
-    """Return the keys of a dictionary of messages and their places, in its order.
+def up_to_date(listed: list[str], messages: Messages, mark: int) -> list[str]:
+    """Return the ids of messages and their places, in their order.
 
     Args:
         listed: what they were some time ago: a list that may be used up for it.
-        messages: the dictionary. Since then messages went, and others came behind all that were there.
+        messages: as they are now. Since then messages went, and others came behind all that were there.
         mark: whatever came since has this place or a higher one. By that a message is known that went and came again;
             one that merely has moved is taken for such a one, which costs time only.
     """

@@ -59,6 +59,7 @@ from pybroker.store.journal.contents import (
     unpack,
 )
 from pybroker.store.journal.format import Location
+from pybroker.store.journal.indexed import IndexedMessages, Messages
 from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
 from pybroker.store.producers import ProducerSequences
 
@@ -169,7 +170,7 @@ class StoreState:
             transaction = self._inflight(transaction_id, packed >> FILE_SHIFT)
             transaction.operations.append(Added(destination, message_id, packed))
 
-    def queue_messages(self, queue: Destination) -> dict[str, int]:
+    def queue_messages(self, queue: Destination) -> Messages:
         """Return a queue's packed entries by message id, for a replay that adds new ones itself: see `adds`."""
         return self._contents(queue).messages
 
@@ -225,6 +226,21 @@ class StoreState:
         for contents in self.destinations.values():
             for subscription in contents.subscriptions.values():
                 subscription.files -= gone
+
+    def settling(self) -> Iterator[None]:
+        """Make dictionaries of what an index has brought (see `indexed`): some milliseconds' work before each step."""
+        for contents in list(self.destinations.values()):
+            while isinstance(messages := contents.messages, IndexedMessages):
+                if not messages.is_settled:
+                    messages.enter()
+                if messages.is_settled:
+                    contents.settle()
+                yield
+
+    def settle(self) -> None:
+        """Make them all at once."""
+        for contents in self.destinations.values():
+            contents.settle()
 
     # ------------------------------------------------------------ questions
 

@@ -240,7 +240,7 @@ def test_a_periodic_task_that_fails_ends_the_term(live, member, monkeypatch):
             raise RuntimeError("a bug")
 
     monkeypatch.setattr(member.store, "cleanup", fail)
-    monkeypatch.setattr(member.node, "_config", member.node._config.model_copy(update={"cleanup_interval": 0.05}))
+    monkeypatch.setattr(member.node, "_config", member.node._config.replace(cleanup_interval=0.1))
 
     async def scenario() -> None:
         await member.until(Role.STOPPED)
@@ -250,6 +250,27 @@ def test_a_periodic_task_that_fails_ends_the_term(live, member, monkeypatch):
     assert "a bug" in str(result)
     assert Role.MASTER in member.roles
     assert member.store.end == "abandoned"
+
+
+def test_a_new_master_loads_what_selectors_need_beside_its_loop(live, member, monkeypatch):
+    monkeypatch.setattr(node_module, "_SELECTORS_SECONDS", 0)
+    threads: list[threading.Thread] = []
+    loaded = threading.Event()
+
+    def compile_selector(text: str) -> None:
+        threads.append(threading.current_thread())
+        loaded.set()
+
+    monkeypatch.setattr(node_module, "compile_selector", compile_selector)
+
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        assert await asyncio.to_thread(loaded.wait, SECONDS)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    assert threads != [threading.main_thread()]
+    assert len(threads) == 1
 
 
 def test_a_new_master_cleans_up_soon_and_then_less_and_less_often(live, member, monkeypatch):

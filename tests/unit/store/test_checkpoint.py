@@ -1,5 +1,6 @@
 """The index: what it keeps, and that a start with it comes to what a start without it comes to."""
 
+import io
 import logging
 import os
 import random
@@ -18,7 +19,9 @@ from pybroker.broker.domain.transaction import LocalTransactionId, XATransaction
 from pybroker.store.journal import checkpoint
 from pybroker.store.journal.checkpoint import INDEX_NAME, UnusableIndexError, follower, read, snapshot, write
 from pybroker.store.journal.commands import AddMessage, Command, Prepare, RemoveMessage, Subscribe, Trace
+from pybroker.store.journal.contents import Contents
 from pybroker.store.journal.format import Location, data_file_name
+from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.indexer import INTERVAL_MS, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.state import StoreState
@@ -123,6 +126,48 @@ def test_a_start_reads_only_what_follows(journal: Path, caplog: pytest.LogCaptur
     reader.finish()
     assert reader.record_count == 3
     assert reader.resumed_at.file_id == 2
+
+
+def test_a_long_queue_stays_in_columns_until_a_standby_has_the_time(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 3)
+    index(journal, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
+    reader = follower(journal)
+    reader.finish()
+    kinds = {str(each): type(contents.messages) for each, contents in reader.state.destinations.items()}
+    assert kinds == {
+        "queue://ORDERS": IndexedMessages,
+        "queue://ODD": dict,
+        "queue://KEPT": dict,
+        "topic://PRICES": dict,
+    }
+    reader.list_ahead()
+    assert {type(contents.messages) for contents in reader.state.destinations.values()} == {dict}
+    assert described(reader.state) == described(replayed(journal)[0])
+
+
+@pytest.mark.parametrize(("count", "kind"), [(1, IndexedMessages), (20, dict)])
+def test_a_long_queue_is_settled_when_there_is_much_to_read_behind_the_index(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, count: int, kind: type
+) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 3)
+    index(journal, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
+    write_file(journal, 3, [batch(*map(add, range(90, 90 + count)))])
+    write_file(journal, 4, [batch(add(200), remove(8))])
+    reader = follower(journal)
+    reader.finish()
+    assert type(reader.state.destinations[ORDERS].messages) is kind
+    assert described(reader.state) == described(replayed(journal)[0])
+
+
+@pytest.mark.parametrize(
+    ("count", "ids", "run"), [(2, b"a", 2), (1, b"a\nb", 1), (1, b"a", 2), (3, b"a\nb\nc", 3)], ids=str
+)
+def test_columns_of_different_lengths_make_no_sense(count: int, ids: bytes, run: int) -> None:
+    columns = checkpoint._Columns(io.BytesIO(ids + bytes(8 * min(count, 2))))
+    with pytest.raises(ValueError, match="columns of different lengths"):
+        columns.read(Contents(is_topic=False), count, len(ids), True, [[1, run]])
 
 
 @pytest.mark.parametrize("name", ["01-mixed", "02-consumed-gc", "03-durable", "05-xa-indoubt-kill9", "06-priority"])

@@ -25,12 +25,14 @@ from pybroker.broker.domain.openwire.message import (
 from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.store.journal import checkpoint
 from pybroker.store.journal import store as store_module
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
+from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.marks import decode_mark
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import CLEAN_STOP, JournalStore
@@ -590,3 +592,81 @@ class TestReading:
         bench.sync()
         assert [each.message_id for each in bench.store.read(QUEUE, self.ids(3, 4))] == self.ids(3, 4)
         bench.store.abandon()
+
+
+class TestStartFromAnIndex:
+    """A long queue is looked up by columns at first, and becomes a dictionary in the time to spare."""
+
+    COUNT = 9
+
+    @pytest.fixture(autouse=True)
+    def stopped(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Leave messages, and an index in which three make a slice."""
+        monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 3)
+        master = Bench(directory, index_bytes_min=0)
+        master.store.recover()
+        for number in range(self.COUNT):
+            master.store.add(message(number))
+        master.store.close()
+
+    def heir(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+        """Return the next master, and what it wants to do later."""
+        alarms: list[Callable[[], None]] = []
+        bench = Bench(directory, index_bytes_min=0, call_later=lambda _, callback: alarms.append(callback))
+        assert bench.store.recover().queues == {QUEUE: [message(number).message_id for number in range(self.COUNT)]}
+        assert type(self.messages(bench)) is IndexedMessages
+        return bench, alarms
+
+    @staticmethod
+    def messages(bench: Bench) -> Any:
+        return bench.store._state.destinations[QUEUE].messages
+
+    def test_it_is_settled_slice_by_slice_once_it_serves(self, directory: Path) -> None:
+        bench, alarms = self.heir(directory)
+        assert alarms == []
+        bench.store.cleanup()
+        steps = 0
+        while alarms:
+            steps += 1
+            alarms.pop()()
+            assert len(self.messages(bench)) == self.COUNT
+        assert steps == 3
+        assert type(self.messages(bench)) is dict
+        bench.store.cleanup()
+        assert alarms == []
+        bench.store.abandon()
+
+    def test_one_that_is_closed_or_has_nothing_to_wait_with_leaves_nothing_behind(self, directory: Path) -> None:
+        bench, alarms = self.heir(directory)
+        bench.store.cleanup()
+        bench.store.abandon()
+        alarms.pop()()
+        assert alarms == []
+        other = Bench(directory)
+        other.store.recover()
+        other.store.cleanup()
+        assert type(self.messages(other)) is dict
+        other.store.abandon()
+
+    @pytest.mark.parametrize("steps", [0, 1, 2, 3])
+    def test_nothing_is_lost_whatever_is_done_on_the_way(self, directory: Path, steps: int) -> None:
+        bench, alarms = self.heir(directory)
+        store = bench.store
+        store.cleanup()
+        for _ in range(steps):
+            alarms.pop()()
+        ids = [message(number).message_id for number in range(self.COUNT + 2)]
+        assert store.add(message(self.COUNT))
+        assert not store.add(message(self.COUNT)), "sent again"
+        assert not store.add(message(4))
+        store.remove(QUEUE, ids[0])
+        store.remove(QUEUE, ids[7])
+        store.remove(QUEUE, ids[7])
+        assert store.add(message(self.COUNT + 1))
+        bench.sync()
+        expected = [each for each in ids if each not in (ids[0], ids[7])]
+        assert [each.message_id for each in store.read(QUEUE, expected)] == expected
+        store.close()
+        last = Bench(directory)
+        assert last.store.recover().queues == {QUEUE: expected}
+        last.store.abandon()

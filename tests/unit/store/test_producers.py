@@ -87,3 +87,37 @@ def test_a_strangely_long_id_is_not_remembered(sequences: ProducerSequences) -> 
     sequences.note(f"{longest}:1")
     sequences.note(f"{longest}x:1")
     assert (sequences.last(longest), sequences.last(f"{longest}x")) == (1, -1)
+
+
+# ---------------------------------------------------------------- what cannot have been stored
+
+
+def test_what_comes_behind_all_of_its_producer_or_from_a_new_one_is_beyond(sequences: ProducerSequences) -> None:
+    sequences.note(f"{A}:5")
+    mark = sequences.watermarks()
+    sequences.note(f"{A}:9")
+    sequences.note(f"{B}:1")
+    assert [mark.is_beyond(f"{A}:{number}") for number in (4, 5, 6)] == [False, False, True]
+    assert mark.is_beyond(f"{B}:1"), "it was stored later"
+
+
+@pytest.mark.parametrize(
+    "message_id", ["", "no number", f"{A}:", f"{A}:x", f"{A}:-5", f"{B}:-5", "x" * (PRODUCER_ID_LENGTH_MAX + 1) + ":1"]
+)
+def test_nobody_knows_of_an_id_that_is_not_remembered(sequences: ProducerSequences, message_id: str) -> None:
+    sequences.note(f"{A}:5")
+    sequences.note(message_id)
+    assert not sequences.watermarks().is_beyond(message_id)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 9, 30])
+def test_nothing_that_was_stored_is_beyond_however_many_producers_are_forgotten(
+    sequences: ProducerSequences, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 4)
+    stored = [f"ID:{number % count}:{number}" for number in range(40)]
+    for message_id in stored:
+        sequences.note(message_id)
+    mark = sequences.watermarks()
+    assert not any(map(mark.is_beyond, stored))
+    assert mark.is_beyond("ID:new:1") == (count < 4)

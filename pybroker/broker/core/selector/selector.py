@@ -30,15 +30,15 @@ Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:
 import logging
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pybroker.broker.core.selector.compiler import compile_condition
-from pybroker.broker.core.selector.fields import Condition
-from pybroker.broker.core.selector.parser import parse
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import view
+
+if TYPE_CHECKING:
+    from pybroker.broker.core.selector.fields import Condition
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Selector:
 
     __slots__ = ("_condition", "text")
 
-    def __init__(self, text: str, condition: Condition) -> None:
+    def __init__(self, text: str, condition: "Condition") -> None:
         self.text = text
         self._condition = condition
 
@@ -103,5 +103,9 @@ def compile_selector(text: str) -> Selector:
     """
     if len(text) > TEXT_MAX:
         raise InvalidSelector(f"the selector has {len(text)} characters, at most {TEXT_MAX} are allowed")
+    # Loaded with the first selector, for it takes as long as half of the core: lark, and the grammar's tree.
+    from pybroker.broker.core.selector.compiler import compile_condition
+    from pybroker.broker.core.selector.parser import parse
+
     condition = text.removeprefix(CONVERT_PREFIX)
     return Selector(text, compile_condition(parse(condition), convert=condition != text))

@@ -1,0 +1,104 @@
+"""How the values of settings are read, from text and TOML's own types, and what is said of those that cannot be."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.broker.app.config import SETTINGS, Config, UnfitError, load
+from pybroker.broker.app.setting import Setting, choice, duration, path, port, size, text, whole, yes_or_no
+from pybroker.broker.domain.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "value"),
+    [
+        (text, "a b", "a b"),
+        (path, "a/b", Path("a/b")),
+        (path, Path("a"), Path("a")),
+        *((yes_or_no, word, True) for word in (True, 1, "true", "YES", "on", "1", "y", "t")),
+        *((yes_or_no, word, False) for word in (False, 0, "false", "No", "off", "0", "n", "f")),
+        (whole, 7, 7),
+        (whole, "-7", -7),
+        (whole, " 12 ", 12),
+        (port, "0", 0),
+        (port, 65535, 65535),
+        (port, " Off ", None),
+        (size, 1024, 1024),
+        (size, "2kb", 2048),
+        (duration, 1.5, 1.5),
+        (duration, "250ms", 0.25),
+        (choice("a", "b"), "b", "b"),
+    ],
+)
+def test_what_can_be_read(read: Any, given: object, value: object) -> None:
+    assert read(given) == value
+    assert type(read(given)) is type(value) or isinstance(value, Path)
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "message"),
+    [
+        (text, 1, "^1 is not text"),
+        (text, None, "^None is not text"),
+        (path, 1, "^1 is not text"),
+        (yes_or_no, "maybe", "^'maybe' is neither true nor false$"),
+        (yes_or_no, 2, "^2 is neither true nor false$"),
+        (yes_or_no, None, "^None is neither"),
+        (whole, "1.5", "^'1.5' is not a whole number$"),
+        (whole, 1.5, "^1.5 is not a whole number$"),
+        (whole, True, "^True is not a whole number$"),
+        (whole, "9" * 5000, "is not a whole number$"),
+        (whole, "\u0663", "is not a whole number$"),
+        (whole, "", "^'' is not a whole number$"),
+        (port, "x", "^'x' is neither a port number nor `off`$"),
+        (port, -1, "^-1 is no port: the highest is 65535$"),
+        (port, "65536", "^'65536' is no port"),
+        (size, date(2026, 1, 1), "is not a size"),
+        (size, True, "is not a size"),
+        (duration, [1], "is not a duration"),
+        (choice("a", "b", "c"), "d", "^it must be 'a', 'b' or 'c'; given was 'd'$"),
+        (choice("a", "b"), ["a"], "^it must be 'a' or 'b'; given was "),
+    ],
+)
+def test_what_cannot_be_read(read: Any, given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(given)
+
+
+def test_bounds_belong_to_what_is_allowed_or_not() -> None:
+    setting = Setting(5, whole, "", least=1, most=9)
+    assert [setting.value(number) for number in (1, 9)] == [1, 9]
+    for number, relation in ((0, "greater than or equal to 1"), (10, "less than or equal to 9")):
+        with pytest.raises(ValueError, match=f"^it must be {relation}; given was {number}$"):
+            setting.value(number)
+    with pytest.raises(ValueError, match=r"^it must be greater than 0; given was '0s'$"):
+        Setting(1.0, duration, "", above=0).value("0s")
+
+
+def test_none_is_for_those_that_have_no_value_of_their_own() -> None:
+    assert Setting(None, whole, "").value(None) is None
+    with pytest.raises(ValueError, match="None is not a whole number"):
+        Setting(5, whole, "").value(None)
+
+
+def test_a_file_has_types(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('archive = true\nstomp = 1\nconnections_max = 9\nlock_check = 2\nframe_max = 4096\nbind = "::"\n')
+    config = load(file, {}, {})
+    assert (config.archive, config.stomp, config.connections_max) == (True, 1, 9)
+    assert (config.lock_check, config.frame_max, config.bind) == (2.0, 4096, "::")
+    file.write_text("bind = 1")
+    with pytest.raises(ConfigError, match=r"^bind \(in .*p.toml\): 1 is not text: write it in quotes$"):
+        load(file, {}, {})
+
+
+def test_what_was_set_is_known_and_a_copy_has_it_too() -> None:
+    config = Config(stomp="7", sync="never")
+    assert config.given == {"stomp", "sync"}
+    copy = config.replace(stomp="8")
+    assert (config.stomp, copy.stomp, copy.sync, copy.given) == (7, 8, "never", config.given)
+    with pytest.raises(UnfitError, match=r"^port: there is no such setting$"):
+        Config(port=1)
+    assert {name for name in SETTINGS if getattr(Config(), name) != SETTINGS[name].default} == set()
