@@ -15,6 +15,7 @@ run alone on one core, and their figures are processor time, which a busy machin
 A session of Spark has a process of its own, with everything in it, Java, its compilers and the workers, held to as many
 cores as the session is told to use: otherwise a session of one core would use two, Java on one and Python on the other.
 It reads part of the journal first, so that Java has warmed up; the rows go to Spark's sink for measurements, `noop`.
+Java and Python talk over local sockets, as docs/spark-setup.md advises for long scans.
 "Per core" is per second of processor time, of Java and of the Python workers together, as it is for plain Python; on an
 idle machine the clock says nearly the same. How much faster two cores are than one is what passes on the clock.
 A worker's memory is the most that any Python process of Spark had resident, shared libraries included.
@@ -295,6 +296,8 @@ def session(cores: int) -> "Generator[SparkSession]":
         "spark.driver.memory": "1g",
         # By default one core has another collector than two, and that of two works beside the queries.
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        # Over TCP a task waits 40 ms and more for acknowledgements that the kernel delays, with both cores idle.
+        "spark.python.unix.domain.socket.enabled": "true",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -312,10 +315,10 @@ def scan(spark: "SparkSession", directory: Path, columns: Sequence[str], queries
     used: list[float] = []
     table = spark.read.format("kahadb").option("partitionBytes", str(PIECE_BYTES)).option("columns", ",".join(columns))
     for _ in range(queries):
-        begun, used_before = time.perf_counter(), sum(each.cpu_seconds for each in below())
+        begun, before = time.perf_counter(), below()
         table.load(str(directory)).write.format("noop").mode("overwrite").save()
         taken.append(time.perf_counter() - begun)
-        used.append(sum(each.cpu_seconds for each in below()) - used_before)
+        used.append(used_since(before))
     return statistics.median(taken), statistics.median(used)
 
 
@@ -383,8 +386,16 @@ class Process(NamedTuple):
     most_bytes: int
 
 
-def below() -> list[Process]:
-    """Return all processes that came from this one."""
+def used_since(before: Mapping[int, Process]) -> float:
+    """Return the processor time that the processes below took since then.
+
+    Spark ends workers that had nothing to do for a minute; what they took earlier must not be taken off.
+    """
+    return sum(each.cpu_seconds - (before[pid].cpu_seconds if pid in before else 0.0) for pid, each in below().items())
+
+
+def below() -> dict[int, Process]:
+    """Return all processes that came from this one, by their ids."""
     found: dict[int, Process] = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended while we looked
@@ -392,12 +403,12 @@ def below() -> list[Process]:
     mine = {os.getpid()}
     while more := {pid for pid, each in found.items() if each.parent in mine and pid not in mine}:
         mine |= more
-    return [found[pid] for pid in mine - {os.getpid()} if pid in found]
+    return {pid: found[pid] for pid in mine - {os.getpid()} if pid in found}
 
 
 def workers() -> list[Process]:
     """Return Spark's Python processes."""
-    return [each for each in below() if each.name.startswith("python")]
+    return [each for each in below().values() if each.name.startswith("python")]
 
 
 def _process(path: Path) -> Process:

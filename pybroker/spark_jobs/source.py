@@ -6,6 +6,9 @@ columns are had by a narrower schema, `.schema("file int, destination string")`,
 The decoding is `pybroker.store.columns`; here is what Spark needs around it.
 """
 
+import functools
+import gc
+import os
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +73,21 @@ class PushdownSource(KahaDBSource):
 def _check_directories(options: Options) -> None:
     for directory in options.directories:
         list_files(Path(directory), archive=options.archive)
+
+
+_REUSED: Final = "SPARK_REUSE_WORKER"
+"""Spark sets this variable for Python workers that serve one task after another, and nowhere else."""
+
+
+@functools.cache
+def set_imports_aside() -> None:
+    """Have a worker that serves many tasks look for garbage only among what came after its first.
+
+    Between two tasks a worker runs a full collection, and that walks all that pyspark, pyarrow, pandas and numpy made
+    when they were imported: longer than decoding 16 MB of a journal takes. It stays as long as the worker does.
+    """
+    if os.environ.get(_REUSED):
+        gc.freeze()
 
 
 @dataclass
@@ -140,6 +158,7 @@ class JournalReader(DataSourceReader):
         output, pushed = self._output, self._pushed
         for batch in read(partition.piece, output.columns, pushed.selection, self._options.mode):
             yield output(batch)
+        set_imports_aside()  # at the end, when all that a task needs was imported
 
 
 class PushdownReader(JournalReader):

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from pybroker.broker.domain.errors import ConfigError, StoreError
 from pybroker.spark_jobs.options import EARLIEST, LATEST, Options
-from pybroker.spark_jobs.source import JournalPartition, Output
+from pybroker.spark_jobs.source import JournalPartition, Output, set_imports_aside
 from pybroker.store.columns.files import Hop, Piece, growing, list_files
 from pybroker.store.columns.table import read
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, Location
@@ -134,6 +134,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield self._output(batch)
         except FileNotFoundError:
             raise DataLoss(piece.directory, [piece.file_id]) from None
+        set_imports_aside()
 
     def _files(self, directory: str) -> dict[int, Path]:
         return list_files(Path(directory), archive=self._options.archive)

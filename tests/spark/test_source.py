@@ -1,5 +1,7 @@
 """The data source `kahadb` in a real Spark: what it reads, what it is asked, and what it says when there is nothing."""
 
+import gc
+import os
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pybroker.store.journal.commands import Trace, encode
 from tests.unit.columns.agreement import write_file
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kahadb"
@@ -178,3 +181,41 @@ def test_register_makes_spark_push_filters_down(spark: "SparkSession", consumed:
     finally:
         spark.conf.unset(pyspark_kahadb.PUSHDOWN)
         spark.dataSource.register(pyspark_kahadb.DefaultSource)
+
+
+# ---------------------------------------------------------------- what it does to a worker
+
+
+def _environment(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pylist([{"reused": os.environ.get("SPARK_REUSE_WORKER", "")}])
+
+
+def test_spark_tells_a_worker_that_it_serves_more_than_one_task(spark: "SparkSession") -> None:
+    assert spark.range(1).mapInArrow(_environment, "reused string").collect()[0].reused
+
+
+@pytest.mark.parametrize("reused", [True, False])
+def test_a_worker_that_is_reused_has_what_it_imported_left_out_of_collections(
+    consumed: str, monkeypatch: pytest.MonkeyPatch, *, reused: bool
+) -> None:
+    from pybroker.spark_jobs.source import KahaDBSource, set_imports_aside
+
+    if reused:
+        monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    else:
+        monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    source = KahaDBSource({"path": consumed, "columns": "file,offset"})
+    reader = source.reader(source.schema())
+    set_imports_aside.cache_clear()
+    before, objects = gc.get_freeze_count(), len(gc.get_objects())
+    try:
+        assert sum(batch.num_rows for batch in reader.read(reader.partitions()[0]))  # type: ignore[union-attr]
+        set_aside, left = gc.get_freeze_count() - before, len(gc.get_objects())
+    finally:
+        gc.unfreeze()
+        set_imports_aside.cache_clear()
+
+    assert (left < set_aside > objects / 2) if reused else (set_aside == 0)
