@@ -60,8 +60,8 @@ PASSES = 3
 """Of both decoders alike, and the fastest counts: what else the machine does can only make one slower."""
 WARM_BYTES = 100 << 20
 """What a session reads before anything counts."""
-MEASURED_BYTES = 640 << 20
-"""What Spark reads per set of columns and number of cores, in one query or in up to three."""
+QUERIES = 3
+"""How often Spark reads the journal for a set of columns and a number of cores; the median counts."""
 PIECE_BYTES = 16 << 20
 """Spark reads files in pieces of about that length, so that two cores have something to do at the end too."""
 
@@ -266,8 +266,6 @@ def session_alone(directory: Path, cores: int) -> None:
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[-cores:])
     prepare()
-    size = sum(file.stat().st_size for file in directory.glob("*.log"))
-    queries = max(1, min(3, MEASURED_BYTES // size))
     with session(cores) as spark, tempfile.TemporaryDirectory(dir=directory.parent) as folder:
         part = Path(folder)
         for file in sorted(list_files(directory).values())[: max(1, WARM_BYTES // FILE_BYTES_MAX)]:
@@ -278,8 +276,8 @@ def session_alone(directory: Path, cores: int) -> None:
         for name, columns in SETS.items():
             _tell(f"{name} columns {what}: warming up")
             scan(spark, part, columns, 2)
-            _tell(f"{name} columns {what}: {queries} times")
-            seconds, cpu_seconds = scan(spark, directory, columns, queries)
+            _tell(f"{name} columns {what}: {QUERIES} times")
+            seconds, cpu_seconds = scan(spark, directory, columns, QUERIES)
             most = max((each.most_bytes for each in workers()), default=0)
             print(json.dumps(Scan(name, seconds, cpu_seconds, most)), flush=True)
 

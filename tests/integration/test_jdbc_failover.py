@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -196,6 +197,11 @@ def _wait(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.002)
 
 
+def _is_stopped(pid: int) -> bool:
+    """Tell whether a signal has stopped a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def _join(*threads: Sender | Consumer) -> None:
     for thread in threads:
         thread.join(WAIT_SECONDS)
@@ -230,7 +236,7 @@ def test_a_frozen_master_of_the_same_name_thaws(start: Start, kind: str) -> None
     members = start(kind)
     with members.turnstile.shut():
         os.kill(members.master.process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, members.master.process.pid, os.WSTOPPED | os.WNOWAIT)
+        _wait(lambda: _is_stopped(members.master.process.pid))
     seconds = members.took_over(now())
     report("SIGSTOP to the standby's listeners", kind, seconds, SHORT_LEASE_SECONDS + 2)
     with contextlib.closing(StompClient(members.standby.port)) as client:
