@@ -181,6 +181,7 @@ class Connection:
         self._waiter = Waiter(link, timeout)
         self._thread = threading.Thread(target=self._run, name="pybroker-client", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Task[None]
         self._closing: asyncio.Task[None] | None = None
         self._is_running = threading.Event()
         self._producer: int | None = None
@@ -194,10 +195,10 @@ class Connection:
     def _run(self) -> None:
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
-            running = asyncio.create_task(self._link.run())
+            self._running = asyncio.create_task(self._link.run())
             self._is_running.set()
             with contextlib.suppress(asyncio.CancelledError):
-                await running
+                await self._running
 
         asyncio.run(main())
 
@@ -332,8 +333,12 @@ class Connection:
             self._thread.join()
 
     def _begin_to_close(self, timeout: float, finished: bool) -> None:
-        """Close, on the loop. A coroutine made elsewhere would be left over, should the loop end before."""
-        self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
+        """Close, on the loop. A coroutine made elsewhere would be left over, should the loop end before.
+
+        So would one that is made when the link has ended by itself, and the loop is about to.
+        """
+        if not self._running.done():
+            self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
 
 
 class Producer:

@@ -1,7 +1,9 @@
 """Failover options on the wire: what each does to a connection, to real brokers. The others are in the unit tests."""
 
 import asyncio
+import gc
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -102,6 +104,19 @@ def test_backup_holds_a_connection_to_another_broker(two: tuple[Broker, Broker])
 def test_attempts_are_limited(option: str) -> None:
     with pytest.raises(BrokerMissing, match="2 attempts"):
         connect(failover(DEAD, **{option: 2}))
+
+
+def test_connections_that_come_about_nowhere_leave_nothing_over() -> None:
+    """Their thread ends by itself while they are closed; what is left over then is reported as an error."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(400):
+            with pytest.raises(BrokerMissing):
+                connect(failover(DEAD, maxReconnectAttempts=1))
+    finally:
+        sys.setswitchinterval(interval)
+    gc.collect()
 
 
 @pytest.mark.parametrize(
