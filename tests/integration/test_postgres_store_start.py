@@ -1,14 +1,19 @@
 """`pybroker start --store postgresql://…`: messages, scheduled ones and lock in one database, no shared directory."""
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pybroker.broker.app.database_status import DatabaseStatus, describe, read
 from pybroker.broker.app.status import Exit
+from pybroker.broker.app.wiring import database_url
+from pybroker.broker.domain.errors import StoreError
 from pybroker.locks.postgres.timing import now
+from pybroker.store.jdbc.postgres import Connection
 from tests.integration.cluster import BrokerProcess, Pair
 from tests.integration.forked import run_forked
 from tests.integration.stomp_client import Disconnected, StompClient
@@ -138,6 +143,41 @@ def test_status_says_who_is_master_who_waits_and_what_is_pending(postgres_databa
     assert describe(read(postgres_database.url))[0] == f"no master: nobody holds the lock in {found['store']}"
 
 
+def test_a_member_that_begins_to_wait_for_the_row_is_never_taken_for_its_holder(
+    postgres_database: PostgresDatabase,
+) -> None:
+    ended = threading.Event()
+    turns = 0
+
+    def ask() -> None:
+        nonlocal turns
+        waiting = Connection(database_url(postgres_database.url, "b"))
+        while not ended.is_set():
+            with suppress(StoreError):
+                waiting.execute("SELECT * FROM activemq_lock FOR UPDATE NOWAIT")
+            turns += 1
+        waiting.close()
+
+    node = BrokerProcess(postgres_database.url, name="a", port=0)
+    asking = threading.Thread(target=ask)
+    try:
+        until(postgres_database, lambda found: found.exit is Exit.MASTER)
+        asking.start()
+        for _ in range(100):
+            found = read(postgres_database.url)
+            assert found.holder.startswith("pybroker a from ")
+            assert {member.name: member.role for member in found.members} in (
+                {"a": "MASTER"},
+                {"a": "MASTER", "b": "STANDBY"},
+            )
+        assert turns
+    finally:
+        ended.set()
+        if asking.ident:
+            asking.join()
+        node.close()
+
+
 @pytest.mark.parametrize("kind", ["lease", "advisory"])
 def test_status_knows_every_kind_of_lock(postgres_database: PostgresDatabase, kind: str) -> None:
     with Pair(postgres_database.url, "--lock", f"postgres-{kind}") as pair:
@@ -157,10 +197,14 @@ def test_status_of_a_database_that_is_not_there(postgres_database: PostgresDatab
 
 
 def until_both_are_seen(database: PostgresDatabase) -> DatabaseStatus:
-    """Ask until a standby's session is there: it opens it after it has said that it waits."""
+    return until(database, lambda found: found.exit is Exit.MASTER and len(found.members) == 2)
+
+
+def until(database: PostgresDatabase, is_so: Callable[[DatabaseStatus], bool]) -> DatabaseStatus:
+    """Ask until it is: a member opens its session after it has said that it waits, or serves."""
     deadline = now() + 10
-    while len((found := read(database.url)).members) < 2:
-        assert now() < deadline
+    while not is_so(found := read(database.url)):
+        assert now() < deadline, found
     return found
 
 

@@ -18,19 +18,23 @@ from pybroker.broker.app.wiring import database_url, needs_driver
 DESTINATIONS_MAX = 20
 """As many as are listed, the longest first."""
 
-# A session that waits for a row has a share of the table as well, and somebody who blocks it. The two numbers are those
-# of the advisory lock. Of a lease its own id tells the host.
-_HOLDERS = """
+# PostgreSQL leaves in a row's `xmax` the transaction that locked it. A session that is about to wait for the row has
+# all other locks of its holder too.
+_ROW_HOLDERS = """
 SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'this host'),
   (extract(epoch FROM coalesce(a.xact_start, a.backend_start)) * 1000)::bigint
-FROM (
-  SELECT pid FROM pg_locks
-  WHERE locktype = 'relation' AND relation = to_regclass('activemq_lock') AND mode = 'RowShareLock' AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  UNION SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-) AS holding JOIN pg_stat_activity a USING (pid)
-WHERE cardinality(pg_blocking_pids(pid)) = 0
+FROM activemq_lock k
+JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = k.xmax AND l.mode = 'ExclusiveLock' AND l.granted
+JOIN pg_stat_activity a USING (pid)
+WHERE k.id = 1
+"""
+# The two numbers are those of the advisory lock.
+_ADVISORY_HOLDERS = """
+SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'this host'),
+  (extract(epoch FROM a.backend_start) * 1000)::bigint
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 _SESSIONS = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this host'),
@@ -39,6 +43,7 @@ FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'pybroker %%' AND pid <> pg_backend_pid()
 ORDER BY backend_start
 """
+# Of a lease its own id tells the host.
 _LEASE = """
 SELECT broker_name, time FROM activemq_lock
 WHERE id = 1 AND broker_name IS NOT NULL AND time > extract(epoch FROM clock_timestamp()) * 1000
@@ -132,7 +137,7 @@ def read(store: str) -> DatabaseStatus:
         )
         return assembled(
             connection.name,
-            holders=connection.rows(_HOLDERS, KEY),
+            holders=[*(connection.rows(_ROW_HOLDERS) if lock else []), *connection.rows(_ADVISORY_HOLDERS, KEY)],
             lease=connection.rows(_LEASE) if lock else [],
             sessions=connection.rows(_SESSIONS),
             epoch=connection.rows("SELECT epoch FROM pybroker_epoch") if epochs else [],
