@@ -204,8 +204,11 @@ def sound_batches(descriptor: int, start: int) -> Iterator[tuple[bytes, int, int
 
 
 def has_checksum(data: Buffer, offset: int) -> bool:
-    """Tell whether a batch has a checksum; `offset` is where its first record begins."""
-    return any(data[offset - CHECKSUM_BYTES : offset])
+    """Tell whether a batch has a checksum, and so was checked; `offset` is where its first record begins.
+
+    A negative one is damage that switches the check off (kahadb.md §2).
+    """
+    return int.from_bytes(data[offset - CHECKSUM_BYTES : offset], signed=True) > 0
 
 
 def _batch_bytes(data: bytes) -> int:

@@ -160,6 +160,14 @@ def test_a_length_that_lies_does_not_fool_the_walk_over_many_batches(tmp_path: P
     assert len(rows) == 199
 
 
+def test_a_negative_checksum_is_none(tmp_path: Path) -> None:
+    path = write_file(tmp_path, [[added(1)]])
+    content = bytearray(path.read_bytes())
+    content[BATCH_HEADER_BYTES - 8] = 0x80
+    path.write_bytes(content)
+    assert [row["checksum"] for row in assert_agreement(tmp_path)] == ["none"]
+
+
 def test_a_batch_longer_than_the_window_and_one_far_longer_than_a_record_batch(tmp_path: Path) -> None:
     write_file(tmp_path, [[REMARK], [REMARK] * (ROWS_MAX + 10), [added(1)]])
     (piece,) = plan("j", list_files(tmp_path), None)

@@ -24,7 +24,7 @@ from pybroker.store.journal.commands import (
     decode,
 )
 from pybroker.store.journal.follower import Follower
-from pybroker.store.journal.format import EOF_MARKER, FILE_BYTES_MAX, Location, data_file_name
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, FILE_BYTES_MAX, Location, data_file_name
 from pybroker.store.journal.malformed import UnknownCommand
 from pybroker.store.journal.reader import FIRST_WINDOW_BYTES
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
@@ -157,6 +157,19 @@ def test_an_unchecksummed_batch_of_exactly_a_window_is_read(tmp_path: Path) -> N
     assert len(exact) == FIRST_WINDOW_BYTES
     write_file(tmp_path, 1, [exact])
     assert settled(Follower(tmp_path)).message_count == 1
+
+
+@pytest.mark.parametrize("checksum", [0, -1], ids=["none", "negative"])
+def test_a_batch_that_nothing_checks_counts_only_when_something_follows_it(tmp_path: Path, checksum: int) -> None:
+    unchecked = bytearray(batch(add(1), checksum=False))
+    unchecked[BATCH_HEADER_BYTES - 8 : BATCH_HEADER_BYTES] = checksum.to_bytes(8, signed=True)
+    path = tmp_path / "db-1.log"
+    path.write_bytes(unchecked)
+    follower = settled(Follower(tmp_path))
+    assert follower.message_count == 0
+    path.write_bytes(unchecked + EOF_MARKER)
+    assert settled(follower).message_count == 1
+    assert_agrees(follower)
 
 
 def test_a_torn_tail_is_left_to_the_promotion(tmp_path: Path) -> None:
