@@ -74,8 +74,10 @@ class VirtualTopic:
         if not rest.startswith(partial):
             return None
         rest = rest[len(partial) :]
-        if rest.rpartition(".")[2] == ">":
-            return rest  # which covers the postfix
+        *levels, last = rest.split(".")
+        if last == ">":  # which covers the postfix, unless that goes on in the level before
+            goes_on = self.postfix and not self.postfix.startswith(".") and levels and levels[-1] != "*"
+            return ".".join((*levels, "*", ">")) if goes_on else rest
         return rest.removesuffix(self.postfix) or None if rest.endswith(self.postfix) else None
 
 

@@ -230,11 +230,20 @@ def test_a_consumer_of_a_pattern_over_virtual_queues_makes_a_queue_of_that_name(
         (VirtualTopic(name=">", prefix="Consumer.*.", postfix=".*"), "A", "Consumer.1.A.*"),
         (VirtualTopic(name="A.>", prefix="*.*.", postfix=".q"), "A", "x.y.A.q"),
         (VirtualTopic(name="A.>", prefix="C.*.", postfix=".q"), "A.B", "C.w.A.>"),
+        (VirtualTopic(name="A.>", prefix="C.*.", postfix=".q"), "A", "C.w.A.>"),
+        (VirtualTopic(name="A.>", prefix="C.*.", postfix="-q"), "A.B", "C.w.A.>"),
+        (VirtualTopic(name="A.>", prefix="C.*.", postfix="-q"), "A", "C.w.*.>"),
     ],
 )
 def test_prefix_and_postfix_are_the_operators(definition: VirtualTopic, topic_name: str, queue_name: str) -> None:
     routed = router(definition, queues=(queue_name, "other"))
     assert targets(routed, f"topic://{topic_name}") == [f"queue://{queue_name}", f"topic://{topic_name}"]
+
+
+def test_a_postfix_in_the_topics_last_level_is_not_what_a_pattern_of_that_level_means() -> None:
+    """The queue of topic A would be C.w.A-q."""
+    routed = router(VirtualTopic(name="A.>", prefix="C.*.", postfix="-q"), queues=("C.w.A.>",))
+    assert targets(routed, "topic://A") == ["topic://A"]
 
 
 def test_selector_aware_queues_get_what_a_consumer_of_theirs_wants_now() -> None:
