@@ -151,6 +151,8 @@ def write(
         OSError: the index cannot be written.
     """
     files = _files(directory, taken.covered)
+    if files.pop(taken.covered.file_id, None) is None:
+        raise UnusableIndexError(f"{data_file_name(taken.covered.file_id)} was deleted meanwhile")
     head = taken.head | {
         "covered": list(taken.covered),
         "files": [[file_id, *each] for file_id, each in files.items()],
@@ -167,7 +169,6 @@ def write(
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    del files[taken.covered.file_id]
     return Written(byte_count, files)
 
 

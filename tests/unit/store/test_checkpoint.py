@@ -278,6 +278,13 @@ def test_an_index_over_what_is_not_there_is_not_written(journal: Path) -> None:
         write(snapshot(StoreState(), Location(2, 17)), journal, allowed)
 
 
+def test_nor_one_that_would_end_where_a_file_began_that_was_deleted_meanwhile(journal: Path) -> None:
+    before = (journal / INDEX_NAME).read_bytes()
+    with pytest.raises(UnusableIndexError, match=r"db-3\.log was deleted meanwhile"):
+        write(snapshot(StoreState(), Location(3, 0)), journal, allowed)
+    assert (journal / INDEX_NAME).read_bytes() == before
+
+
 def test_a_snapshot_stays_as_it_is(journal: Path) -> None:
     state = replayed(journal)[0]
     taken = snapshot(state, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
