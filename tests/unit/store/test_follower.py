@@ -26,7 +26,7 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, FILE_BYTES_MAX, Location, data_file_name
 from pybroker.store.journal.malformed import UnknownCommand
-from pybroker.store.journal.reader import FIRST_WINDOW_BYTES
+from pybroker.store.journal.reader import CHECKSUM_BYTES, FIRST_WINDOW_BYTES
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
 
 SAMPLES = [
@@ -162,7 +162,7 @@ def test_an_unchecksummed_batch_of_exactly_a_window_is_read(tmp_path: Path) -> N
 @pytest.mark.parametrize("checksum", [0, -1], ids=["none", "negative"])
 def test_a_batch_that_nothing_checks_counts_only_when_something_follows_it(tmp_path: Path, checksum: int) -> None:
     unchecked = bytearray(batch(add(1), checksum=False))
-    unchecked[BATCH_HEADER_BYTES - 8 : BATCH_HEADER_BYTES] = checksum.to_bytes(8, signed=True)
+    unchecked[BATCH_HEADER_BYTES - CHECKSUM_BYTES : BATCH_HEADER_BYTES] = checksum.to_bytes(CHECKSUM_BYTES, signed=True)
     path = tmp_path / "db-1.log"
     path.write_bytes(unchecked)
     follower = settled(Follower(tmp_path))
