@@ -6,12 +6,14 @@ BIN := .venv/bin
 SYNC := UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --locked
 LOCKED := $(BIN)/uv pyproject.toml uv.lock
 FAST := tests/unit tests/property tests/conformance tests/architecture
+COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) tests/property tests/conformance
+COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py kills.py) tests/java
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start test check fast-tests kills format lock setup clean
+.PHONY: help demo start test check fast-tests compiled-tests wheel kills format lock setup clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing; with STORE=postgres in a database
 	$(if $(filter postgres,$(STORE)),$(SYNC) --quiet --inexact --extra postgres)
@@ -36,6 +38,15 @@ check: .venv/.complete ## Format, lint, types, import contracts, spelling and th
 fast-tests: .venv/.complete ## Run the tests without sockets and processes: unit, property, conformance, architecture
 	$(BIN)/python -m pytest --numprocesses=auto $(FAST)
 
+# The same tests, of what the wheel has: PYTHONPATH comes before what is installed, PYTHONSAFEPATH keeps ./pybroker out.
+compiled-tests: .venv/.complete ## Compile the message path and run the tests that touch it
+	export PYTHONPATH=$$($(BIN)/python -m benchmarks.compiled) PYTHONSAFEPATH=1 && \
+	$(BIN)/python -m pytest --numprocesses=auto $(COMPILED_FAST) && \
+	$(BIN)/python -m pytest $(COMPILED_SLOW)
+
+wheel: .venv/.complete ## Build a wheel for this platform into ./dist, with the message path compiled
+	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --no-build-isolation
+
 # A failure names its seed; the same kills again: make kills PYBROKER_SEED=...
 kills: export PYBROKER_KILLS ?= 200
 kills: export PYBROKER_KILL_SECONDS ?= 600
@@ -52,7 +63,7 @@ lock: $(BIN)/uv ## Write uv.lock anew after a change of dependencies
 setup: .venv/.complete ## Set up .venv with every extra, as uv.lock pins it
 
 clean: ## Remove the environment and every cache; ./data stays
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 # What a broker needs and no more: the demo does not wait for Spark and the checkers. --inexact keeps what is there.
 .venv/.runtime: $(LOCKED)

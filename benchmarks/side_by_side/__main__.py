@@ -8,6 +8,9 @@ first repetition of each is preceded by enough messages to warm the Java machine
 medians give the ratios; the spread is that of neighbouring runs. CPU is the broker's user and system time over the
 measured part, until its clients have closed; peak memory is its resident set's within the measured part.
 
+pybroker is measured as its wheels are built, the message path compiled (`benchmarks.compiled`), or with `--pure` as it
+is in the checkout.
+
 A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` tells where pybroker spends a row.
 """
 
@@ -27,7 +30,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import report
+from benchmarks import compiled, report
 from benchmarks.side_by_side import brokers, verdict
 from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, Broker
 from benchmarks.side_by_side.openwire import JAVA_OPTIONS, JavaClient
@@ -81,7 +84,8 @@ def _command_line() -> argparse.ArgumentParser:
     made.add_argument("--repeat", type=int, default=REPETITIONS, metavar="N", help="repetitions; 1 with --quick")
     made.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies all counts of messages")
     made.add_argument("--profile", metavar="KEY", help="profile pybroker in a row instead of comparing")
-    made.add_argument("--python", default=sys.executable, help="the interpreter that runs pybroker")
+    made.add_argument("--pure", action="store_true", help="measure pybroker without its compiled modules")
+    made.add_argument("--python", help="an interpreter, to measure the pybroker that is installed there")
     made.add_argument("--pybroker", default="", metavar="ARGUMENTS", help="further arguments of `pybroker start`")
     return made
 
@@ -91,7 +95,9 @@ class Bench:
 
     def __init__(self, directory: Path, options: argparse.Namespace, stack: ExitStack) -> None:
         self._directory = directory
-        self._python: str = options.python
+        self._python: str = options.python or sys.executable
+        is_compiled = not (options.python or options.pure or options.profile)
+        self._variables = compiled.environment(compiled.unpacked()) if is_compiled else {}
         self._extra: list[str] = shlex.split(options.pybroker)
         self._stack = stack
         self._java: JavaClient | None = None
@@ -136,7 +142,12 @@ class Bench:
                 broker = brokers.start_activemq(directory)
             else:
                 broker = brokers.start_pybroker(
-                    directory, row.protocol, python=self._python, module=module, extra=self._extra
+                    directory,
+                    row.protocol,
+                    python=self._python,
+                    module=module,
+                    extra=self._extra,
+                    variables=self._variables,
                 )
             with broker:
                 yield broker
@@ -207,7 +218,8 @@ def _rounded(line: report.Row) -> report.Row:
 
 def _circumstances(options: argparse.Namespace) -> dict[str, object]:
     """What the figures depend on."""
-    build = subprocess.run([options.python, "-c", _BUILD_FACTS], capture_output=True, text=True, check=True).stdout
+    python = options.python or sys.executable
+    build = subprocess.run([python, "-c", _BUILD_FACTS], capture_output=True, text=True, check=True).stdout
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
     return {
         "benchmark": "side_by_side",
@@ -216,6 +228,7 @@ def _circumstances(options: argparse.Namespace) -> dict[str, object]:
         "commit": report.commit(),
         "machine": report.machine(options.directory) | {"load at start": round(os.getloadavg()[0], 2)},
         **json.loads(build),
+        "pybroker": "as installed there" if options.python else "interpreted" if options.pure else "compiled",
         "java": " / ".join(java.splitlines()),
         "activemq": brokers.activemq_version(),
         "activemq options": " ".join(brokers.ACTIVEMQ_OPTIONS),

@@ -155,6 +155,7 @@ def start_pybroker(
     python: str = sys.executable,
     module: Sequence[str] = ("pybroker.broker.app.cli",),
     extra: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Broker:
     """Start pybroker on an empty store; OpenWire is on if that is what is measured.
 
@@ -164,6 +165,7 @@ def start_pybroker(
         python: the interpreter.
         module: what runs the command line interface, with its own arguments.
         extra: further arguments of `pybroker start`.
+        variables: what its environment has besides.
     """
     ports = _free_ports()
     if protocol is Protocol.STOMP:
@@ -172,6 +174,7 @@ def start_pybroker(
     for each in Protocol:
         command += [f"--{each.value}", str(ports.get(each, "off"))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
+    environment |= variables or {}
     return Broker(PYBROKER, [*command, *extra], ports, log=directory / "log", environment=environment)
 
 

@@ -27,7 +27,7 @@ def run(*arguments: str) -> str:
 def figures(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
     """Run it in a directory of its own; return what it prints and what it writes."""
     file = tmp_path / "figures.json"
-    output = run("--quick", "--json", str(file), "--directory", str(tmp_path), *arguments)
+    output = run("--quick", "--pure", "--json", str(file), "--directory", str(tmp_path), *arguments)
     written = json.loads(file.read_text())
     assert [path.name for path in tmp_path.iterdir()] == [file.name], "stores and classes are removed"
     return output, written

@@ -290,17 +290,17 @@ class Model:
 
 ids = st.sampled_from(["a", "b", "c", "d", "e"])
 some_transaction = st.none() | st.sampled_from(LOCAL + XA)
-model_adds = st.builds(AddMessage, st.sampled_from([Q, T]), ids, st.just(b"x"), st.integers(0, 9), st.booleans())
+model_adds = st.builds(
+    AddMessage, st.sampled_from([Q, T]), ids, st.just(b"x"), st.integers(0, 9), st.booleans(), st.none()
+)
 model_commands = st.one_of(
     st.builds(
         lambda add, transaction: add._replace(transaction=transaction),
         model_adds,
         some_transaction,
     ),
-    st.builds(RemoveMessage, st.just(Q), ids, transaction=some_transaction),
-    st.builds(
-        RemoveMessage, st.just(T), ids, subscription_key=st.none() | st.sampled_from(KEYS), transaction=some_transaction
-    ),
+    st.builds(RemoveMessage, st.just(Q), ids, st.none(), st.none(), some_transaction),
+    st.builds(RemoveMessage, st.just(T), ids, st.none(), st.none() | st.sampled_from(KEYS), some_transaction),
     st.builds(UpdateMessage, model_adds),
     st.builds(Subscribe, st.just(T), st.sampled_from(KEYS), st.just(b"info"), st.booleans()),
     st.builds(Unsubscribe, st.just(T), st.sampled_from(KEYS)),

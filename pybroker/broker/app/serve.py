@@ -18,8 +18,11 @@ from pybroker.broker.app.presence import Presence
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
+from pybroker.transports import connection
 
 _log = logging.getLogger(__name__)
+
+_BUILD = f"pybroker {__version__}" if connection.__file__.endswith(".py") else f"pybroker {__version__}, compiled"
 
 _GC_THRESHOLD = 50_000
 """Objects between two collections. A message makes some thirty, nearly all freed by their reference count; at Python's
@@ -50,7 +53,7 @@ def serve(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     if config.store == MEMORY_STORE:
-        _log.info("pybroker %s on a store in memory: nothing outlives this process", __version__)
+        _log.info("%s on a store in memory: nothing outlives this process", _BUILD)
         await _live(config, config.name or "memory", _tell_nobody)
         return
     if is_database(config.store):
@@ -69,7 +72,7 @@ async def _serve(config: Config) -> None:
         _log.warning("status will not know this member: %s", error)  # a file system without byte range locks
         await _live(config, config.name or socket.gethostname(), _tell_nobody)
         return
-    _log.info("pybroker %s: member %s of %s", __version__, membership.name, config.store)
+    _log.info("%s: member %s of %s", _BUILD, membership.name, config.store)
     renewal = asyncio.create_task(membership.renew())
     try:
         await _live(config, membership.name, membership.publish, membership)
@@ -80,7 +83,7 @@ async def _serve(config: Config) -> None:
 
 async def _serve_database(config: Config) -> None:
     presence = Presence(config)
-    _log.info("pybroker %s: member %s, with %s", __version__, presence.name, wiring.lock_name(config))
+    _log.info("%s: member %s, with %s", _BUILD, presence.name, wiring.lock_name(config))
     database.warn_of_unused(config)
     renewal = asyncio.create_task(presence.renew())
     try:

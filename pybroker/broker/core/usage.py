@@ -37,7 +37,6 @@ Source: ActiveMQ's `MemoryUsage` and producer flow control.
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.message import Message
@@ -183,12 +182,15 @@ class Usage:
             self._is_serving = False
 
 
-class _Waiting(NamedTuple):
+class _Waiting:
     """Who waits for room in what."""
 
-    usage: Usage
-    callback: Callable[[], None]
-    owner: object
+    __slots__ = ("callback", "owner", "usage")
+
+    def __init__(self, usage: Usage, callback: Callable[[], None], owner: object) -> None:
+        self.usage = usage
+        self.callback = callback
+        self.owner = owner
 
 
 class SharedUsage:

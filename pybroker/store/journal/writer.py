@@ -154,7 +154,7 @@ class JournalWriter:
         self.is_full = False
         """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._runner = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._mean_seconds = 0.0
         self._until_trial = 0
         self._failure: Exception | None = None
@@ -218,7 +218,7 @@ class JournalWriter:
             raise
         self._close_to = self._enqueue
         self._turn_end_scheduled = False
-        self._thread.start()
+        self._runner.start()
         return locations
 
     def _write_at_start(self, batch: _Batch) -> None:
@@ -310,7 +310,7 @@ class JournalWriter:
             self._stop(StoreUnavailable("the journal is closed"))
             self._inbox.put(None)
             self._ending.set()
-        self._thread.join()
+        self._runner.join()
         if self._failure is not None:
             raise self._failure
 
@@ -324,8 +324,8 @@ class JournalWriter:
         self._stop(StoreUnavailable("the journal was given up"))
         self._inbox.put(None)
         self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join(ABANDON_SECONDS)
+        if self._runner.ident is not None:
+            self._runner.join(ABANDON_SECONDS)
 
     @property
     def file_id(self) -> int:

@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from pybroker.broker.core import pending as module
 from pybroker.broker.core.pending import Pending, PrioritizedPending
 from pybroker.broker.core.reference import Reference, State
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import message
+
+pytestmark = interpreted
+
 
 OPERATIONS = st.lists(
     st.tuples(

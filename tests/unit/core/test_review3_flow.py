@@ -10,6 +10,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import ClientError, ResourceLimit
 from pybroker.broker.domain.transaction import LocalTransactionId
+from tests.compiled import interpreted
 from tests.unit.core.conftest import make_message
 
 SMALL = 2000
@@ -46,6 +47,7 @@ def test_a_connection_that_closes_while_it_is_not_read_is_read_again(make_world,
     assert producer.throttle.holds == 0
 
 
+@interpreted
 def test_closed_connections_that_waited_for_room_are_let_go(make_world):
     world = make_world(memory_limit=SMALL)
     fill(world)
@@ -207,6 +209,7 @@ def test_what_comes_back_to_a_queue_that_nobody_reads_expires(world):
     assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == ["a"]
 
 
+@interpreted
 def test_a_backlog_is_not_looked_through_before_anything_in_it_is_over(world, monkeypatch):
     client = world.client()
     client.send("queue://Q", "a", expiration=world.now_ms + 10_000)

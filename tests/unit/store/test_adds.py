@@ -25,7 +25,13 @@ ADDS = st.builds(
     st.booleans(),
     st.sampled_from([None, None, None, LocalTransactionId("ID:c:1", 1)]),
 )
-COMMANDS = st.lists(ADDS | ADDS | st.builds(RemoveMessage, DESTINATIONS, IDS) | st.just(Trace("remark")), max_size=30)
+COMMANDS = st.lists(
+    ADDS
+    | ADDS
+    | st.builds(RemoveMessage, DESTINATIONS, IDS, st.none(), st.none(), st.none())
+    | st.just(Trace("remark")),
+    max_size=30,
+)
 CHANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=2)
 """Bytes of a record's beginning to change, so that it does not make sense any more, or another one."""
 

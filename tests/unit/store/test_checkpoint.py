@@ -25,6 +25,7 @@ from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.indexer import INTERVAL_MS, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.state import StoreState
+from tests.compiled import interpreted
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
 
 PRICES = topic("PRICES")
@@ -113,6 +114,7 @@ def test_everything_comes_back(journal: Path, monkeypatch: pytest.MonkeyPatch) -
         assert start.state.kept.files == state.kept.files
 
 
+@interpreted
 def test_a_state_has_nothing_that_the_index_does_not_know() -> None:
     known = {"destinations", "inflight", "prepared", "usage", "compacted", "sequences", "kept", "_seen"}
     assert vars(StoreState()).keys() == known, "what was added to the state belongs into the index, and its version up"

@@ -15,6 +15,7 @@ from pybroker.store.journal.checkpoint import follower
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, data_file_name
 from pybroker.store.journal.reader import data_files
+from tests.compiled import interpreted
 from tests.unit.store.test_journal_store import QUEUE, Bench, message
 
 LONG = 1500
@@ -139,6 +140,7 @@ def test_a_heir_that_came_no_further_than_its_claim_is_cut_off_as_well(directory
     assert recovered(directory) == ids(message(1))
 
 
+@interpreted
 def test_a_claim_on_a_journal_that_cannot_be_opened_is_taken_back(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -483,7 +483,7 @@ class TestCleanup:
         before = names(directory)
         held[0] = False
         bench.store.cleanup()
-        bench.store._writer._thread.join(20)
+        bench.store._writer._runner.join(20)
         assert names(directory) == before
         bench.store.abandon()
 

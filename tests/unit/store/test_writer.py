@@ -406,7 +406,7 @@ class TestAbandon:
         rig.loop.turn()
         rig.writer.abandon()
         rig.files.hold_write.set()
-        rig.writer._thread.join(WAIT_SECONDS)
+        rig.writer._runner.join(WAIT_SECONDS)
         rig.loop.turn()
         assert rig.log == []
         assert rig.failures == []

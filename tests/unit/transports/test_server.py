@@ -15,6 +15,7 @@ from pybroker.transports import connection as connection_module
 from pybroker.transports import server as server_module
 from pybroker.transports.connection import Connection
 from pybroker.transports.server import Protocol, bind
+from tests.compiled import interpreted
 from tests.unit.transports.world import SECONDS, World
 
 Run = Callable[..., None]
@@ -151,6 +152,7 @@ def test_written_is_said_once_the_kernel_took_all(run: Run) -> None:
     run(scenario)
 
 
+@interpreted
 def test_a_turns_output_leaves_in_one_write(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     puts: list[bytes] = []
     put = Connection._put

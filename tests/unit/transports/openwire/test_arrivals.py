@@ -24,6 +24,7 @@ from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.openwire import arrivals
 from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
 from pybroker.transports.openwire.faults import Unaddressed
+from tests.compiled import interpreted
 
 WIRE = WireFormat(12)
 PRODUCER = ProducerId("ID:c1", 1, 1)
@@ -130,6 +131,7 @@ def test_nowhere_is_told_with_the_transaction(destination: object) -> None:
     assert error.value.transaction == transaction
 
 
+@interpreted
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "_HEADS_MAX", 3)
     reader = new_arrivals()
@@ -285,6 +287,7 @@ def test_the_shortest_way_reads_what_the_long_one_does_whatever_the_bytes() -> N
                 assert frame[5] == 0, "nobody waits for an answer"
 
 
+@interpreted
 def test_producers_remembered_for_acknowledgements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "_HEADS_MAX", 3)
     reader = Acknowledgements()

@@ -26,6 +26,7 @@ from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.openwire import consumers
 from pybroker.transports.openwire.session import State
+from tests.compiled import interpreted
 from tests.unit.transports.openwire.conversation import OpenWireClient, World, settings, texts
 
 ORDERS = queue("ORDERS")
@@ -114,6 +115,7 @@ def test_an_error_quotes_no_more_than_fits(world: World) -> None:
     assert not client.link.closed
 
 
+@interpreted
 def test_objects_of_a_connection_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openwire_client, "OBJECTS_MAX", 3)
     client = world.client()
@@ -128,6 +130,7 @@ def test_objects_of_a_connection_have_a_limit(world: World, monkeypatch: pytest.
         assert client.refused(command)[0] == "javax.jms.ResourceAllocationException"
 
 
+@interpreted
 def test_a_consumer_of_many_destinations_remembers_few(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "_HEADS_MAX", 3)
     client = world.client()

@@ -32,6 +32,7 @@ from pybroker.broker.domain.openwire.commands import (
     SessionInfo,
 )
 from pybroker.store.memory import MemoryStore
+from tests.compiled import interpreted
 from tests.unit.transports.openwire.conversation import FakeLink, OpenWireClient, World, of_kind, texts
 
 ORDERS = queue("ORDERS")
@@ -130,6 +131,7 @@ def test_a_message_of_any_length_arrives_as_it_was_sent(world: World, length: in
     assert texts(other.hear()) == ["a", text, "b"]
 
 
+@interpreted
 def test_a_large_message_is_not_copied_for_each_consumer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     write = FakeLink.write

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from pybroker.transports.stomp.acknowledgements import AckId, Taken, Unacknowledged, parse_ack_id
+from tests.compiled import interpreted
+
+pytestmark = interpreted
 
 
 @dataclass(eq=False)

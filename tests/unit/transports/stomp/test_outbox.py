@@ -6,6 +6,9 @@ import pytest
 
 from pybroker.transports.stomp.flow import Flow
 from pybroker.transports.stomp.outbox import WAITING_BYTES_MAX, Outbox
+from tests.compiled import interpreted
+
+pytestmark = interpreted
 
 
 class Connection:

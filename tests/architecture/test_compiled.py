@@ -1,0 +1,86 @@
+"""What may be compiled: mypyc makes C of the modules that pyproject.toml lists, and does not notice what it gets wrong.
+
+1. A native class is a C structure. One derived from an interpreted class with fields of its own overlays them.
+2. An interpreted class cannot derive from a native one.
+3. The bounds of a slice are evaluated twice unless what is sliced is a list, a text or bytes (mypyc 2.4).
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+COMPILED = {name.removesuffix(".py").replace("/", "."): ROOT / name for name in WHEEL["hooks"]["mypyc"]["include"]}
+
+WITHOUT_FIELDS = {"NamedTuple", "Protocol", "Generic", "Enum", "IntEnum", "StrEnum", "asyncio.Protocol"}
+"""Bases that mypyc knows how to treat, or that have empty `__slots__`."""
+
+PURE = {"len", "min", "max", "map", "bisect_left"}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def bases(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield a module's classes with each base, and the module that it comes from: `module.Base`."""
+    tree = parsed(path)
+    own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    origin = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    origin |= {node.name: f"{own}.{node.name}" for node in classes}
+    for node in classes:
+        for base in node.bases:
+            name = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+            yield node.name, origin.get(name, name)
+
+
+def is_native(base: str) -> bool:
+    return base.rpartition(".")[0] in COMPILED
+
+
+@pytest.mark.parametrize("path", COMPILED.values(), ids=str)
+def test_native_classes_derive_from_native_ones(path: Path) -> None:
+    foreign = [
+        f"{name}({base})"
+        for name, base in bases(path)
+        if not is_native(base) and base not in WITHOUT_FIELDS and base.rpartition(".")[2] not in WITHOUT_FIELDS
+    ]
+    if path.name == "session.py":
+        foreign = [each for each in foreign if not each.startswith("Link(")]  # a protocol: nothing is ever made of it
+    assert not foreign
+
+
+def test_interpreted_classes_do_not_derive_from_native_ones() -> None:
+    derived = [
+        f"{path.relative_to(ROOT)}: {name}({base})"
+        for path in sorted((ROOT / "pybroker").rglob("*.py"))
+        if path not in COMPILED.values()
+        for name, base in bases(path)
+        if is_native(base)
+    ]
+    assert not derived
+
+
+@pytest.mark.parametrize("path", COMPILED.values(), ids=str)
+def test_bounds_of_slices_may_be_evaluated_twice(path: Path) -> None:
+    calls = [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Slice)
+        for part in ast.walk(node)
+        if isinstance(part, ast.NamedExpr | ast.Await)
+        or (isinstance(part, ast.Call) and ast.unparse(part.func) not in PURE)
+    ]
+    assert not calls
