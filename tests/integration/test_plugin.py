@@ -275,7 +275,7 @@ class TestCluster:
         assert put(client, b"before") == "RECEIPT"
         cluster.fill_disk()
         sent = 1
-        while put(client, bytes(100_000)) == "RECEIPT":
+        while put(client, b"x" * 100_000) == "RECEIPT":
             sent += 1
             assert sent < 100, "the reserve is for acknowledgements"
         assert client.request("SEND", b"x", destination="/queue/OTHER").command == "RECEIPT", "not stored"

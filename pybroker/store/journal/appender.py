@@ -14,6 +14,11 @@ A file that is full, or left at a clean stop, is cut right behind its first EOF 
 nobody reads behind a marker, but copies, archives and table readers then see exactly as many bytes as there are. A
 crash that undoes the cut costs nothing, so it is not synced.
 
+A sync of bytes that went into a hole has the file system sync its own journal too, as blocks were allocated. Where
+each batch is synced the hole is therefore filled with zeros, half a megabyte ahead: that reads the same, and on ext4
+eight producers that waited for their syncs sent half as many messages again. A file's first batch does not wait for it:
+it is what a take-over writes.
+
 Which location a record gets is not decided here: the writer knows before the bytes are written.
 
 Source: KahaDB journal of ActiveMQ 5.17 (`DataFileAppender`, preallocation, `journalDiskSyncStrategy`).
@@ -29,6 +34,12 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header
 from pybroker.store.journal.reserve import is_no_room
+
+AHEAD_BYTES = 512 << 10
+"""How much of the hole is filled at a time, ahead of the batches: one write of zeros for some hundred short batches."""
+
+AHEAD_BATCH_BYTES_MAX = 64 << 10
+"""With longer batches it is their bytes that take the time: nothing is filled for them, only to be written twice."""
 
 
 class SyncStrategy(enum.Enum):
@@ -103,6 +114,8 @@ class Appender:
         """The data file that is open; 0 before the first."""
         self._descriptor = -1
         self._end = 0
+        self._ahead = 0
+        """Up to where the hole is filled."""
         self.unsynced = False
         """True while something was written that no sync has covered."""
 
@@ -123,14 +136,32 @@ class Appender:
             self._open(file_id)
         body = records[0] if len(records) == 1 else b"".join(records)
         header = batch_header(len(body), zlib.adler32(body) if self._settings.checksum else 0)
+        end = offset + len(header) + len(body)
         try:
+            if end >= self._ahead and self._syncs_each_batch and 0 < offset >= end - AHEAD_BATCH_BYTES_MAX:
+                self._fill_ahead(end + len(EOF_MARKER))
             self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
         except OSError as error:
             raise _told(error) from error
-        self._end = offset + len(header) + len(body)
+        self._end = end
         self.unsynced = True
         if self._syncs_each_batch:
             self.sync()
+
+    def _fill_ahead(self, start: int) -> None:
+        """Fill a piece of the hole from there on, short of the last marker.
+
+        Raises:
+            OSError: the file is not to be trusted. That there is no room is for the batch to find out.
+        """
+        start = max(start, self._ahead)
+        self._ahead = min(start + AHEAD_BYTES, self._preallocate_bytes - len(EOF_MARKER))
+        if start < self._ahead:
+            try:
+                self._files.fill(self._descriptor, start, self._ahead)
+            except OSError as error:
+                if not is_no_room(error):
+                    raise
 
     def sync(self) -> None:
         """Make everything written so far last."""
@@ -178,6 +209,7 @@ class Appender:
         except OSError as error:
             raise _told(error) from error
         self.file_id = file_id
+        self._ahead = 0
 
 
 def _told(error: OSError) -> OSError:

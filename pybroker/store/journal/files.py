@@ -8,8 +8,9 @@ What is durable when:
 * `create` returns after the file, its length and its name are on disk.
 * `write` reaches the page cache; `sync` makes it last. `fdatasync` is enough for that: POSIX has it write whatever
   metadata is needed to read the data back, so it covers blocks allocated in the hole of a sparse file, and a length
-  that grew. What it leaves out is times. A length fixed by preallocation merely makes it cheaper. One `pwritev` with
-  `RWF_DSYNC` would do both; measured on ext4 it is no faster, and not every file system and kernel has it.
+  that grew. What it leaves out is times. A length fixed by preallocation merely makes it cheaper, and so does `fill`.
+  One `pwritev` with `RWF_DSYNC` would do both; measured on ext4 it is no faster, and not every file system and kernel
+  has it.
 * `remove`, `archive` and `replace` return after the directory entry is on disk.
 
 What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room.
@@ -71,6 +72,10 @@ class JournalFiles:
             if count == 0:
                 raise OSError(errno.EIO, "the device takes no more bytes")
             written += count
+
+    def fill(self, descriptor: int, start: int, stop: int) -> None:
+        """Put zeros into a hole, which read as the hole did: bytes that are written there later need no blocks."""
+        self.write(descriptor, (bytes(stop - start),), start)
 
     def sync(self, descriptor: int) -> None:
         """Make what was written to the file last."""

@@ -99,6 +99,11 @@ class RecordingFiles(JournalFiles):
         self.note("write")
         super().write(descriptor, buffers, offset)
 
+    def fill(self, descriptor: int, start: int, stop: int) -> None:
+        if error := self.fail_at.get("fill"):
+            raise error
+        JournalFiles.write(self, descriptor, (bytes(stop - start),), start)
+
     def sync(self, descriptor: int) -> None:
         self.note("sync")
         super().sync(descriptor)
@@ -606,7 +611,7 @@ class TestInline:
         assert quick.log == ["x0"]
         quick.writer.close()
 
-    @pytest.mark.parametrize("operation", ["write", "sync"])
+    @pytest.mark.parametrize("operation", ["fill", "write", "sync"])
     def test_a_failed_operation_stops_everything_and_is_reported_once(self, quick: Rig, operation: str) -> None:
         quick.files.fail_at[operation] = OSError(errno.EIO, os.strerror(errno.EIO))
         self.send(quick)

@@ -1,0 +1,125 @@
+"""The hole of a data file, which is filled with zeros before the batches come to it, where each batch is synced."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pybroker.store.journal.appender import (
+    AHEAD_BATCH_BYTES_MAX,
+    AHEAD_BYTES,
+    Appender,
+    JournalSettings,
+    Preallocation,
+    SyncStrategy,
+)
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER
+
+
+class WatchedFiles(JournalFiles):
+    """The real thing, which notes what it fills, or fails to."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.filled: list[tuple[int, int]] = []
+        self.failure: OSError | None = None
+
+    def fill(self, descriptor: int, start: int, stop: int) -> None:
+        self.filled.append((start, stop))
+        if self.failure is not None:
+            raise self.failure
+        super().fill(descriptor, start, stop)
+
+
+class Journal:
+    """An appender, and where it is in its data file, which has a first batch."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        directory.mkdir(exist_ok=True)
+        self.files = WatchedFiles(directory)
+        self.appender = Appender(self.files, JournalSettings(**settings))  # type: ignore[arg-type]
+        self.begin(1)
+
+    def begin(self, file_id: int) -> None:
+        self.file_id, self.end = file_id, 0
+        self.write(100)
+
+    def write(self, byte_count: int) -> None:
+        """Write a batch that takes so much."""
+        self.appender.write(self.file_id, self.end, [b"x" * (byte_count - BATCH_HEADER_BYTES)])
+        self.end += byte_count
+
+    @property
+    def content(self) -> bytes:
+        return self.files.path(self.file_id).read_bytes()
+
+
+def test_a_piece_is_filled_behind_a_batch_and_the_next_behind_one_that_ends_there(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.files.filled == [], "a file's first batch does not wait for it"
+    journal.write(1000)
+    start = journal.end + len(EOF_MARKER)
+    assert journal.files.filled == [(start, start + AHEAD_BYTES)]
+    while journal.end < start + AHEAD_BYTES:
+        assert len(journal.files.filled) == 1
+        journal.write(60_000)
+    next_start = journal.end + len(EOF_MARKER)
+    assert journal.files.filled[1:] == [(next_start, next_start + AHEAD_BYTES)]
+    journal.appender.close()
+
+
+def test_a_filled_file_reads_as_one_with_a_hole(tmp_path: Path) -> None:
+    filled, hollow = (Journal(tmp_path / sync.value, sync=sync) for sync in (SyncStrategy.ALWAYS, SyncStrategy.NEVER))
+    for journal in (filled, hollow):
+        for _ in range(20):
+            journal.write(50_000)
+    assert filled.files.filled
+    assert not hollow.files.filled
+    assert filled.content == hollow.content
+    for journal in (filled, hollow):
+        journal.appender.close()
+    assert filled.content == hollow.content
+    assert len(filled.content) == filled.end + len(EOF_MARKER)
+
+
+def test_the_marker_at_the_files_end_stays_and_the_next_file_begins_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, file_bytes_max=100_000)
+    journal.write(1000)
+    ((_, stop),) = journal.files.filled
+    assert stop == 100_000 - len(EOF_MARKER)
+    assert journal.content.endswith(EOF_MARKER)
+    journal.write(100_000 - journal.end - len(EOF_MARKER))
+    journal.begin(2)
+    assert len(journal.files.filled) == 1
+    journal.write(1000)
+    assert len(journal.files.filled) == 2
+    journal.appender.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "byte_count"),
+    [
+        pytest.param({}, AHEAD_BATCH_BYTES_MAX + 1, id="long batches"),
+        pytest.param({"sync": SyncStrategy.PERIODIC}, 1000, id="periodic"),
+        pytest.param({"preallocation": Preallocation.NONE}, 1000, id="files that grow"),
+    ],
+)
+def test_nothing_is_filled_where_it_saves_nothing(tmp_path: Path, settings: dict[str, object], byte_count: int) -> None:
+    journal = Journal(tmp_path, **settings)
+    journal.write(byte_count)
+    journal.write(byte_count)
+    assert journal.files.filled == []
+    journal.appender.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_without_room_for_zeros_the_hole_stays_a_hole(tmp_path: Path, number: int) -> None:
+    journal = Journal(tmp_path)
+    journal.files.failure = OSError(number, os.strerror(number))
+    journal.write(1000)
+    journal.write(1000)
+    assert len(journal.files.filled) == 1, "nor is it tried before each batch"
+    assert journal.content.count(b"x") == 2100 - 3 * BATCH_HEADER_BYTES
+    journal.appender.close()
