@@ -155,7 +155,8 @@ class JournalWriter:
         """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
         self._runner = threading.Thread(target=self._run, name="journal-writer", daemon=True)
-        self._mean_seconds = 0.0
+        self._inline_seconds = 0.0
+        self._write_seconds = 0.0
         self._until_trial = 0
         self._failure: Exception | None = None
         self._abandoned = False
@@ -276,8 +277,8 @@ class JournalWriter:
 
     @property
     def write_seconds(self) -> float:
-        """How long a short write took of late, in seconds; 0 before the first."""
-        return self._mean_seconds
+        """How long a short write took of late, on the loop or in the thread, in seconds; 0 before the first."""
+        return self._write_seconds
 
     def end_batch(self) -> None:
         """Make the next record begin a batch."""
@@ -450,7 +451,7 @@ class JournalWriter:
     def _is_disk_quick(self) -> bool:
         """Tell whether writes on the loop were short of late; now and then one is tried to see if they are again."""
         seconds_max = self._settings.inline_seconds_max
-        if self._mean_seconds < seconds_max:
+        if self._inline_seconds < seconds_max:
             return True
         self._until_trial = (self._until_trial or TRIAL_EVERY) - 1
         return not self._until_trial and seconds_max > 0
@@ -468,7 +469,7 @@ class JournalWriter:
             self._inbox.put(None)
             self._failed(failure)
         else:
-            self._mean_seconds += (perf_counter() - begun - self._mean_seconds) * NEWEST_SHARE
+            self._inline_seconds += (perf_counter() - begun - self._inline_seconds) * NEWEST_SHARE
             self._call(batch.callbacks)
 
     def _written(self, batch: _Batch) -> None:
@@ -616,8 +617,11 @@ class JournalWriter:
 
     def _write(self, batch: _Batch) -> None:
         """Make a batch last, and ask the fence."""
+        begun = perf_counter()
         self._appender.write(batch.file_id, batch.offset, batch.records)
         self._check()
+        if batch.byte_count <= INLINE_BYTES_MAX:
+            self._write_seconds += (perf_counter() - begun - self._write_seconds) * NEWEST_SHARE
 
     def _note_failure(self, error: Exception) -> Exception:
         """Let go of the file as it is; return the failure to report, once."""

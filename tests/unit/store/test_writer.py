@@ -562,6 +562,16 @@ class TestInline:
         quick.writer.close()
         assert [payload for _, payload in contents(tmp_path)] == [b"first", b"a", b"b"]
 
+    @pytest.mark.parametrize("waiters", [0, 1])
+    def test_how_long_it_takes_is_known_whoever_writes_it(self, quick: Rig, waiters: int) -> None:
+        self.send(quick, b"x" * INLINE_BYTES_MAX)
+        quick.settle()
+        assert quick.writer.write_seconds == 0.0, "that was no short one"
+        self.send(quick, waiters=waiters)
+        quick.settle()
+        assert quick.writer.write_seconds > 0.0
+        quick.writer.close()
+
     @pytest.mark.parametrize(
         ("payload", "waiters", "settings"),
         [
