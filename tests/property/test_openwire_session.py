@@ -112,13 +112,13 @@ def test_short_way_reads_messages_as_the_long_way_does(sent: list[ActiveMQMessag
     reader = Arrivals(count(1000).__next__)
     for number, message in enumerate(sent + sent[:repeated]):
         frame = WIRE.encode(message)
-        arrival = reader.read(b"\xff" * 3 + frame + b"\xff" * 3, 3, 3 + len(frame))
+        arrived, *details = reader.read(b"\xff" * 3 + frame + b"\xff" * 3, 3, 3 + len(frame))
         assert message.message_id is not None
         numbered = message.message_id._replace(broker_sequence_id=1000 + number)
         long_way = routing(WIRE.encode(_with_id(message, numbered)))
-        assert dataclasses.asdict(arrival.message) == dataclasses.asdict(long_way)
-        assert arrival[1:] == (message.producer_id, numbered.producer_sequence_id, message.transaction_id)
-        assert stored(_with_id(message, numbered)) == arrival.message.data
+        assert dataclasses.asdict(arrived) == dataclasses.asdict(long_way)
+        assert details == [message.producer_id, numbered.producer_sequence_id, message.transaction_id]
+        assert stored(_with_id(message, numbered)) == arrived.data
 
 
 def _with_id(message: ActiveMQMessage, message_id: OpenWireMessageId) -> ActiveMQMessage:

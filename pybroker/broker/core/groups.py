@@ -14,7 +14,7 @@ Source: ActiveMQ 5.17, `QueueDispatchSelector`, `CachedMessageGroupMap`.
 """
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.domain.message import Message
@@ -85,7 +85,6 @@ class MessageGroups:
             self.reopened = sequence if self.reopened is None else min(sequence, self.reopened)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class FirstOfGroup(Message):
     """A message as the first of its group for a consumer gets it: flagged (`JMSXGroupFirstForConsumer`).
 
@@ -93,7 +92,22 @@ class FirstOfGroup(Message):
         original: the message without the flag, for when it comes back.
     """
 
-    original: Message
+    __slots__ = ("original",)
+
+    def __init__(self, original: Message, data: bytes) -> None:
+        super().__init__(
+            message_id=original.message_id,
+            destination=original.destination,
+            data=data,
+            persistent=original.persistent,
+            priority=original.priority,
+            expiration=original.expiration,
+            connection_id=original.connection_id,
+            size=original.size,
+            group_id=original.group_id,
+            group_sequence=original.group_sequence,
+        )
+        self.original = original
 
 
 def first_of_group(message: Message) -> Message:
@@ -103,19 +117,7 @@ def first_of_group(message: Message) -> Message:
         MalformedOpenWire: the message does not decode.
     """
     flagged = replace(message.decoded or decode(message.data), group_first_for_consumer=True)
-    return FirstOfGroup(
-        message_id=message.message_id,
-        destination=message.destination,
-        data=encode(flagged),
-        persistent=message.persistent,
-        priority=message.priority,
-        expiration=message.expiration,
-        connection_id=message.connection_id,
-        size=message.size,
-        group_id=message.group_id,
-        group_sequence=message.group_sequence,
-        original=message,
-    )
+    return FirstOfGroup(message, encode(flagged))
 
 
 def without_flag(message: Message) -> Message:

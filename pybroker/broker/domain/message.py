@@ -12,7 +12,7 @@ SIZE_OVERHEAD: Final = 1024
 """Bytes ActiveMQ adds to content and properties when it accounts for a message's memory."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False, init=False)
 class Message:
     """One message. Shared by every subscription that gets it, so nobody changes it after it was sent.
 
@@ -34,13 +34,41 @@ class Message:
     destination: "Destination"
     data: bytes
     persistent: bool
-    priority: int = PRIORITY_DEFAULT
-    expiration: int = 0
-    connection_id: str = ""
-    group_id: str | None = None
-    group_sequence: int = 0
-    size: int = SIZE_OVERHEAD
-    decoded: "OpenWireMessage | None" = None
+    priority: int
+    expiration: int
+    connection_id: str
+    group_id: str | None
+    group_sequence: int
+    size: int
+    decoded: "OpenWireMessage | None"
+
+    # Written out, since mypyc compiles this one, and leaves the one that `dataclass` makes to the interpreter.
+    def __init__(
+        self,
+        *,
+        message_id: str,
+        destination: "Destination",
+        data: bytes,
+        persistent: bool,
+        priority: int = PRIORITY_DEFAULT,
+        expiration: int = 0,
+        connection_id: str = "",
+        group_id: str | None = None,
+        group_sequence: int = 0,
+        size: int = SIZE_OVERHEAD,
+        decoded: "OpenWireMessage | None" = None,
+    ) -> None:
+        self.message_id = message_id
+        self.destination = destination
+        self.data = data
+        self.persistent = persistent
+        self.priority = priority
+        self.expiration = expiration
+        self.connection_id = connection_id
+        self.group_id = group_id
+        self.group_sequence = group_sequence
+        self.size = size
+        self.decoded = decoded
 
     def is_expired(self, now_ms: int) -> bool:
         """Tell whether the message is dead at that time (milliseconds since the epoch)."""

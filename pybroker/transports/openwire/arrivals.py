@@ -79,13 +79,11 @@ class Head(NamedTuple):
     transaction: TransactionId | None
 
 
-class Arrival(NamedTuple):
-    """A message that came in, and what concerns only its connection."""
+Arrival = tuple[Message, ids.ProducerId, int, TransactionId | None]
+"""A message that came in, and what concerns only its connection: who sends it, its sequence number, its transaction.
 
-    message: Message
-    producer_id: ids.ProducerId
-    sequence: int
-    transaction: TransactionId | None
+No class of its own: the compiler returns a tuple without making one.
+"""
 
 
 class Acknowledgement(NamedTuple):
@@ -160,7 +158,7 @@ class Arrivals:
             original_transaction or group or correlation or reply_to or jms_type or not content
             or length < 0 or not 0 <= priority <= 9 or data[0] == _BLOB or end >= len(data)
         ):  # fmt: skip
-            return Arrival(routing(data), head.producer_id, sequence, head.transaction)
+            return routing(data), head.producer_id, sequence, head.transaction
         size = SIZE_OVERHEAD + length
         if data[end]:
             if end + 5 > len(data):
@@ -171,7 +169,7 @@ class Arrivals:
             size += property_bytes
             end += 4 + property_bytes
         if end + 1 + _TAIL.size != len(data) or _TAIL_FLAGS.unpack_from(data, end + 1) != _ALL_NULL:
-            return Arrival(routing(data), head.producer_id, sequence, head.transaction)
+            return routing(data), head.producer_id, sequence, head.transaction
         message = Message(
             message_id=head.id_prefix + str(sequence),
             destination=head.destination,
@@ -182,14 +180,14 @@ class Arrivals:
             connection_id=head.producer_id.connection_id or "",
             size=size,
         )
-        return Arrival(message, head.producer_id, sequence, head.transaction)
+        return message, head.producer_id, sequence, head.transaction
 
     def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
         """Return a message whose head is not worth remembering, or does not name its destination as it should."""
         message = routing(data)
         if message.destination != head.destination:
             message = Rerouting(message).copy(head.destination)
-        return Arrival(message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction)
+        return message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction
 
     def _head(self, chunk: bytes, start: int, stop: int) -> Head:
         """Return the head of a message that does not begin as the last one did, which is `_last` if it is regular."""

@@ -206,7 +206,7 @@ class Client:
         try:
             self._send(arrival, command_id, response_required)
         except ClientError as error:
-            self._refuse(error, command_id if response_required else None, arrival.transaction)
+            self._refuse(error, command_id if response_required else None, arrival[-1])
 
     def acknowledgement(self, chunk: bytes, start: int, stop: int) -> bool:
         """Take an acknowledgement in; False for one that the codec must read."""
@@ -235,18 +235,18 @@ class Client:
             self._connection.when_accepted(partial(self._connection.when_sent, respond))
 
     def _send(self, arrival: Arrival, command_id: int, response_required: bool) -> None:
-        message = arrival.message
-        producer = self._producers.get(arrival.producer_id)
+        message, producer_id, sequence, transaction = arrival
+        producer = self._producers.get(producer_id)
         if producer is None:
-            raise WrongState(f"Cannot send message to a producer that has not been registered: {arrival.producer_id}")
-        if producer.last_sequence >= arrival.sequence and message.persistent and arrival.transaction is None:
+            raise WrongState(f"Cannot send message to a producer that has not been registered: {producer_id}")
+        if producer.last_sequence >= sequence and message.persistent and transaction is None:
             _log.info("%s was sent again after a failover: it is stored already", message.message_id)
         else:
-            self._connection.send(message, arrival.transaction, answered=response_required or producer.window)
-            if self._restored.open and arrival.transaction is not None:
-                self._restored.sent(arrival.transaction, arrival.producer_id.session_id, command_id)
+            self._connection.send(message, transaction, answered=response_required or producer.window)
+            if self._restored.open and transaction is not None:
+                self._restored.sent(transaction, producer_id.session_id, command_id)
         if response_required:
-            if message.persistent and arrival.transaction is None:
+            if message.persistent and transaction is None:
                 self._due.append(command_id)
             else:
                 self._when_accepted(partial(self._peer.respond, (command_id,)))
@@ -313,7 +313,7 @@ class Client:
         command.message_id = message_id._replace(broker_sequence_id=self._next_sequence())
         try:
             command.destination = _checked(command.destination)
-            arrival = Arrival(routing(stored(command)), producer_id, message_id.producer_sequence_id, transaction)
+            arrival = routing(stored(command)), producer_id, message_id.producer_sequence_id, transaction
             self._send(arrival, command_id, response_required)
         except ClientError as error:
             self._refuse(error, command_id if response_required else None, transaction)

@@ -52,7 +52,7 @@ def new_arrivals() -> Arrivals:
 
 def read(reader: Arrivals, frame: bytes) -> Message:
     """Read a frame that stands amid others."""
-    return reader.read(b"before" + frame + b"behind", 6, 6 + len(frame)).message
+    return reader.read(b"before" + frame + b"behind", 6, 6 + len(frame))[0]
 
 
 def test_numbers_are_written_into_the_message_in_order() -> None:
