@@ -250,8 +250,9 @@ class Model:
             return
         if key is None:
             del self.messages[destination][number]
-            for pending in self.pending.values():
-                pending.discard(number)
+            if destination == T:
+                for pending in self.pending.values():
+                    pending.discard(number)
         elif key in self.pending:
             self.pending[key].discard(number)
             self._sweep()
