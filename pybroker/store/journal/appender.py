@@ -41,6 +41,9 @@ AHEAD_BYTES = 512 << 10
 AHEAD_BATCH_BYTES_MAX = 64 << 10
 """With longer batches it is their bytes that take the time: nothing is filled for them, only to be written twice."""
 
+AHEAD_FREE_BYTES_MIN = 64 << 20
+"""With less room on the disk nothing is filled: zeros must not take what acknowledgements and a promotion will need."""
+
 
 class SyncStrategy(enum.Enum):
     """When written batches are made to last; ActiveMQ's `journalDiskSyncStrategy`."""
@@ -156,7 +159,7 @@ class Appender:
         """
         start = max(start, self._ahead)
         self._ahead = min(start + AHEAD_BYTES, self._preallocate_bytes - len(EOF_MARKER))
-        if start < self._ahead:
+        if start < self._ahead and self._files.free_bytes() >= AHEAD_FREE_BYTES_MIN:
             try:
                 self._files.fill(self._descriptor, start, self._ahead)
             except OSError as error:

@@ -9,6 +9,7 @@ import pytest
 from pybroker.store.journal.appender import (
     AHEAD_BATCH_BYTES_MAX,
     AHEAD_BYTES,
+    AHEAD_FREE_BYTES_MIN,
     Appender,
     JournalSettings,
     Preallocation,
@@ -25,6 +26,10 @@ class WatchedFiles(JournalFiles):
         super().__init__(directory)
         self.filled: list[tuple[int, int]] = []
         self.failure: OSError | None = None
+        self.free = AHEAD_FREE_BYTES_MIN
+
+    def free_bytes(self) -> int:
+        return self.free
 
     def fill(self, descriptor: int, start: int, stop: int) -> None:
         self.filled.append((start, stop))
@@ -122,4 +127,13 @@ def test_without_room_for_zeros_the_hole_stays_a_hole(tmp_path: Path, number: in
     journal.write(1000)
     assert len(journal.files.filled) == 1, "nor is it tried before each batch"
     assert journal.content.count(b"x") == 2100 - 3 * BATCH_HEADER_BYTES
+    journal.appender.close()
+
+
+def test_on_a_disk_with_little_room_nothing_is_filled(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.files.free -= 1
+    journal.write(1000)
+    journal.write(1000)
+    assert journal.files.filled == []
     journal.appender.close()
