@@ -118,7 +118,7 @@ class Appender:
         self._descriptor = -1
         self._end = 0
         self._ahead = 0
-        """Up to where the hole is filled."""
+        """Up to where the hole is filled, or was left a hole for lack of room."""
         self.unsynced = False
         """True while something was written that no sync has covered."""
 
@@ -140,8 +140,9 @@ class Appender:
         body = records[0] if len(records) == 1 else b"".join(records)
         header = batch_header(len(body), zlib.adler32(body) if self._settings.checksum else 0)
         end = offset + len(header) + len(body)
+        is_short = end - offset <= AHEAD_BATCH_BYTES_MAX
         try:
-            if end >= self._ahead and self._syncs_each_batch and 0 < offset >= end - AHEAD_BATCH_BYTES_MAX:
+            if end >= self._ahead and self._syncs_each_batch and is_short and offset > 0:
                 self._fill_ahead(end + len(EOF_MARKER))
             self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
         except OSError as error:

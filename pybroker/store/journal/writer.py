@@ -459,9 +459,8 @@ class JournalWriter:
     def _write_inline(self, batch: _Batch) -> None:
         """Do what the thread does with a batch, here and now."""
         self._newest = batch
-        begun = perf_counter()
         try:
-            self._write(batch)
+            seconds = self._write(batch)
         except DiskFull:
             self._enqueue(batch)  # the thread has the time to wait for room
         except Exception as error:  # as in `_run`
@@ -469,7 +468,7 @@ class JournalWriter:
             self._inbox.put(None)
             self._failed(failure)
         else:
-            self._inline_seconds += (perf_counter() - begun - self._inline_seconds) * NEWEST_SHARE
+            self._inline_seconds += (seconds - self._inline_seconds) * NEWEST_SHARE
             self._call(batch.callbacks)
 
     def _written(self, batch: _Batch) -> None:
@@ -573,7 +572,8 @@ class JournalWriter:
         """
         while True:
             try:
-                return self._write(batch)
+                self._write(batch)
+                return
             except DiskFull as error:
                 self._run_short(error)
                 self._check()  # a master that lost its lock has nothing more to write, and the reserve is its heir's
@@ -615,13 +615,15 @@ class JournalWriter:
 
     # ------------------------------------------------------------ whoever has the disk
 
-    def _write(self, batch: _Batch) -> None:
-        """Make a batch last, and ask the fence."""
+    def _write(self, batch: _Batch) -> float:
+        """Make a batch last, and ask the fence; return how many seconds that took."""
         begun = perf_counter()
         self._appender.write(batch.file_id, batch.offset, batch.records)
         self._check()
+        seconds = perf_counter() - begun
         if batch.byte_count <= INLINE_BYTES_MAX:
-            self._write_seconds += (perf_counter() - begun - self._write_seconds) * NEWEST_SHARE
+            self._write_seconds += (seconds - self._write_seconds) * NEWEST_SHARE
+        return seconds
 
     def _note_failure(self, error: Exception) -> Exception:
         """Let go of the file as it is; return the failure to report, once."""

@@ -206,7 +206,8 @@ class Client:
         try:
             self._send(arrival, command_id, response_required)
         except ClientError as error:
-            self._refuse(error, command_id if response_required else None, arrival[-1])
+            _, _, _, transaction = arrival
+            self._refuse(error, command_id if response_required else None, transaction)
 
     def acknowledgement(self, chunk: bytes, start: int, stop: int) -> bool:
         """Take an acknowledgement in; False for one that the codec must read."""
