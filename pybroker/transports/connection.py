@@ -19,7 +19,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from pybroker.transports.session import Link, Session
 from pybroker.transports.turn import Turn
@@ -80,7 +80,7 @@ class Life(enum.Enum):
     GONE = "closed, or cut and about to be"
 
 
-_OPEN = Life.OPEN
+_OPEN: Final = Life.OPEN
 """A name of its own: looking a member up in its enum costs as much as all the rest of a `write`."""
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
 COMPILED = {name.removesuffix(".py").replace("/", "."): ROOT / name for name in WHEEL["hooks"]["mypyc"]["include"]}
 
-WITHOUT_FIELDS = {"NamedTuple", "Protocol", "Generic", "Enum", "IntEnum", "StrEnum", "asyncio.Protocol"}
+WITHOUT_FIELDS = {"NamedTuple", "Protocol", "Generic", "Enum", "IntEnum", "StrEnum", "abc.ABC", "asyncio.Protocol"}
 """Bases that mypyc knows how to treat, or that have empty `__slots__`."""
 
 PURE = {"len", "min", "max", "map", "bisect_left"}

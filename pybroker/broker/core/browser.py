@@ -15,7 +15,7 @@ from operator import attrgetter
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.paging import PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
-from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.reference import Reference, Source
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _sequence = attrgetter("sequence")
 
 
-class Snapshot:
+class Snapshot(Source):
     """What a browser is shown: every matching message once, then the end."""
 
     __slots__ = ("_browsed", "_consumer", "_found", "_paging", "_views")

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pybroker.broker.core.reference import Reference, Source
 from pybroker.broker.core.selector import compile_selector
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pybroker.broker.core.connection import Connection
 
 
-_delivery = attrgetter("delivery")
+_delivery: Final = attrgetter("delivery")
 
 
 class Consumer:
@@ -175,6 +175,23 @@ class Consumer:
             if transaction is None:
                 source.settle(reference)
         self._settled(len(references))
+
+    def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:
+        """Settle deliveries that are named by their messages, each by itself; return those that are not outstanding."""
+        oldest: list[Reference] = []
+        for reference, message_id in zip(self.outstanding, message_ids, strict=False):
+            if reference.message.message_id != message_id:
+                break
+            oldest.append(reference)
+        if oldest:
+            self.acknowledge_all(oldest)
+        strange: list[str] = []
+        for message_id in message_ids[len(oldest) :]:  # a client that does not settle in the order of delivery
+            if references := self.outstanding_through(message_id, message_id):
+                self.acknowledge_all(references)
+            else:
+                strange.append(message_id)
+        return strange
 
     def grant(self, count: int) -> None:
         """Widen the window until the next acknowledgements, by no more than is outstanding."""

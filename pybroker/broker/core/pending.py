@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.tail import NOWHERE, Stub, Tail
@@ -32,8 +32,8 @@ from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
 _SWEEP_MIN = 64
 """Fewer left-overs than this are not worth moving the rest of the list for. They hold on to their messages."""
 
-_PENDING = State.PENDING
-_sequence = attrgetter("sequence")
+_PENDING: Final = State.PENDING
+_sequence: Final = attrgetter("sequence")
 _place = attrgetter("message.destination")
 
 

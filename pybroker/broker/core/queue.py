@@ -15,6 +15,7 @@ Until it has come to the end, what arrives waits too: it must not overtake what 
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.contenders import Contenders
@@ -37,8 +38,8 @@ from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
-_DISPATCHED = State.DISPATCHED
-_SETTLED = State.SETTLED
+_DISPATCHED: Final = State.DISPATCHED
+_SETTLED: Final = State.SETTLED
 
 
 class Queue(StoredSource):

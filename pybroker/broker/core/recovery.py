@@ -10,7 +10,7 @@ Source: ActiveMQ 5.17, subscription recovery policies.
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
 from pybroker.broker.core.policy import (
     FixedCountRecovery,
@@ -31,7 +31,7 @@ RETAINED = "ActiveMQ.Retained"
 TIMED_BYTES_MAX = 64 << 20
 """A policy by time alone would keep whatever fits into that time: this much per topic is kept at most."""
 
-_RETAIN = RETAIN.encode()
+_RETAIN: Final = RETAIN.encode()
 
 
 class Recent(Protocol):

@@ -4,8 +4,9 @@ A queue makes one reference per message and hands it to one consumer at a time; 
 """
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import TransactionId
@@ -47,33 +48,35 @@ class Reference:
         self.state = State.PENDING
 
 
-class Source(Protocol):
-    """A backlog that consumers take from: a queue, a topic subscription, a browser's snapshot."""
+class Source(ABC):
+    """A backlog that consumers take from: a queue, a subscription, a browser's snapshot."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def dispatch(self, consumer: "Consumer | None" = None) -> None:
         """Deliver what there is room for, to one consumer that got room, or to all."""
-        ...
 
+    @abstractmethod
     def detach(self, consumer: "Consumer") -> None:
         """Let a consumer go; what it holds comes back by `restore`."""
-        ...
 
+    @abstractmethod
     def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
         """Have the store forget a message, in a transaction or at once. The reference is not touched."""
-        ...
 
+    @abstractmethod
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts."""
-        ...
 
+    @abstractmethod
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Take back references a consumer leaves unsettled: those it may have seen, and those it cannot have."""
-        ...
 
+    @abstractmethod
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference a consumer gave up on."""
-        ...
 
+    @abstractmethod
     def expired(self, reference: Reference) -> None:
         """Let go of a reference that a consumer found to be past its time."""
-        ...

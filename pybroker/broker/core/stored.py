@@ -8,17 +8,18 @@ It is also the backlog's `Pager`: it reads back what was left to the store, and 
 """
 
 import logging
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Final
 
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, Source, State
 from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
@@ -27,12 +28,9 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.transaction import TransactionId
 
-if TYPE_CHECKING:
-    from pybroker.broker.core.consumer import Consumer
-
 _log = logging.getLogger(__name__)
 
-_SETTLED = State.SETTLED
+_SETTLED: Final = State.SETTLED
 
 _NEVER = 2**63
 """Later than any time a message may name."""
@@ -43,8 +41,8 @@ _FIRST_PAGE = 16
 _place = attrgetter("place")
 
 
-class StoredSource:
-    """A backlog (`Source`) with a store behind it; says nothing of who gets what."""
+class StoredSource(Source):
+    """A backlog with a store behind it; says nothing of who gets what."""
 
     __slots__ = (
         "_clock",
@@ -91,17 +89,9 @@ class StoredSource:
         """So much in use is too much; more than the mark only where the last page-out could not free more."""
         self._is_leaving = False
 
-    def dispatch(self, consumer: "Consumer | None" = None) -> None:
-        """Deliver what there is room for, to one consumer that got room, or to all."""
-        raise NotImplementedError
-
-    def detach(self, consumer: "Consumer") -> None:
-        """Let a consumer go."""
-        raise NotImplementedError
-
+    @abstractmethod
     def in_flight(self) -> list[Reference]:
         """Return what consumers hold unsettled, oldest first."""
-        raise NotImplementedError
 
     def is_dead(self, reference: Reference) -> bool:
         """Tell whether a waiting reference is past its time; if so it is let go of."""
@@ -206,9 +196,9 @@ class StoredSource:
             if reference.message.expiration:
                 self._note_expiry(reference.message)
 
+    @abstractmethod
     def release(self, references: Sequence[Reference]) -> None:
         """Count what has left memory. Producers that waited for it may go on from inside."""
-        raise NotImplementedError
 
     def leave_to_store(self) -> None:
         """Page out what can be, as soon as it is on disk."""
@@ -249,9 +239,9 @@ class StoredSource:
         if left and usage.used > usage.mark and self._next_sequence > before:
             self.leave_to_store()  # what came since the disk was asked
 
+    @abstractmethod
     def _usage(self) -> Usage:
         """Return what counts its memory."""
-        raise NotImplementedError
 
     def _is_stored(self, reference: Reference) -> bool:
         """Tell whether the store has a message."""
@@ -259,13 +249,9 @@ class StoredSource:
 
     # ------------------------------------------------------------ source
 
+    @abstractmethod
     def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
         """Journal that a message is done with: consumed, or dead-lettered or expired."""
-        raise NotImplementedError
-
-    def settle(self, reference: Reference) -> None:
-        """Drop a reference whose acknowledgement counts, and what it took in memory."""
-        raise NotImplementedError
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Put references back into their places; those that may have been seen count as redelivered."""

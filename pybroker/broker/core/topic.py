@@ -5,6 +5,7 @@ A topic stores a persistent message only while durable subscriptions (see `durab
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.deadletter import DeadLetters
@@ -13,7 +14,7 @@ from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.recovery import Past
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, Source, State
 from pybroker.broker.core.usage import SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
@@ -22,8 +23,8 @@ from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
-_DISPATCHED = State.DISPATCHED
-_SETTLED = State.SETTLED
+_DISPATCHED: Final = State.DISPATCHED
+_SETTLED: Final = State.SETTLED
 
 Discarded = Callable[["TopicSubscription", Message], None]
 """Told of each message dropped for a slow consumer."""
@@ -84,7 +85,7 @@ class Topic:
         self.usage.close()
 
 
-class TopicSubscription:
+class TopicSubscription(Source):
     """The backlog of one non-durable topic consumer: bounded, and gone with it.
 
     What does not fit into the consumer's window waits here; when more than a limit waits, messages are dropped

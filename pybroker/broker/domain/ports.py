@@ -303,6 +303,10 @@ class Consumer(Protocol):
         """Settle deliveries that are outstanding."""
         ...
 
+    def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:
+        """Settle deliveries that are named by their messages, each by itself; return those that are not outstanding."""
+        ...
+
     def grant(self, count: int) -> None:
         """Widen the window: the client has taken so many deliveries and settles them later (OpenWire, DELIVERED ack).
 

@@ -37,24 +37,25 @@ _HEADS_MAX: Final = 1024
 _HEAD_BYTES_MAX: Final = 1024
 """A longer head than this, of names that nobody gives, is not remembered."""
 
-_FIELDS = Struct(">qqBBiB?qbBqBBi")
+_FIELDS: Final = Struct(">qqBBiB?qbBqBBi")
 """Sequences, no original transaction, no group id, group sequence, no correlation id, delivery mode, expiration,
 priority, no reply to, timestamp, no type, content present, its length."""
 
-_TAIL = Struct(">BBBiBqBBBBqqB")
+_TAIL: Final = Struct(">BBBiBqBBBBqqB")
 """From the data structure on: nothing there but the broker's times."""
-_COUNT = Struct(">iB")
+_COUNT: Final = Struct(">iB")
 """How many messages an acknowledgement is for, and whether it tells a cause."""
+_COUNT_BYTES: Final = 5
 
 _FLAG_AT: Final = 5
 _NO_RESPONSE, _STANDARD = b"\0", b"\x02"
-_ONE = _COUNT.pack(1, 0)
+_ONE: Final = _COUNT.pack(1, 0)
 _NUMBERS_BYTES: Final = 16
 """What a message id ends in: its sequence number, and the broker's."""
 
-_sequence_at = LONG.unpack_from
-_TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
-_ALL_NULL = (0, 0, 0, 0, 0)
+_sequence_at: Final = LONG.unpack_from
+_TAIL_FLAGS: Final = Struct(">BB5xB8xB2xB17x")
+_ALL_NULL: Final = (0, 0, 0, 0, 0)
 _COPY_BYTES_MIN: Final = 16 << 10
 """Above it a memoryview saves a copy, below it costs more than one."""
 
@@ -243,24 +244,38 @@ class Acknowledgements:
         self._prefixes: dict[bytes, str] = {}
         """The same of all producers, by its bytes."""
 
-    def usual(self, chunk: bytes, start: int, stop: int) -> str | None:
-        """Return the message that the consumer `consumer_id` is done with, if that is all there is in a frame.
+    def usual(self, chunk: bytes, start: int, stop: int) -> list[str]:
+        """Return the messages that the consumer `consumer_id` is done with, if that is all there is in a frame.
 
-        None for any other acknowledgement, of which `read` tells more.
+        They are those of this frame and of all right behind it that look alike, and are as long as it. None for any
+        other acknowledgement, of which `read` tells more.
         """
-        if not chunk.startswith(self._usual, start + _FLAG_AT):
-            return None
+        done: list[str] = []
+        usual = self._usual
+        step = INT.size + stop - start
+        size_and_type = chunk[start - INT.size : start + 1]
         first = start + self._first_at
-        middle = (first + stop - _COUNT.size) // 2
-        if middle < first:
-            return None
-        message_id = chunk[first:middle]
-        if chunk[middle:stop] != message_id + _ONE:
-            return None
-        prefix = self._prefixes.get(message_id[:-_NUMBERS_BYTES])
-        if prefix is None:
-            return None
-        return prefix + str(_sequence_at(message_id, len(message_id) - _NUMBERS_BYTES)[0])
+        middle = (first + stop - _COUNT_BYTES) // 2
+        if not usual or middle < first + _NUMBERS_BYTES:
+            return done
+        id_head, id_prefix = self._id_head, self._id_prefix
+        while chunk[start + _FLAG_AT : first] == usual:
+            message_id = chunk[first:middle]
+            if chunk[middle:stop] != message_id + _ONE:
+                break
+            if message_id[:-_NUMBERS_BYTES] != id_head:
+                id_head = message_id[:-_NUMBERS_BYTES]
+                if id_head not in self._prefixes:
+                    break
+                id_prefix = self._prefixes[id_head]
+            done.append(id_prefix + str(_sequence_at(chunk, middle - _NUMBERS_BYTES)[0]))
+            start += step
+            first += step
+            middle += step
+            stop += step
+            if chunk[start - INT.size : start + 1] != size_and_type:
+                break
+        return done
 
     def read(self, chunk: bytes, start: int, stop: int) -> Acknowledgement | None:
         """Return the acknowledgement in a frame, from its data type at `start` to its end at `stop`.
@@ -301,12 +316,12 @@ class Acknowledgements:
             last_id: str | None = first_id
         else:
             last_id, last_end = self._message_id(data, first_end)
-        if len(data) < last_end + _COUNT.size:
+        if len(data) < last_end + _COUNT_BYTES:
             raise MalformedOpenWire("an acknowledgement that ends too early")
         count, has_cause = _COUNT.unpack_from(data, last_end)
         if has_cause:
             return None
-        if len(data) != last_end + _COUNT.size:
+        if len(data) != last_end + _COUNT_BYTES:
             raise MalformedOpenWire("an acknowledgement that goes on behind its end")
         return Acknowledgement(consumer_id, transaction, data[offset], first_id, last_id, count)
 

@@ -63,7 +63,7 @@ from pybroker.transports.openwire.restored import REASON, Restored
 
 _log = logging.getLogger(__name__)
 
-_COMMAND = Struct(">xi?")
+_COMMAND: Final = Struct(">xi?")
 
 _ENDING: Final = frozenset(
     (
@@ -209,24 +209,28 @@ class Client:
             _, _, _, transaction = arrival
             self._refuse(error, command_id if response_required else None, transaction)
 
-    def acknowledgement(self, chunk: bytes, start: int, stop: int) -> bool:
-        """Take an acknowledgement in; False for one that the codec must read."""
+    def acknowledge(self, chunk: bytes, start: int, stop: int) -> int:
+        """Take an acknowledgement in, and those right behind it that look like it.
+
+        Returns:
+            How many frames that were; 0 for one that the codec must read.
+        """
         acknowledgements = self._acknowledgements
-        message_id = acknowledgements.usual(chunk, start, stop)
-        if message_id is not None and acknowledgements.consumer_id is not None:
+        message_ids = acknowledgements.usual(chunk, start, stop)
+        if message_ids and acknowledgements.consumer_id is not None:
             consumer = self.consumers.get(acknowledgements.consumer_id)
             if consumer is not None:
                 try:
-                    consumer.acknowledge_one(message_id)
+                    consumer.acknowledge_each(message_ids)
                 except ClientError as error:
                     self._refuse(error, None, None)
-            return True
+            return len(message_ids)
         ack = acknowledgements.read(chunk, start, stop)
         if ack is None:
-            return False
+            return 0
         command_id, response_required = _COMMAND.unpack_from(chunk, start)
         self._acknowledge(ack, command_id if response_required else None)
-        return True
+        return 1
 
     def end_of_chunk(self) -> None:
         """Have the messages of a chunk answered together, once there is room for them and they are safe."""

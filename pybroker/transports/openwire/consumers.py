@@ -30,7 +30,7 @@ from pybroker.transports.openwire.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-_pack = INT.pack
+_pack: Final = INT.pack
 
 _COPY_BYTES_MAX: Final = 16 << 10
 """A longer message goes to the link as it is, uncopied, and as often as there are consumers."""
@@ -38,10 +38,12 @@ _COPY_BYTES_MAX: Final = 16 << 10
 _PRODUCER_ID_AT: Final = 6
 """Behind a message's data type, command id and response flag."""
 
-_DISPATCH = bytes([21, 0, 0, 0, 0, 0])
+_DISPATCH: Final = bytes([21, 0, 0, 0, 0, 0])
 """Data type, command id, no response required."""
 
-_COUNTED = frozenset((AckType.STANDARD, AckType.UNMATCHED))
+_NOT_REDELIVERED: Final = _pack(0)
+
+_COUNTED: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
 
 _HEADS_MAX: Final = 1024
 """Destinations remembered by a consumer of a pattern."""
@@ -64,6 +66,7 @@ class OpenWireConsumer:
         "_head",
         "_heads",
         "_is_durable",
+        "_length",
         "_on_unencodable",
         "_peer",
         "_pulling",
@@ -101,6 +104,7 @@ class OpenWireConsumer:
         self._pulling = False
         self._heads: dict[Destination, bytes] = {}
         self._destination: Destination | None = None
+        self._length = -1
         self._head = b""
         deliver = self._deliver if peer.is_verbatim else self._deliver_encoded
         self._core: Consumer = connection.subscribe(request, deliver, self._end_of_browse)
@@ -187,12 +191,9 @@ class OpenWireConsumer:
         elif ack.type != AckType.REDELIVERED:
             raise ClientError(f"Unknown acknowledgement type {ack.type}")
 
-    def acknowledge_one(self, message_id: str) -> None:
-        """Settle one message, outside of a transaction."""
-        core = self._core
-        if deliveries := core.outstanding_through(message_id, message_id):
-            core.acknowledge_all(deliveries)
-        else:  # a late one: the message has gone back, as after a failover
+    def acknowledge_each(self, message_ids: Sequence[str]) -> None:
+        """Settle messages, each by itself, outside of a transaction."""
+        for message_id in self._core.acknowledge_each(message_ids):  # late: it has gone back, as after a failover
             _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, message_id)
 
     def _settle(self, ack: Acknowledgement) -> None:
@@ -219,26 +220,28 @@ class OpenWireConsumer:
         self._pulling = False
         self.pull_deadline = None
         message = delivery.message
-        head = self._head if message.destination is self._destination else self._head_for(message.destination)
         data = message.data
-        size = _pack(len(head) + len(data) + 4)
-        counter = _pack(delivery.redelivery_count)
+        if len(data) != self._length or message.destination is not self._destination:
+            self._prepare(message.destination, len(data))
+        count = delivery.redelivery_count
+        counter = _pack(count) if count else _NOT_REDELIVERED
         if len(data) < _COPY_BYTES_MAX:
-            self._write(b"".join((size, head, data, counter)))
+            self._write(b"".join((self._head, data, counter)))
         else:
-            self._write(size + head)
+            self._write(self._head)
             self._write(data)
             self._write(counter)
 
-    def _head_for(self, destination: Destination) -> bytes:
+    def _prepare(self, destination: Destination, length: int) -> None:
+        """Work out what comes before messages of a destination and length: mostly those that follow are alike."""
         head = self._heads.get(destination)
         if head is None:
             if len(self._heads) >= _HEADS_MAX:
                 self._heads.clear()
             consumer_id, named = ids.consumer_id(self.info.consumer_id), ids.destination(destination)
             head = self._heads[destination] = b"".join((_DISPATCH, consumer_id, named, b"\x01"))
-        self._destination, self._head = destination, head
-        return head
+        self._destination, self._length = destination, length
+        self._head = _pack(len(head) + length + len(_NOT_REDELIVERED)) + head
 
     def _deliver_encoded(self, delivery: Delivery) -> None:
         """Send a message to a peer that reads it otherwise than it is stored.

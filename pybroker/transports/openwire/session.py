@@ -16,7 +16,7 @@ import enum
 import logging
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pybroker.broker.domain.errors import BrokerError, ClientError, InvalidClientId, RemoteProtocolError
 from pybroker.broker.domain.openwire.commands import (
@@ -46,8 +46,9 @@ _STRANGER_FRAME_MAX = 64 << 10
 """Bytes of a WireFormatInfo, which is some 300 bytes long."""
 
 _NEVER = float("inf")
-_ACK = 22
-_MESSAGES = range(23, 30)
+_ACK: Final = 22
+_MESSAGE_MIN: Final = 23
+_MESSAGE_MAX: Final = 29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class State(enum.Enum):
     CLOSED = "over"
 
 
-_CLOSED = State.CLOSED
+_CLOSED: Final = State.CLOSED
 """A name of its own: looking a member up in its enum costs more than comparing with it."""
 
 Sessions = MutableMapping[str, "OpenWireSession"]
@@ -141,12 +142,15 @@ class OpenWireSession(Session):
         frames = self._frames
         frames.feed(chunk)
         try:
-            for data, start, stop in frames.frames():
+            while frames.advance():
+                data, start, stop = frames.data, frames.start, frames.stop
                 client = self._verbatim
                 data_type = data[start]
-                if client is not None and data_type in _MESSAGES:
+                if client is not None and _MESSAGE_MIN <= data_type <= _MESSAGE_MAX:
                     client.message(data, start, stop)
-                elif client is None or data_type != _ACK or not client.acknowledgement(data, start, stop):
+                elif client is not None and data_type == _ACK and (count := client.acknowledge(data, start, stop)):
+                    frames.skip(count - 1)
+                else:
                     self._frame(data, start, stop)
                     if self._is_over():
                         return

@@ -54,6 +54,38 @@ def test_at_most_prefetch_messages_are_outstanding(world):
     assert inbox.ids == ["a", "b", "c", "d"]
 
 
+@pytest.mark.parametrize(
+    ("named", "strange", "left"),
+    [
+        ("abc", "", "de"),
+        ("acb", "", "de"),
+        ("bd", "", "ace"),
+        ("xay", "xy", "bcde"),
+        ("aab", "a", "cde"),
+        ("bab", "b", "cde"),
+        ("", "", "abcde"),
+    ],
+)
+def test_acknowledged_is_what_is_named_in_whatever_order(world, named, strange, left):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    client.send("queue://Q", *"abcde")
+    ids = {name: each.message.message_id for name, each in zip(inbox.ids, inbox.deliveries, strict=True)}
+    returned = inbox.consumer.acknowledge_each([ids.get(name, name) for name in named])
+    assert list(returned) == [ids.get(name, name) for name in strange]
+    assert [each.message.message_id for each in inbox.consumer.unsettled()] == [ids[name] for name in left]
+    client.connection.close()
+    assert world.client().subscribe("queue://Q").ids == list(left)
+
+
+def test_what_is_acknowledged_together_makes_room_for_as_many(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q", prefetch=2)
+    client.send("queue://Q", *"abcdef")
+    inbox.consumer.acknowledge_each([each.message.message_id for each in inbox.deliveries])
+    assert inbox.ids == ["a", "b", "c", "d"]
+
+
 def test_prefetch_zero_gets_nothing(world):
     client = world.client()
     inbox = client.subscribe("queue://Q", prefetch=0)

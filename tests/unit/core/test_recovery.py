@@ -15,6 +15,7 @@ from pybroker.broker.core.policy import (
 )
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.openwire.message import view
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import World, message
 
 
@@ -170,6 +171,7 @@ class TestOverflow:
             client.ack()
         assert len(client.names) == 1 + kept
 
+    @interpreted  # a reference without a source
     @given(st.lists(st.tuples(st.sampled_from(["append", "append", "pop", "evict"]), st.integers(0, 9))))
     def test_lowest_priority_against_a_plain_list(self, operations):
         waiting, expected = overflow(Eviction.OLDEST_WITH_LOWEST_PRIORITY), []

@@ -1,6 +1,7 @@
 """Frames out of chunks: however the bytes are cut, within the limit, and never twice the work."""
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -15,9 +16,14 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4) + body for body in bodies)
 
 
+def frames(reader: FrameReader) -> Iterator[bytes]:
+    while reader.advance():
+        yield reader.data[reader.start : reader.stop]
+
+
 def taken(reader: FrameReader, chunk: bytes) -> list[bytes]:
     reader.feed(chunk)
-    return [data[start:end] for data, start, end in reader.frames()]
+    return list(frames(reader))
 
 
 BODIES = [b"\x0a", b"\x1e" + bytes(9), b"\x1c" + b"x" * 300, b"\x0b", b"\x04" * 70]
@@ -27,11 +33,12 @@ def test_a_chunk_of_whole_frames_is_walked_in_place() -> None:
     chunk = framed(*BODIES)
     reader = FrameReader()
     reader.feed(chunk)
-    found = list(reader.frames())
-
-    assert [data[start:end] for data, start, end in found] == BODIES
-    assert all(data is chunk for data, _, _ in found)
-    assert list(reader.frames()) == []
+    for body in BODIES:
+        assert reader.advance()
+        assert reader.data is chunk
+        assert chunk[reader.start : reader.stop] == body
+    assert not reader.advance()
+    assert not reader.advance()
 
 
 def test_bytes_that_come_one_by_one_are_the_same_frames() -> None:
@@ -70,30 +77,37 @@ def test_a_large_frame_is_gathered_once() -> None:
 def test_a_size_that_is_not_allowed_is_refused_before_its_bytes_come(prefix: str) -> None:
     reader = FrameReader(100)
     reader.feed(framed(bytes([10]) * 100) + bytes.fromhex(prefix))
-    frames = reader.frames()
-    assert next(frames)
+    assert reader.advance()
     with pytest.raises(MalformedOpenWire, match="1 to 100"):
-        next(frames)
+        reader.advance()
 
 
 def test_the_limit_may_change_between_two_frames() -> None:
     reader = FrameReader()
     reader.feed(framed(b"\x01" * 200, b"\x01" * 200))
-    frames = reader.frames()
-    assert next(frames)
+    assert reader.advance()
     reader.frame_bytes_max = 100
     with pytest.raises(MalformedOpenWire, match="200 bytes"):
-        next(frames)
+        reader.advance()
 
 
 def test_who_stops_half_way_goes_on_where_it_stopped() -> None:
     reader = FrameReader()
     reader.feed(framed(b"\x0a", b"\x0b"))
-    data, start, end = next(reader.frames())
-    assert data[start:end] == b"\x0a"
+    assert next(frames(reader)) == b"\x0a"
 
     assert taken(reader, framed(b"\x0f")[:3]) == [b"\x0b"]
     assert taken(reader, framed(b"\x0f")[3:]) == [b"\x0f"]
+
+
+def test_frames_of_one_length_can_be_gone_over() -> None:
+    reader = FrameReader()
+    reader.feed(framed(b"\x16one", b"\x16two", b"\x16six", b"\x0a"))
+    assert reader.advance()
+    reader.skip(1)
+    assert reader.data[reader.start : reader.stop] == b"\x16two"
+    assert list(frames(reader)) == [b"\x16six", b"\x0a"]
+    assert taken(reader, framed(b"\x0b")) == [b"\x0b"]
 
 
 def test_the_limit_is_activemqs_unless_another_is_given() -> None:

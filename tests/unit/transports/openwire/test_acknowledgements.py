@@ -131,6 +131,20 @@ def test_acks_are_answered_when_they_ask(world: World) -> None:
     client.answer(client.acknowledgement(taken[1:2], consumer_id=client.consumer(7)), Response)
 
 
+def test_acks_of_one_chunk_count_one_by_one(world: World) -> None:
+    """Of two consumers, some twice, some out of order, and with others of another kind in between."""
+    others = queue("OTHERS")
+    client = filled(world, ORDERS, 10)
+    client.send(others, *LETTERS)
+    mine, theirs = client.consume(ORDERS), client.consume(others, 2)
+    said = [client.acknowledgement([each]) for each in (*mine[:4], *theirs[:3], mine[4], *mine[2:6])]
+    said[6:6] = [client.acknowledgement(theirs[5:7]), client.acknowledgement([mine[8]], AckType.INDIVIDUAL)]
+    assert client.ask(*said) == []
+    client.session.lost()
+    assert world.waiting(ORDERS) == list("ghj")
+    assert world.waiting(others) == list("dehij")
+
+
 def test_late_acks_are_ignored(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)

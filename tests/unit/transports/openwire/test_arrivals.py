@@ -17,7 +17,7 @@ from pybroker.broker.domain.openwire.commands import (
     OpenWireMessageId,
     ProducerId,
 )
-from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire
+from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.transaction import LocalTransactionId
@@ -210,10 +210,10 @@ def single(number: int = 1, **details: object) -> MessageAck:
     return MessageAck(**(fields | details))  # type: ignore[arg-type]
 
 
-def usual(reader: Acknowledgements, ack: MessageAck) -> str | None:
-    """Read a frame that stands amid others the shortest way."""
-    frame = WIRE.encode(ack)
-    return reader.usual(b"before" + frame + b"behind", 6, 6 + len(frame))
+def usual(reader: Acknowledgements, *acks: MessageAck) -> list[str]:
+    """Read frames that stand amid others the shortest way, from the first one on."""
+    frames = [WIRE.encode_frame(ack) for ack in acks]
+    return reader.usual(b"before" + b"".join(frames) + b"behind", 10, 6 + len(frames[0]))
 
 
 def acquainted(*acks: MessageAck) -> Acknowledgements:
@@ -226,13 +226,13 @@ def acquainted(*acks: MessageAck) -> Acknowledgements:
 
 
 def test_nothing_is_usual_before_the_first() -> None:
-    assert usual(Acknowledgements(), single()) is None
+    assert usual(Acknowledgements(), single()) == []
 
 
 def test_what_is_alike_is_read_the_shortest_way() -> None:
     reader = acquainted()
     for number in (1, 2, 300, -1, 2**63 - 1):
-        assert usual(reader, single(number)) == f"ID:c1:1:1:{number}"
+        assert usual(reader, single(number)) == [f"ID:c1:1:1:{number}"]
     assert reader.consumer_id == ConsumerId("ID:c1", 1, 1)
 
 
@@ -240,9 +240,29 @@ def test_messages_of_several_producers_are_told_apart() -> None:
     other = ProducerId("ID:c22", 1, 7)
     reader = acquainted(single(1), single(1, producer_id=other))
     for number in range(3):
-        assert usual(reader, single(number)) == f"ID:c1:1:1:{number}"
-        assert usual(reader, single(number, producer_id=other)) == f"ID:c22:1:7:{number}"
-    assert usual(reader, single(1, producer_id=ProducerId("ID:c3", 1, 7))) is None
+        assert usual(reader, single(number)) == [f"ID:c1:1:1:{number}"]
+        assert usual(reader, single(number, producer_id=other)) == [f"ID:c22:1:7:{number}"]
+    assert usual(reader, single(1, producer_id=ProducerId("ID:c3", 1, 7))) == []
+
+
+def test_what_is_alike_is_read_at_once() -> None:
+    other, stranger = ProducerId("ID:c2", 1, 7), ProducerId("ID:c3", 1, 7)
+    reader = acquainted(single(1), single(1, producer_id=other))
+    run = [single(1), single(7, producer_id=other, command_id=10), single(3, command_id=2**31 - 1), single(3)]
+    ids = ["ID:c1:1:1:1", "ID:c2:1:7:7", "ID:c1:1:1:3", "ID:c1:1:1:3"]
+    assert usual(reader, *run) == ids
+    for different in (
+        single(4, response_required=True),
+        single(4, message_count=2),
+        single(4, producer_id=stranger),
+        single(4, producer_id=ProducerId("ID:c22", 1, 7)),
+        single(4, transaction_id=LocalTransactionId("ID:c1", 1)),
+        single(4, consumer_id=ConsumerId("ID:c1", 1, 2)),
+    ):
+        assert usual(reader, *run, different, single(5)) == ids
+    whole = WIRE.encode_frame(single(1))
+    for cut in range(len(whole)):
+        assert reader.usual(whole * 2 + whole[:cut], 4, len(whole)) == ids[:1] * 2
 
 
 @pytest.mark.parametrize(
@@ -263,14 +283,14 @@ def test_messages_of_several_producers_are_told_apart() -> None:
     ],
 )
 def test_what_says_anything_else_is_left_to_the_long_way(details: dict[str, object]) -> None:
-    assert usual(acquainted(), single(5, **details)) is None
+    assert usual(acquainted(), single(5, **details)) == []
 
 
 def test_an_acknowledgement_in_a_transaction_is_not_the_next_ones_pattern() -> None:
     transacted = single(1, transaction_id=LocalTransactionId("ID:c1", 1), consumer_id=ConsumerId("ID:c1", 1, 2))
     reader = acquainted(single(), transacted)
-    assert usual(reader, transacted) is None
-    assert usual(reader, single(2)) == "ID:c1:1:1:2"
+    assert usual(reader, transacted) == []
+    assert usual(reader, single(2)) == ["ID:c1:1:1:2"]
 
 
 def test_the_shortest_way_reads_what_the_long_one_does_whatever_the_bytes() -> None:
@@ -279,8 +299,8 @@ def test_the_shortest_way_reads_what_the_long_one_does_whatever_the_bytes() -> N
     for at in range(len(whole)):
         changed = [whole[:at] + bytes((value,)) + whole[at + 1 :] for value in (0, 1, 2, whole[at] ^ 0x80, 0xFF)]
         for frame in (*changed, whole[:at], whole[:at] + b"\x00" * 9, whole + whole[at:]):
-            message_id = acquainted().usual(frame, 0, len(frame))
-            if message_id is not None:
+            data = INT.pack(len(frame)) + frame
+            for message_id in acquainted().usual(data, 4, len(data)):
                 ack = acquainted().read(frame, 0, len(frame))
                 wanted = (ConsumerId("ID:c1", 1, 1), None, AckType.STANDARD, message_id, message_id, 1, None)
                 assert ack == wanted
