@@ -22,6 +22,7 @@ from pybroker.broker.core.policy import (
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import decode, to_message
+from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.ports import Clock
 
@@ -133,8 +134,7 @@ class Past:
 
     def add(self, message: Message) -> Message:
         """Remember a message as far as it is wanted, and return it as it goes out."""
-        # A search costs a fraction of a microsecond per KB, decoding the properties of each message many times that.
-        if _RETAIN in message.data:
+        if may_have(message, _RETAIN):
             message = self._without_retain(message)
         if self._recent is not None:
             self._recent.add(message)

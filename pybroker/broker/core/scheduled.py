@@ -16,17 +16,16 @@ Source: ActiveMQ 5.17, `ScheduledMessage`, `SchedulerBroker`.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from struct import Struct
-from struct import error as StructError
 from typing import Final, NamedTuple
 
 from pybroker.broker.core import cron
 from pybroker.broker.core.cron import UtcOffset
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.jobs import FOR_EVER, TIME_MAX, InvalidSchedule, Job
-from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, encode, to_message, view
+from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import Value
 
 DELAY: Final = "AMQ_SCHEDULED_DELAY"
@@ -43,16 +42,6 @@ scheduler wakes up no more often."""
 
 _NAMES_BEGIN: Final = b"AMQ_SCHEDULE"
 """Of the properties above, and of the scheduler's management (`AMQ_SCHEDULER_ACTION`)."""
-
-_TAIL_BYTES: Final = 37
-"""What follows the properties of a message whose broker fields are all null, as a client's own are."""
-_HEAD = Struct(">?i")
-"""Of a byte sequence, such as content and properties: is it there, and its length."""
-_BOTH_HEADS_BYTES: Final = 2 * _HEAD.size
-_AFTER_CONTENT_HEAD: Final = _TAIL_BYTES + 1 + _HEAD.size
-"""From where the content's head begins to the message's end, without the content, if there are no properties."""
-
-_head_at = _HEAD.unpack_from
 
 
 class Timetable(NamedTuple):
@@ -73,43 +62,8 @@ class Timetable(NamedTuple):
 
 
 def is_scheduled(message: Message) -> bool:
-    """Tell whether a message may be the scheduler's business, in a fraction of a microsecond; if True, ask it.
-
-    Every message sent is asked, so its bytes are not searched: where content and properties are follows from their
-    joint length, and their own lengths say whether it is true. Where it is not, as in messages with broker fields, all
-    is searched.
-
-    ```text
-    … | ? | i32 | content | ? | tail              no properties
-    … | ? | i32 | content | ? | i32 | properties | tail
-    ```
-    """
-    fields = message.decoded
-    if fields is not None:
-        properties = fields.marshalled_properties
-        return properties is not None and _NAMES_BEGIN in properties
-    data = message.data
-    length = message.size - SIZE_OVERHEAD
-    if length > 0:
-        try:
-            if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (True, length):
-                return False
-            return _names_in_properties(data, length)
-        except StructError:
-            pass  # its size is not that of its parts
-    return _NAMES_BEGIN in data
-
-
-def _names_in_properties(data: bytes, length: int) -> bool:
-    """Tell whether one of the names is in the properties; `length` is that of content and properties together."""
-    end = len(data) - _TAIL_BYTES
-    start = end - length - _BOTH_HEADS_BYTES
-    has_content, content_bytes = _head_at(data, start)
-    if has_content and 0 <= content_bytes < length:
-        start += _HEAD.size + content_bytes
-        if _head_at(data, start) == (True, length - content_bytes):
-            return data.find(_NAMES_BEGIN, start, end) >= 0
-    return _NAMES_BEGIN in data
+    """Tell whether a message may be the scheduler's business, in a fraction of a microsecond; if True, ask it."""
+    return may_have(message, _NAMES_BEGIN)
 
 
 # ---------------------------------------------------------------- reading

@@ -20,11 +20,11 @@ PRIORITY_MAX: Final = 9
 
 _FIRST_TYPE, _LAST_TYPE = 23, 29
 _BLOB = 29
-_DELIVERY = Struct(">?qb?")
-_SEQUENCES = Struct(">qq")
-_TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
+_DELIVERY: Final = Struct(">?qb?")
+_SEQUENCES: Final = Struct(">qq")
+_TAIL_FLAGS: Final = Struct(">BB5xB8xB2xB17x")
 """What follows the properties when every nullable field there is null: their flags, and what else there is."""
-_ALL_NULL = (0, 0, 0, 0, 0)
+_ALL_NULL: Final = (0, 0, 0, 0, 0)
 
 _REMEMBERED = 1024
 """Producers whose id is kept as text; one that sends a single message each only costs the look-up."""
@@ -32,8 +32,8 @@ _REMEMBERED_BYTES_MAX = 512
 
 _connection_id_of = ids.connection_id_of
 _destination_of = ids.destination_of
-_short_at = UNSIGNED_SHORT.unpack_from
-_int_at = INT.unpack_from
+_short_at: Final = UNSIGNED_SHORT.unpack_from
+_int_at: Final = INT.unpack_from
 
 
 def routing(data: bytes) -> Message:

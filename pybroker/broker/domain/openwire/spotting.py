@@ -1,0 +1,63 @@
+"""Spotting a property by its name, in a fraction of a microsecond and without decoding.
+
+Every message sent is asked for a name or two that hardly any has, so its bytes are not searched: where content and
+properties are follows from their joint length, and their own lengths say whether it is true. Where it is not, as in
+messages with broker fields, all is searched.
+
+```text
+… | ? | i32 | content | ? | tail              no properties
+… | ? | i32 | content | ? | i32 | properties | tail
+```
+
+Source: OpenWire v11, `Message` (drawn in `message`).
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+
+_TAIL_BYTES: Final = 37
+"""What follows the properties of a message whose broker fields are all null, as a client's own are."""
+_HEAD: Final = Struct(">?i")
+"""Of a byte sequence, such as content and properties: is it there, and its length."""
+_HEAD_BYTES: Final = 5
+_BOTH_HEADS_BYTES: Final = 10
+_AFTER_CONTENT_HEAD: Final = 43
+"""From where the content's head begins to the message's end, without the content, if there are no properties."""
+
+_head_at: Final = _HEAD.unpack_from
+
+
+def may_have(message: Message, name: bytes) -> bool:
+    """Tell whether a message may have a property of that name, or one that begins with it.
+
+    False is certain. True is so nearly always: the bytes may be in a property's value, or, rarely, in the content.
+    """
+    fields = message.decoded
+    if fields is not None:
+        properties = fields.marshalled_properties
+        return properties is not None and name in properties
+    data = message.data
+    length = message.size - SIZE_OVERHEAD
+    if length > 0:
+        try:
+            if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (True, length):
+                return False
+            return _in_properties(data, length, name)
+        except StructError:
+            pass  # its size is not that of its parts
+    return name in data
+
+
+def _in_properties(data: bytes, length: int, name: bytes) -> bool:
+    """Search the properties; `length` is that of content and properties together."""
+    end = len(data) - _TAIL_BYTES
+    start = end - length - _BOTH_HEADS_BYTES
+    has_content, content_bytes = _head_at(data, start)
+    if has_content and 0 <= content_bytes < length:
+        start += _HEAD_BYTES + content_bytes
+        if _head_at(data, start) == (True, length - content_bytes):
+            return data.find(name, start, end) >= 0
+    return name in data
