@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pybroker.broker.core.reference import Reference, Source
 from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.errors import ClientError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Deliver, Delivery
+from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 

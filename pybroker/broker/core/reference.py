@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -23,26 +24,23 @@ class State(enum.Enum):
     SETTLED = "acknowledged, dead-lettered, expired or purged"
 
 
-class Reference:
-    """A message in a backlog; satisfies the port `Delivery`, its identity is the handle for acknowledgements.
+class Reference(Delivery):
+    """A message in a backlog.
 
     Attributes:
-        message: what is delivered.
         source: the backlog it belongs to.
         sequence: its place there; a returned reference goes back to its place.
-        redelivery_count: how often it may have been seen before; more than 0 marks it redelivered.
         delivery: how many deliveries its connection had got with it, when it was delivered last: its place among them.
         suspected: how often its consumer left while it was the oldest one outstanding: the one it was at.
         state: see `State`.
     """
 
-    __slots__ = ("delivery", "message", "redelivery_count", "sequence", "source", "state", "suspected")
+    __slots__ = ("delivery", "sequence", "source", "state", "suspected")
 
     def __init__(self, message: Message, source: "Source", sequence: int, redelivery_count: int = 0) -> None:
-        self.message = message
+        self.message, self.redelivery_count = message, redelivery_count  # one is made for every message: no super()
         self.source = source
         self.sequence = sequence
-        self.redelivery_count = redelivery_count
         self.delivery = 0
         self.suspected = 0
         self.state = State.PENDING

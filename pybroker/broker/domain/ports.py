@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -252,13 +253,6 @@ class LockProvider(Protocol):
 
 
 # ---------------------------------------------------------------- core, as transports see it
-
-
-class Delivery(Protocol):
-    """One message on its way to one consumer. Its identity is the handle for acknowledgements."""
-
-    message: Message
-    redelivery_count: int
 
 
 class Deliver(Protocol):

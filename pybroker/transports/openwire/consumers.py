@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import ClientError, TransactionError
 from pybroker.broker.domain.openwire import ids
@@ -22,7 +23,7 @@ from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispat
 from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire, Reader, UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.openwire.objects import AckType
-from pybroker.broker.domain.ports import Connection, Consumer, Delivery
+from pybroker.broker.domain.ports import Connection, Consumer
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.openwire.arrivals import Acknowledgement
 from pybroker.transports.openwire.faults import Unmatched

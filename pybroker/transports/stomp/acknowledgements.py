@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pybroker.broker.domain.ports import Delivery
+from pybroker.broker.domain.delivery import Delivery
 
 
 class AckId(NamedTuple):

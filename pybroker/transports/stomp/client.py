@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.errors import BrokerError
-from pybroker.broker.domain.ports import Clock, Connection, Delivery
+from pybroker.broker.domain.ports import Clock, Connection
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.errors import Refused
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened

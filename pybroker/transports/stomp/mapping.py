@@ -18,6 +18,7 @@ clients see no difference.
 
 from collections.abc import Callable, Mapping
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire.body import encode_text_utf8
@@ -26,7 +27,7 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.values import Value
-from pybroker.broker.domain.ports import Clock, Delivery
+from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
 from pybroker.broker.domain.stomp.errors import Refused
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker.broker.domain.ports import Delivery
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.transports.stomp.flow import Flow, Jam
 
 if TYPE_CHECKING:

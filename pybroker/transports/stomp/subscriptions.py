@@ -13,9 +13,10 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, parts_to_consume
 from pybroker.broker.domain.errors import BrokerError
-from pybroker.broker.domain.ports import Consumer, Delivery
+from pybroker.broker.domain.ports import Consumer
 from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import ClientError, InvalidClientId, InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.message import Message
@@ -56,12 +57,6 @@ class FakeLink:
 
 
 @dataclass(eq=False)
-class FakeDelivery:
-    message: Message
-    redelivery_count: int = 0
-
-
-@dataclass(eq=False)
 class FakeConsumer:
     connection: "FakeConnection"
     request: ConsumerRequest
@@ -69,8 +64,8 @@ class FakeConsumer:
     browsed: Callable[[], None] | None
     started: bool = False
     closed: bool = False
-    outstanding: list[FakeDelivery] = field(default_factory=list)
-    in_transaction: dict[LocalTransactionId, list[FakeDelivery]] = field(default_factory=dict)
+    outstanding: list[Delivery] = field(default_factory=list)
+    in_transaction: dict[LocalTransactionId, list[Delivery]] = field(default_factory=dict)
 
     @property
     def prefetch(self) -> int:
@@ -83,30 +78,30 @@ class FakeConsumer:
         if self.browsed is not None:
             self.browsed()
 
-    def offer(self, delivery: FakeDelivery) -> None:
+    def offer(self, delivery: Delivery) -> None:
         self.outstanding.append(delivery)
         self.deliver(delivery)
 
     def has_room(self) -> bool:
         return self.started and len(self.outstanding) < self.prefetch and not self.connection.paused
 
-    def acknowledge(self, delivery: FakeDelivery, transaction: LocalTransactionId | None = None) -> None:
+    def acknowledge(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
         self.outstanding.remove(delivery)
         self._settle([delivery], transaction)
 
-    def acknowledge_through(self, delivery: FakeDelivery, transaction: LocalTransactionId | None = None) -> None:
+    def acknowledge_through(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
         end = self.outstanding.index(delivery) + 1
         settled, self.outstanding = self.outstanding[:end], self.outstanding[end:]
         self._settle(settled, transaction)
 
-    def _settle(self, deliveries: list[FakeDelivery], transaction: LocalTransactionId | None) -> None:
+    def _settle(self, deliveries: list[Delivery], transaction: LocalTransactionId | None) -> None:
         if transaction is None:
             self.connection.broker.settled += [delivery.message.message_id for delivery in deliveries]
         else:
             self.connection.transactions[transaction]["acks"].append((self, deliveries))
         self.connection.broker.dispatch()
 
-    def reject(self, delivery: FakeDelivery, cause: str) -> None:
+    def reject(self, delivery: Delivery, cause: str) -> None:
         if self.request.browser:
             raise ClientError("Cannot Nack a message on a Queue Browser Subscription.")
         self.outstanding.remove(delivery)
@@ -119,7 +114,7 @@ class FakeConsumer:
         self.connection.consumers.remove(self)
         if self.request.destination.is_queue and not self.request.browser:
             waiting = self.connection.broker.queues.setdefault(self.request.destination, [])
-            waiting[:0] = [FakeDelivery(each.message, each.redelivery_count + 1) for each in self.outstanding]
+            waiting[:0] = [Delivery(each.message, each.redelivery_count + 1) for each in self.outstanding]
         self.outstanding = []
         self.connection.broker.dispatch()
 
@@ -231,7 +226,7 @@ class FakeBroker:
 
     def __init__(self) -> None:
         self.connections: list[FakeConnection] = []
-        self.queues: dict[Destination, list[FakeDelivery]] = {}
+        self.queues: dict[Destination, list[Delivery]] = {}
         self.temporaries: set[Destination] = set()
         self.temporary_count = 0
         self.durables: set[tuple[str, str]] = set()
@@ -259,12 +254,12 @@ class FakeBroker:
     def route(self, message: Message) -> None:
         self.received.append(message)
         if message.destination.is_queue:
-            self.queues.setdefault(message.destination, []).append(FakeDelivery(message))
+            self.queues.setdefault(message.destination, []).append(Delivery(message))
             self.dispatch()
             return
         for consumer in self.all_consumers():
             if consumer.request.destination == message.destination and consumer.has_room():
-                consumer.offer(FakeDelivery(message))
+                consumer.offer(Delivery(message))
 
     def dispatch(self) -> None:
         for consumer in self.all_consumers():

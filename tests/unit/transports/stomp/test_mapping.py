@@ -1,13 +1,13 @@
 """SEND frames to messages, and messages to MESSAGE frames; destinations by name."""
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
 from pybroker.broker.domain.errors import ClientError
-from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
@@ -248,12 +248,6 @@ def test_send_needs_a_destination(reader: MessageReader, headers: dict[str, str]
 
 
 # ---------------------------------------------------------------- MESSAGE
-
-
-@dataclass(eq=False)
-class Delivery:
-    message: Message
-    redelivery_count: int = 0
 
 
 PRODUCER = ProducerId("ID:java-1", 1, 1)
