@@ -34,6 +34,9 @@ HOLD_SECONDS = 0.002
 HELD_BYTES_MAX = 1 << 20
 """Beyond that much all of it is written."""
 
+NEWEST_MAX = 1024
+"""Connections remembered as senders of what is held, before those are looked for of whom nothing is here any more."""
+
 QUICK_SECONDS = 50e-6
 """A disk whose writes take less is quicker than any consumer: nothing is held before it."""
 
@@ -95,6 +98,8 @@ class HoldingRoom:
         self._hold_seconds = hold_seconds
         self._order: deque[_Held] = deque()
         self._by_key: dict[tuple[Destination, str], _Held] = {}
+        self._newest: dict[str, int] = {}
+        """By connection, the number of the newest message it sent that may be here."""
         self._number = 0
         self._old_number = 0
         """Of the newest message that was here when the clock was wound: it has had its time when it rings."""
@@ -122,15 +127,24 @@ class HoldingRoom:
         self._number = number = self._number + 1
         self._by_key[message.destination, message.message_id] = held = _Held(message, number)
         self._order.append(held)
+        self._newest[message.connection_id] = number
         self.byte_count += len(message.data)
         if not self._is_ticking:
             self._wind()
         if self.byte_count > HELD_BYTES_MAX:
             self.flush()
 
-    def consume(self, destination: Destination, message_id: str) -> bool:
-        """Let go of a message that was consumed; False when it is not here."""
-        held = self._by_key.pop((destination, message_id), None)
+    def consume(self, destination: Destination, message_id: str, consumed_by: str = "") -> bool:
+        """Let go of a message that was consumed; False when it is not here.
+
+        What else its consumer's connection sent is written first, and this one with it: they may be made of it.
+        """
+        key = (destination, message_id)
+        if (newest := self._newest.get(consumed_by)) is not None:
+            held = self._by_key.get(key)
+            if held is None or held.number != newest:
+                self.flush_from(consumed_by)
+        held = self._by_key.pop(key, None)
         if held is None or held.message is None:
             return False
         self.byte_count -= len(held.message.data)
@@ -150,6 +164,16 @@ class HoldingRoom:
             return False
         self._order[-1].callbacks.append((callback, durable))
         return True
+
+    def flush_from(self, connection_id: str) -> None:
+        """Have written what a connection sent, and all before it: what it did next is not to count without.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        newest = self._newest.get(connection_id)
+        if newest is not None and self._order and self._order[0].number <= newest:
+            self._flush_through(newest)
 
     def flush(self) -> None:
         """Have all that is here written.
@@ -197,6 +221,8 @@ class HoldingRoom:
                 if not self._due:
                     self._call_soon(self._tell_due)
                 self._due.append(callback)
+        if not order:
+            self._newest.clear()
         if not is_flushed:
             self._when_written(partial(self._flushed, self._flush_count))
 
@@ -208,6 +234,9 @@ class HoldingRoom:
         self._is_flushed = flush_count == self._flush_count
 
     def _wind(self) -> None:
+        if len(self._newest) > NEWEST_MAX:
+            oldest = self._order[0].number
+            self._newest = {sender: number for sender, number in self._newest.items() if number >= oldest}
         self._is_ticking = True
         self._old_number = self._number
         self._call_later(self._hold_seconds, self._rung)

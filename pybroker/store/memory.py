@@ -112,7 +112,7 @@ class MemoryStore:
         message_id: str,
         transaction: TransactionId | None = None,
         *,
-        consumed: bool = True,
+        consumed_by: str | None = "",
     ) -> None:
         """Forget a queue's message; nothing happens when it is not there."""
         if self._contains(destination, message_id):
@@ -120,7 +120,13 @@ class MemoryStore:
             self._do(lambda: self._forget(destination, message_id), transaction, settled)
 
     def acknowledge(
-        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
+        self,
+        topic: Destination,
+        subscription_key: str,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed_by: str | None = "",
     ) -> None:
         """Take a message out of a durable subscription's backlog; nothing happens when it is not there."""
         backlog = self._topics.get(topic, {}).get(subscription_key)

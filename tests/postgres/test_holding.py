@@ -1,13 +1,15 @@
 """Messages that are consumed before they are written, on PostgreSQL: what every store promises, and the fences."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.subscription import DurableSubscription
 from tests.conformance.test_store import TestDurability, TestLastSequence, TestQueues, TestTransactions  # noqa: F401
 from tests.postgres.conftest import JdbcLives
 
@@ -147,12 +149,38 @@ def test_a_clean_up_tells_no_number_of_a_message_that_is_not_there(lives: Any, t
     assert told.numbers == [1]
 
 
+def test_what_a_client_sent_is_written_with_what_it_acknowledges_next(lives: Any, text_message: Any) -> None:
+    """It waits for no answer, but may have made the one message of the other, which then is gone."""
+    news = topic("NEWS")
+    subscription = DurableSubscription(client_id="c", name="s", destination=news, subscribed_destination=news)
+    lives.store.subscribe(subscription)
+    first, held, told = text_message(ORDERS, 1), text_message(ORDERS, 2), text_message(news, 3)
+    lives.store.add(first)
+    lives.store.add(told)
+    lives.settle()
+    acknowledge: list[Callable[[str], None]] = [
+        lambda client: lives.store.remove(ORDERS, first.message_id, consumed_by=client),
+        lambda client: lives.store.remove(ORDERS, held.message_id, consumed_by=client),
+        lambda client: lives.store.acknowledge(news, subscription.key, told.message_id, consumed_by=client),
+    ]
+    for number, done in enumerate(acknowledge, 4):
+        lives.store.add(held)
+        answer = replace(text_message(queue("ANSWERS"), number), connection_id="ID:server")
+        lives.store.add(answer)
+        key = (answer.destination, answer.message_id)
+        if done is not acknowledge[1]:
+            done("ID:another")
+        assert key in lives.store._room
+        done("ID:server")
+        assert key not in lives.store._room
+
+
 def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_message: Any) -> None:
     """A message that is dead-lettered is consumed by nobody: its copy must be there when it goes."""
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
-    lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id, consumed=False)
+    lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id, consumed_by=None)
     lives.store.when_durable(lambda: None)
     lives.loop.run_until(lambda: lives.store.unwritten_bytes == 0)
     lives.crash()

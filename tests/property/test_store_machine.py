@@ -63,6 +63,9 @@ LOCAL = st.builds(LocalTransactionId, st.just("ID:c:1"), st.integers(1, 2))
 
 make_message = cache(text_message)
 PRODUCER_ID = make_message(queue("A"), 1).message_id.removesuffix(":1")
+ANOTHER = "ID:another"
+CONSUMERS = st.sampled_from([ANOTHER, ANOTHER, make_message(queue("A"), 1).connection_id, None])
+"""Another connection than the producer's, which may have made what it sent of what it consumes, or nobody."""
 
 
 class Operation(NamedTuple):
@@ -280,20 +283,21 @@ class ClusterMachine(RuleBasedStateMachine):
         if transaction not in self.prepared and self.master.store.add(message, transaction):  # else it is there already
             self.note("add", message, transaction)
 
-    @rule(destination=QUEUES, number=NUMBERS, transaction=TRANSACTIONS, consumed=st.sampled_from([True, True, False]))
-    def remove(self, destination: Destination, number: int, transaction: Any, consumed: bool) -> None:
+    @rule(destination=QUEUES, number=NUMBERS, transaction=TRANSACTIONS, consumed_by=CONSUMERS)
+    def remove(self, destination: Destination, number: int, transaction: Any, consumed_by: str | None) -> None:
         message_id = make_message(destination, number).message_id
         if transaction in self.prepared:
             return
-        room = self.master.room
-        if room is not None and transaction is None and consumed and (destination, message_id) in room:
-            self.consume_unwritten(destination, message_id)
+        room, key = self.master.room, (destination, message_id)
+        is_held = room is not None and transaction is None and consumed_by is not None and key in room
+        if is_held and room._newest.get(consumed_by) in (None, room._by_key[key].number):
+            self.consume_unwritten(destination, message_id, consumed_by)
         else:
-            self.master.store.remove(destination, message_id, transaction, consumed=consumed)
+            self.master.store.remove(destination, message_id, transaction, consumed_by=consumed_by)
             self.note("remove", destination, message_id, transaction)
 
-    def consume_unwritten(self, destination: Destination, message_id: str) -> None:
-        self.master.store.remove(destination, message_id)
+    def consume_unwritten(self, destination: Destination, message_id: str, consumed_by: str) -> None:
+        self.master.store.remove(destination, message_id, consumed_by=consumed_by)
         for index in reversed(range(len(self.history))):
             serial, method, arguments = self.history[index]
             if method == "add" and (arguments[0].destination, arguments[0].message_id) == (destination, message_id):
@@ -309,7 +313,7 @@ class ClusterMachine(RuleBasedStateMachine):
         for number in numbers:
             self.add(destination, number, size, None)
         for number in numbers[: max(0, count - behind)]:
-            self.remove(destination, number, None, True)
+            self.remove(destination, number, None, ANOTHER)
 
     @rule(destination=TOPICS, key=KEYS, number=NUMBERS, transaction=TRANSACTIONS)
     def acknowledge(self, destination: Destination, key: str, number: int, transaction: Any) -> None:

@@ -66,7 +66,7 @@ class Snapshot(Source):
         """Show no more."""
         self._found = None
 
-    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
         """Looking changes nothing."""
 
     def settle(self, reference: Reference) -> None:

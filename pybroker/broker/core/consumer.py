@@ -168,11 +168,11 @@ class Consumer:
         references = cast("Sequence[Reference]", deliveries)  # they came from here
         if transaction is not None:
             self.connection.transaction(transaction).acknowledged(self, references)
-        outstanding = self.outstanding
+        outstanding, consumed_by = self.outstanding, self.connection.connection_id
         for reference in references:
             del outstanding[reference]
             source = reference.source
-            source.forget(reference, transaction)
+            source.forget(reference, transaction, consumed_by)
             if transaction is None:
                 source.settle(reference)
         self._settled(len(references))

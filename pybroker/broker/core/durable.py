@@ -102,7 +102,7 @@ class Durable(StoredSource):
     def publish(self, message: Message) -> None:
         """Deliver a message, or let it wait."""
         if not self._wants(message):
-            self._acknowledge(message, None)
+            self._acknowledge(message, None, consumed_by=None)
             return
         self.append(message)
         consumer = self.consumer
@@ -153,9 +153,9 @@ class Durable(StoredSource):
         for reference in references:
             self._held[reference.message.destination].drop(reference.message)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
         """Journal that the subscription is done with a message."""
-        self._acknowledge(reference.message, transaction)
+        self._acknowledge(reference.message, transaction, consumed_by)
 
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts, and what it took in memory."""
@@ -185,9 +185,11 @@ class Durable(StoredSource):
             if self._wants(message):
                 self.append(replace(message, persistent=False))
 
-    def _acknowledge(self, message: Message, transaction: TransactionId | None) -> None:
+    def _acknowledge(self, message: Message, transaction: TransactionId | None, consumed_by: str | None) -> None:
         if message.persistent:
-            self._store.acknowledge(message.destination, self.info.key, message.message_id, transaction)
+            self._store.acknowledge(
+                message.destination, self.info.key, message.message_id, transaction, consumed_by=consumed_by
+            )
 
 
 def on_topic(info: DurableSubscription, topic: Destination) -> DurableSubscription:

@@ -186,10 +186,10 @@ class Queue(StoredSource):
         except StoreUnavailable as error:
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
         """Journal that a message is done with."""
         if reference.message.persistent and not self._is_temporary:
-            self._store.remove(self.destination, reference.message.message_id, transaction, consumed=consumed)
+            self._store.remove(self.destination, reference.message.message_id, transaction, consumed_by=consumed_by)
 
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts, and what it took in memory."""

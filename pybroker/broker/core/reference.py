@@ -60,8 +60,14 @@ class Source(ABC):
         """Let a consumer go; what it holds comes back by `restore`."""
 
     @abstractmethod
-    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
-        """Have the store forget a message, in a transaction or at once. The reference is not touched."""
+    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
+        """Have the store forget a message, in a transaction or at once. The reference is not touched.
+
+        Args:
+            reference: to what.
+            transaction: with whose commit.
+            consumed_by: the connection id of its consumer; None: it was dead-lettered, or expired.
+        """
 
     @abstractmethod
     def settle(self, reference: Reference) -> None:

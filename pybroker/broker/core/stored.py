@@ -26,7 +26,6 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
-from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
@@ -249,10 +248,6 @@ class StoredSource(Source):
 
     # ------------------------------------------------------------ source
 
-    @abstractmethod
-    def forget(self, reference: Reference, transaction: TransactionId | None, *, consumed: bool = True) -> None:
-        """Journal that a message is done with: consumed, or dead-lettered or expired."""
-
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Put references back into their places; those that may have been seen count as redelivered."""
         max_redeliveries = self.policy.max_redeliveries
@@ -274,13 +269,13 @@ class StoredSource(Source):
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference."""
         self._dead_letters.bury(reference.message, cause, subscription_key=self._subscription_key)
-        self.forget(reference, None, consumed=False)
+        self.forget(reference, None, consumed_by=None)
         self.settle(reference)
 
     def expired(self, reference: Reference) -> None:
         """Let go of a reference that is past its time."""
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
-        self.forget(reference, None, consumed=False)
+        self.forget(reference, None, consumed_by=None)
         self.settle(reference)
 
     def _give_up(self, reference: Reference) -> None:

@@ -183,7 +183,7 @@ class TopicSubscription(Source):
                 self._consumer.offer(reference)
             self._drop(message)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None) -> None:
+    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
         """Nothing is stored for a non-durable subscription."""
 
     def settle(self, reference: Reference) -> None:

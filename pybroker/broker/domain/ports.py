@@ -118,18 +118,41 @@ class MessageStore(Protocol):
         message_id: str,
         transaction: TransactionId | None = None,
         *,
-        consumed: bool = True,
+        consumed_by: str | None = "",
     ) -> None:
-        """Append that a queue's message is gone: consumed, or dead-lettered or expired.
+        """Append that a queue's message is gone.
 
-        One that was consumed before it was written is never written.
+        One that was consumed before it was written is never written. What its consumer's connection sent before is not
+        written later than this: it may have been made of that message.
+
+        Args:
+            destination: where it lay.
+            message_id: which.
+            transaction: with whose commit it goes.
+            consumed_by: the connection id of its consumer; None: it was dead-lettered, or expired.
         """
         ...
 
     def acknowledge(
-        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
+        self,
+        topic: Destination,
+        subscription_key: str,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed_by: str | None = "",
     ) -> None:
-        """Append that a durable subscription is done with a message."""
+        """Append that a durable subscription is done with a message.
+
+        What its consumer's connection sent before is not written later than this.
+
+        Args:
+            topic: where it was sent.
+            subscription_key: whose it is.
+            message_id: which.
+            transaction: with whose commit it goes.
+            consumed_by: the connection id of its consumer; None: nobody got it.
+        """
         ...
 
     def subscribe(self, subscription: DurableSubscription) -> None:

@@ -299,7 +299,7 @@ class JdbcStore:
         message_id: str,
         transaction: TransactionId | None = None,
         *,
-        consumed: bool = True,
+        consumed_by: str | None = "",
     ) -> None:
         """Remove a queue's message; nothing happens when it is not there. One that is not written yet never will be.
 
@@ -309,17 +309,23 @@ class JdbcStore:
         writer = self._opened()
         room = self._room
         if room is not None:
-            if transaction is not None or not consumed:  # it may be held itself, or what became of it
+            if transaction is not None or consumed_by is None:  # it may be held itself, or what became of it
                 room.flush()
-            elif room.consume(destination, message_id):
+            elif room.consume(destination, message_id, consumed_by):
                 return
             else:
-                room.consumed(message_id)  # and what is held may be consumed yet
+                room.consumed(message_id)  # and what else is held may be consumed yet
         self._state.remove(destination, message_id, transaction)
         writer.wake()
 
     def acknowledge(
-        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
+        self,
+        topic: Destination,
+        subscription_key: str,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed_by: str | None = "",
     ) -> None:
         """Note that a durable subscription is done with a message; nothing happens when it has it not pending.
 
@@ -327,6 +333,8 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
+        if self._room is not None and consumed_by is not None:
+            self._room.flush_from(consumed_by)
         self._state.acknowledge(topic, subscription_key, message_id, transaction)
         writer.wake()
 

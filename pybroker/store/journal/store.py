@@ -479,7 +479,7 @@ class JournalStore:
         message_id: str,
         transaction: TransactionId | None = None,
         *,
-        consumed: bool = True,
+        consumed_by: str | None = "",
     ) -> None:
         """Append that a queue's message is gone; nothing happens when it is not there.
 
@@ -488,8 +488,8 @@ class JournalStore:
         """
         room = self._room
         if room is not None:
-            if consumed and transaction is None:
-                if room.consume(destination, message_id):
+            if consumed_by is not None and transaction is None:
+                if room.consume(destination, message_id, consumed_by):
                     return
                 room.consumed(message_id)
             room.flush()
@@ -498,7 +498,13 @@ class JournalStore:
             self._state.remove(destination, message_id, None, location.file_id, transaction)
 
     def acknowledge(
-        self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None = None
+        self,
+        topic: Destination,
+        subscription_key: str,
+        message_id: str,
+        transaction: TransactionId | None = None,
+        *,
+        consumed_by: str | None = "",
     ) -> None:
         """Append that a durable subscription is done with a message; nothing happens when it has it not pending.
 

@@ -1,6 +1,7 @@
 """The room in front of the writer: what is consumed in time is never written, and nobody is told too early."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store import holding
-from pybroker.store.holding import HELD_BYTES_MAX, HOLD_SECONDS, HoldingRoom
+from pybroker.store.holding import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, HoldingRoom
 from pybroker.store.journal.store import JournalStore
 from tests.conformance.conftest import text_message
 
@@ -128,6 +129,30 @@ class TestHeld:
         world.consume(3)
         world.turn()
         assert world.told == ["1", "2", "3"]
+
+    def test_what_a_connection_sent_and_all_before_it_is_written_when_that_is_asked(self, world: World) -> None:
+        world.add(1)
+        world.room.add(replace(text_message(QUEUE, 2), connection_id="ID:b"))
+        world.add(3)
+        world.room.flush_from("ID:c")
+        assert world.written == []
+        world.room.flush_from("ID:b")
+        world.room.flush_from("ID:b")
+        assert world.written == ["1", "2"]
+        world.consume(3)
+        world.room.flush_from(text_message(QUEUE, 3).connection_id)
+        assert world.written == ["1", "2"]
+
+    def test_connections_of_whom_nothing_is_here_are_forgotten(self, world: World) -> None:
+        world.add(1)
+        for number in range(2, 3 * NEWEST_MAX):
+            world.room.add(replace(text_message(QUEUE, number), connection_id=f"ID:{number}"))
+            if not number % 10:
+                world.ring()
+            assert len(world.room._newest) <= NEWEST_MAX + 20
+        world.ring()
+        world.ring()
+        assert not world.room._newest
 
     def test_a_message_has_at_least_its_time(self, world: World) -> None:
         world.add(1)
@@ -272,9 +297,32 @@ class TestInTheStore:
     def test_what_was_made_of_a_message_is_written_before_its_removal(self, journal: Journal) -> None:
         message_id = journal.add(1)
         journal.add(2, OTHER)  # its dead letter
-        journal.store.remove(QUEUE, message_id, consumed=False)
+        journal.store.remove(QUEUE, message_id, consumed_by=None)
         assert journal.store._state.contains(OTHER, text_message(OTHER, 2).message_id)
         assert journal.told == []
+
+    def test_what_a_client_sent_is_written_before_what_it_acknowledges_next(self, journal: Journal) -> None:
+        """It waits for no answer, but may have made the one message of the other."""
+        request, reply = journal.add(1), replace(text_message(OTHER, 2), connection_id="ID:server")
+        assert journal.store.add(reply)
+        journal.store.remove(QUEUE, request, consumed_by="ID:server")
+        assert journal.stored() == []
+        assert journal.store._state.contains(OTHER, reply.message_id)
+        journal.turn()
+        assert journal.told == ["1"]
+
+    def test_a_message_is_not_made_of_itself(self, journal: Journal) -> None:
+        message_id = journal.add(1)
+        before = journal.store._writer._end
+        journal.store.remove(QUEUE, message_id, consumed_by=text_message(QUEUE, 1).connection_id)
+        journal.turn()
+        assert (journal.told, journal.store._writer._end) == (["1"], before)
+
+    def test_what_others_sent_need_not_be(self, journal: Journal) -> None:
+        request, reply = journal.add(1), replace(text_message(OTHER, 2), connection_id="ID:server")
+        assert journal.store.add(reply)
+        journal.store.remove(QUEUE, request, consumed_by="ID:another")
+        assert not journal.store._state.contains(OTHER, reply.message_id)
 
     def test_an_acknowledgement_in_a_transaction_waits_for_its_outcome(self, journal: Journal) -> None:
         message_id = journal.add(1)

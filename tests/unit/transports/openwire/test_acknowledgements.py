@@ -1,5 +1,7 @@
 """What acknowledgements do: ranges, windows, types; and what a consumer that leaves has seen."""
 
+from pathlib import Path
+
 import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
@@ -21,7 +23,8 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.transaction import LocalTransactionId
-from tests.unit.transports.openwire.conversation import OpenWireClient, World, of_kind, texts
+from pybroker.store.journal.store import JournalStore
+from tests.unit.transports.openwire.conversation import NOW_MS, OpenWireClient, World, of_kind, texts
 
 ORDERS = queue("ORDERS")
 NEWS = topic("NEWS")
@@ -143,6 +146,32 @@ def test_acks_of_one_chunk_count_one_by_one(world: World) -> None:
     client.session.lost()
     assert world.waiting(ORDERS) == list("ghj")
     assert world.waiting(others) == list("dehij")
+
+
+def test_what_a_client_sent_is_not_lost_by_what_it_acknowledged_next(tmp_path: Path) -> None:
+    """It asks for no answer, and the broker dies before it would have written what may be consumed at once."""
+    store = JournalStore(
+        tmp_path,
+        call_soon=lambda callback: None,
+        post=lambda callback: None,
+        call_later=lambda seconds, callback: None,
+        on_failure=lambda error: None,
+        clock=lambda: NOW_MS,
+        check=lambda: None,
+    )
+    world = World(store)
+    assert store._room is not None
+    store._room.is_open, store._room._share = True, 1e9  # whatever happens, it goes on
+    requests, replies = queue("REQUESTS"), queue("REPLIES")
+    asking, serving, idle = world.client("asking"), world.client("serving"), world.client("idle")
+    serving.consume(requests)
+    asking.send(requests, "?")
+    (request,) = of_kind(serving.hear(), MessageDispatch)
+    serving.say(serving.message(replies, "!", response_required=False), serving.acknowledgement([request]))
+    assert [len(contents.messages) for contents in store._state.destinations.values()] == [0, 1]
+    idle.send(replies, "?", response_required=False)
+    assert store._room.byte_count > 0, "another's is held"
+    store.abandon()
 
 
 def test_late_acks_are_ignored(world: World) -> None:
