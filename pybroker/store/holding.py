@@ -2,7 +2,7 @@
 
 ```text
  add ──> [ m1 m2 m3 … ]  ── consumed: gone, and whoever sent it is told ──>
-              └── after a moment, or when anything else is to be written: to the writer, in order
+              └── after a moment, or when anything else is sent: to the writer, in order
 ```
 
 A producer is promised that its message is on disk *or* consumed. Where consumers keep up, the second comes first: a
@@ -10,8 +10,8 @@ message goes out to a consumer and its acknowledgement comes back in less time t
 passes the room that was sent: whoever opens it has any other message written behind all that is held.
 
 Whether holding pays is learned by watching. While nothing is held, one add in a few is watched: is it consumed within
-the time it would have been held, beyond the write that goes first? While messages are held, each of them counts. Where
-nobody consumes nothing is ever held.
+the time it would have been held, beyond the write that goes first? While messages are held, each of them counts that
+was consumed or has had its time. Where nobody consumes nothing is ever held.
 
 What is held is known to nobody else. Should the master die, its producer was not answered and sends it again, as new; a
 consumer that had it already, unknown to the next master, then gets it unmarked, as it does from an ActiveMQ.
@@ -133,6 +133,7 @@ class HoldingRoom:
             self._wind()
         if self.byte_count > HELD_BYTES_MAX:
             self.flush()
+            self._unconsumed(1)  # not one for each: they have not had their time
 
     def consume(self, destination: Destination, message_id: str, consumed_by: str = "") -> bool:
         """Let go of a message that was consumed; False when it is not here.
@@ -245,26 +246,32 @@ class HoldingRoom:
         """Have written what was here for long enough."""
         self._is_ticking = False
         try:
-            self._flush_through(self._old_number)
+            self._unconsumed(self._flush_through(self._old_number))
         except StoreUnavailable:  # the writer has said why, and nobody is told anything any more
             self._order.clear()
             self._by_key.clear()
         if self._order:
             self._wind()
 
-    def _flush_through(self, number: int) -> None:
-        order = self._order
+    def _flush_through(self, number: int) -> int:
+        """Have written what is here up to that number; return how many messages those were."""
+        order, count = self._order, 0
         while order and order[0].number <= number:
             held = order.popleft()
             if (message := held.message) is not None:
                 del self._by_key[message.destination, message.message_id]
                 self.byte_count -= len(message.data)
-                self._share -= self._share * HELD_SHARE
+                count += 1
                 self._is_flushed = False
                 self._flush_count += 1
                 self._write(message)
             for callback, _ in held.callbacks:
                 self._when_written(callback)
+        self._release()
+        return count
+
+    def _unconsumed(self, count: int) -> None:
+        """Learn that so many messages were not consumed in time."""
+        self._share *= (1.0 - HELD_SHARE) ** count
         if self._share < END_SHARE:
             self.is_open = False
-        self._release()

@@ -492,7 +492,8 @@ class JournalStore:
                 if room.consume(destination, message_id, consumed_by):
                     return
                 room.consumed(message_id)
-            room.flush()
+            else:
+                room.flush()
         if self._state.contains(destination, message_id):
             location = self._writer.append(encode_remove_record(destination, message_id, transaction))
             self._state.remove(destination, message_id, None, location.file_id, transaction)

@@ -205,6 +205,19 @@ class TestWhetherItPays:
         world.watch(20e-6, 100)
         assert not world.room.is_open
 
+    def test_a_burst_that_is_too_large_does_not_end_it(self, world: World) -> None:
+        """What it has written had not had its time."""
+        world.watch(0.0005, 20)
+        world.add(*range(50))
+        world.room.add(text_message(QUEUE, 50, "x" * HELD_BYTES_MAX))
+        assert (len(world.written), world.room.is_open) == (51, True)
+
+    def test_bursts_nobody_consumes_of_do(self, world: World) -> None:
+        world.watch(0.0005, 10)
+        for number in range(20):
+            world.room.add(text_message(QUEUE, number, "x" * HELD_BYTES_MAX))
+        assert not world.room.is_open
+
     def test_it_ends_when_nobody_consumes_any_more(self, world: World) -> None:
         world.watch(0.0005, 10)
         for number in range(20):
@@ -310,6 +323,18 @@ class TestInTheStore:
         assert journal.store._state.contains(OTHER, reply.message_id)
         journal.turn()
         assert journal.told == ["1"]
+
+    def test_that_another_was_consumed_does_not_end_the_wait(self, journal: Journal) -> None:
+        """Else the acknowledgement of each message that is written would have the next ones written."""
+        journal.room.is_open = False
+        written = journal.add(1)
+        journal.room.is_open = True
+        held = journal.add(2)
+        journal.store.remove(QUEUE, written, consumed_by="ID:another")
+        assert journal.stored() == []
+        journal.store.remove(QUEUE, held, consumed_by="ID:another")
+        journal.turn()
+        assert journal.told == ["1", "2"]
 
     def test_a_message_is_not_made_of_itself(self, journal: Journal) -> None:
         message_id = journal.add(1)
