@@ -33,13 +33,16 @@ from pybroker.client.errors import (
 )
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.state import ClientState
-from pybroker.client.tickets import Ticket
+from pybroker.client.tickets import Bell, Ticket
 from pybroker.client.trust import untrusted
 from pybroker.client.uri import Address, BrokerURI
 from pybroker.client.wire import Dialler, Wire, seconds_until
 
 GOODBYE_SECONDS: Final = 5.0
 """How long a broker may take to answer a goodbye before the connection is simply cut."""
+
+OUTBOX_BYTES_MAX: Final = 1 << 20
+"""Bytes that threads have sent and the loop has not looked at yet: more make a sender wait that needs no answer."""
 
 LIST_BYTES_MAX: Final = 64 * 1024
 """Of a file with brokers."""
@@ -92,6 +95,8 @@ class Link:
         self._lock = threading.RLock()
         self._depth = 0
         self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._emptied = Bell()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
@@ -115,7 +120,7 @@ class Link:
     def __exit__(self, *_: object) -> None:
         """Unlock it, and have sent what was asked for."""
         self._depth -= 1
-        needs_pump = self._depth == 0 and self._loop is not None and not self._is_woken and self._collect()
+        needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_woken
         self._is_woken = self._is_woken or needs_pump
         self._lock.release()
         if not needs_pump or self._loop is None:
@@ -128,12 +133,14 @@ class Link:
 
     @property
     def is_congested(self) -> bool:
-        """True when sends without answer should wait for `congestion`."""
-        return self._wire is not None and self._wire.is_congested
+        """True when sends without answer should wait: the broker, or this side's loop, is slower than they come."""
+        return self._outbox_bytes > OUTBOX_BYTES_MAX or (self._wire is not None and self._wire.is_congested)
 
     def when_clear(self, watcher: Callable[[], None]) -> None:
-        """Have that called once the broker takes bytes again, or is gone; at once if it does."""
-        if self._wire is not None and self._wire.is_congested:
+        """Have that called once there is no congestion any more, or no connection; at once if there is none now."""
+        if self._outbox_bytes > OUTBOX_BYTES_MAX:
+            self._emptied.watch(watcher)
+        elif self._wire is not None and self._wire.is_congested:
             self._wire.congestion.watch(watcher)
         else:
             watcher()
@@ -243,7 +250,7 @@ class Link:
     async def _log_in(self, wire: Wire) -> None:
         wire.take = self._take
         with self._lock:
-            self._outbox.clear()
+            self._take_outbox()
             self._wire = wire
             is_again = self.first.is_done
             self.state.attach(wire.conversation, is_failover=self._uri.failover is not None, is_again=is_again)
@@ -271,7 +278,7 @@ class Link:
     def _detach(self) -> None:
         with self._lock:
             self._wire = self._opened = None
-            self._outbox.clear()
+            self._take_outbox()
             self.state.interrupted()
         self._set_timer(float("inf"))
 
@@ -319,14 +326,21 @@ class Link:
         data = self.state.bytes_to_send()
         if data:
             self._outbox.append(data)
+            self._outbox_bytes += len(data)
         return bool(self._outbox) or self.state.due_at < self._timer_at
+
+    def _take_outbox(self) -> list[bytes]:
+        """Empty the outbox. With the lock held."""
+        outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
+        self._emptied.ring()
+        return outbox
 
     def _pump(self) -> None:
         """Send, and set the timer. In the loop."""
         with self._lock:
             self._is_woken = False
             self._collect()
-            outbox, self._outbox = self._outbox, []
+            outbox = self._take_outbox()
             wire, due_at = self._wire, self.state.due_at
         if wire is not None:
             wire.write(b"".join(outbox))

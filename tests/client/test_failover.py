@@ -168,7 +168,7 @@ def test_sends_without_answer_do_not_pile_up_while_the_broker_is_cut_off() -> No
 
         with pytest.raises(Timeout):
             send_until_it_is_too_much()
-        assert sent < 500
+        assert sent < 200  # what the kernel takes, and little more
         cluster.heal()
         connection.send("queue://q", b"last", timeout=PATIENCE)
         with connection.consumer("queue://q", timeout=PATIENCE) as consumer:

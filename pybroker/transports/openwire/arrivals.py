@@ -247,8 +247,8 @@ class Acknowledgements:
     def usual(self, chunk: bytes, start: int, stop: int) -> list[str]:
         """Return the messages that the consumer `consumer_id` is done with, if that is all there is in a frame.
 
-        They are those of this frame and of all right behind it that look alike, and are as long as it. None for any
-        other acknowledgement, of which `read` tells more.
+        They are those of this frame and of all right behind it that look alike, and are as long as it; its size is to
+        stand before it. Empty for any other acknowledgement, of which `read` tells more.
         """
         done: list[str] = []
         usual = self._usual
