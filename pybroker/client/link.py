@@ -120,6 +120,7 @@ class Link:
     def __exit__(self, *_: object) -> None:
         """Unlock it, and have sent what was asked for."""
         self._depth -= 1
+        # Collected also while the loop is on its way: what it has not looked at is counted.
         needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_woken
         self._is_woken = self._is_woken or needs_pump
         self._lock.release()

@@ -138,7 +138,7 @@ class HoldingRoom:
     def consume(self, destination: Destination, message_id: str, consumed_by: str = "") -> bool:
         """Let go of a message that was consumed; False when it is not here.
 
-        What else its consumer's connection sent is written first, and this one with it: they may be made of it.
+        What else its consumer's connection sent is written first, and this one if it is older: that may be made of it.
         """
         key = (destination, message_id)
         if (newest := self._newest.get(consumed_by)) is not None:

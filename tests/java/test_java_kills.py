@@ -46,7 +46,7 @@ class Ledger:
         self.aborted: set[Key] = set()
         self.doubtful: list[list[Key]] = []
         self.wrong: list[str] = []
-        self.kills = 0
+        self.kills = self.failovers = 0
         self._accepted_at: dict[Key, int] = {}
         self._settled: set[str] = set()
         self._unmarked: set[str] = set()
@@ -66,10 +66,10 @@ class Ledger:
         if is_certain and message_id in self._settled:
             self.wrong.append(f"{key} came again after the commit that received it")
         # What was delivered and not yet accepted when the master was killed may be unknown to the next one. Then the
-        # producer's client sends it again, as new.
+        # producer's client sends it again, as new. What is told before that one serves came from the last one.
         if is_redelivered:
             return
-        if message_id in self._unmarked and self._accepted_at.get(key, self.kills) < self.kills:
+        if message_id in self._unmarked and self._accepted_at.get(key, self.kills) < self.failovers:
             self.wrong.append(f"{key} came again, unmarked")
         self._unmarked.add(message_id)
 
@@ -178,6 +178,8 @@ def _kill(pybroker: Pybroker, ledger: Ledger, chooser: random.Random) -> float:
     pybroker.kill()
     ledger.kills += 1
     known = len(ledger.accepted)
+    pybroker.pair.wait_for_master()
+    ledger.failovers += 1
     ledger.wait_for(lambda: len(ledger.accepted) > known or bool(ledger.wrong))
     return time.monotonic() - killed_at
 

@@ -46,6 +46,8 @@ _TAIL: Final = Struct(">BBBiBqBBBBqqB")
 _COUNT: Final = Struct(">iB")
 """How many messages an acknowledgement is for, and whether it tells a cause."""
 _COUNT_BYTES: Final = 5
+_SIZE_BYTES: Final = 4
+"""What stands before each frame."""
 
 _FLAG_AT: Final = 5
 _NO_RESPONSE, _STANDARD = b"\0", b"\x02"
@@ -252,8 +254,8 @@ class Acknowledgements:
         """
         done: list[str] = []
         usual = self._usual
-        step = INT.size + stop - start
-        size_and_type = chunk[start - INT.size : start + 1]
+        step = _SIZE_BYTES + stop - start
+        size_and_type = chunk[start - _SIZE_BYTES : start + 1]
         first = start + self._first_at
         middle = (first + stop - _COUNT_BYTES) // 2
         if not usual or middle < first + _NUMBERS_BYTES:
@@ -273,7 +275,7 @@ class Acknowledgements:
             first += step
             middle += step
             stop += step
-            if chunk[start - INT.size : start + 1] != size_and_type:
+            if chunk[start - _SIZE_BYTES : start + 1] != size_and_type:
                 break
         return done
 

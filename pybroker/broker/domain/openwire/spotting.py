@@ -23,8 +23,8 @@ _TAIL_BYTES: Final = 37
 _HEAD: Final = Struct(">?i")
 """Of a byte sequence, such as content and properties: is it there, and its length."""
 _HEAD_BYTES: Final = 5
-_BOTH_HEADS_BYTES: Final = 10
-_AFTER_CONTENT_HEAD: Final = 43
+_BOTH_HEADS_BYTES: Final = 2 * _HEAD_BYTES
+_AFTER_CONTENT_HEAD: Final = _TAIL_BYTES + 1 + _HEAD_BYTES
 """From where the content's head begins to the message's end, without the content, if there are no properties."""
 
 _head_at: Final = _HEAD.unpack_from
