@@ -34,6 +34,11 @@ class ActiveMQProcess:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 
+    @property
+    def uri(self) -> str:
+        """Where an OpenWire client finds it."""
+        return f"tcp://127.0.0.1:{self.openwire}"
+
     def wait(self) -> "ActiveMQProcess":
         """Return once it serves."""
         line = self.process.stdout.readline()

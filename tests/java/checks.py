@@ -9,13 +9,14 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.activemq_broker import JVM_TUNING
+from tests.integration.activemq_broker import JVM_TUNING, ActiveMQProcess
 from tests.java.differences import DIFFERENCES
 
 HERE = Path(__file__).parent
@@ -77,6 +78,7 @@ class Laboratory:
     """Two brokers to run areas against; each area is run once, when it is first asked for."""
 
     programs: Programs
+    start_activemq: Callable[[], ActiveMQProcess]
     request: pytest.FixtureRequest
     _outcomes: dict[tuple[str, str], Outcomes] = field(default_factory=dict)
 
@@ -86,10 +88,10 @@ class Laboratory:
             self._outcomes[broker, area] = self.programs.area(area, uri)
         return self._outcomes[broker, area]
 
-    def again(self, broker: str, area: str, check: str) -> Outcomes:
-        """Run one check of an area once more."""
-        self._outcomes[broker, area] |= self.programs.area(area, self.request.getfixturevalue(f"{broker}_uri"), check)
-        return self._outcomes[broker, area]
+    def afresh(self, area: str, check: str) -> Any:
+        """Return the outcome of one check on another stock broker: what a failed try leaves in a queue stays there."""
+        with closing(self.start_activemq()) as broker:
+            return self.programs.area(area, broker.wait().uri, check)[check]
 
 
 def parametrized(area: str, expected: Mapping[str, Any]) -> Any:
@@ -108,9 +110,10 @@ def verify(laboratory: Laboratory, broker: str, area: str, check: str, expected:
     """
     outcomes = laboratory.outcomes(broker, area)
     for _ in range(1, ACTIVEMQ_TRIES if broker == "activemq" else 1):
-        if outcomes.get(check) == _wanted(broker, area, check, expected):
+        if check not in outcomes or outcomes[check] == _wanted(broker, area, check, expected):
             break
-        outcomes = laboratory.again(broker, area, check)
+        print(f"ActiveMQ gave {outcomes[check]} and is tried again")
+        outcomes = outcomes | {check: laboratory.afresh(area, check)}
     compare(outcomes, broker, area, check, expected)
 
 

@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
@@ -25,20 +26,29 @@ def programs(activemq_class_path: str, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def laboratory(programs: Programs, request: pytest.FixtureRequest) -> Laboratory:
+def laboratory(
+    programs: Programs, start_activemq: Callable[[], ActiveMQProcess], request: pytest.FixtureRequest
+) -> Laboratory:
     """Runs areas against either broker."""
-    return Laboratory(programs, request)
+    return Laboratory(programs, start_activemq, request)
 
 
 @pytest.fixture(scope="session")
-def activemq(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActiveMQProcess]:
+def start_activemq(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ActiveMQProcess]:
+    """Starts a stock ActiveMQ with an empty store; the caller waits for it and closes it."""
+
+    def start() -> ActiveMQProcess:
+        directory = tmp_path_factory.mktemp("activemq") / "data"
+        return ActiveMQProcess(programs.class_path, directory, policies=policies.for_activemq())
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def activemq(start_activemq: Callable[[], ActiveMQProcess]) -> Iterator[ActiveMQProcess]:
     """A stock ActiveMQ."""
-    directory = tmp_path_factory.mktemp("activemq") / "data"
-    broker = ActiveMQProcess(programs.class_path, directory, policies=policies.for_activemq())
-    try:
+    with closing(start_activemq()) as broker:
         yield broker.wait()
-    finally:
-        broker.close()
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +68,7 @@ def pybroker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FollowedBroke
 
 @pytest.fixture(scope="session")
 def activemq_uri(activemq: ActiveMQProcess) -> str:
-    return f"tcp://127.0.0.1:{activemq.openwire}"
+    return activemq.uri
 
 
 @pytest.fixture(scope="session")
