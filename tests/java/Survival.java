@@ -20,6 +20,7 @@ public final class Survival extends Area {
     private static final ActiveMQQueue ABORTED = new ActiveMQQueue("SURVIVAL.ABORTED");
     private static final ActiveMQQueue TAKEN = new ActiveMQQueue("SURVIVAL.TAKEN");
     private static final ActiveMQQueue LATER = new ActiveMQQueue("SURVIVAL.LATER");
+    private static final ActiveMQQueue DOUBTED = new ActiveMQQueue("SURVIVAL.DOUBTED");
     private static final ActiveMQQueue OPEN = new ActiveMQQueue("SURVIVAL.OPEN");
     private static final ActiveMQTopic TOPIC = new ActiveMQTopic("SURVIVAL.TOPIC");
     private static final Xa.Branch COMMITTED = new Xa.Branch("survival committed");
@@ -55,7 +56,12 @@ public final class Survival extends Area {
             producer.send(message);
         }
         XASession xa = xaSession();
-        branch(xa, COMMITTED, () -> send(xa, SENT, "prepared"));
+        Message doubted = xa.createTextMessage("later");
+        doubted.setLongProperty("AMQ_SCHEDULED_DELAY", 100);
+        branch(xa, COMMITTED, () -> {
+            send(xa, SENT, "prepared");
+            xa.createProducer(DOUBTED).send(doubted);
+        });
         branch(xa, ROLLED_BACK, () -> send(xa, ABORTED, "never"));
         branch(xa, UNPREPARED, () -> send(xa, ABORTED, "never"));
         send(publisher, TAKEN, "taken", "left");
@@ -92,5 +98,10 @@ public final class Survival extends Area {
                 "left open", drain(OPEN),
                 "recover after", Xa.recovered(resource, "survival"),
                 "later", take(auto(connect()).createConsumer(LATER), 1));
+    }
+
+    /** What a prepared branch had scheduled, once `after` has committed it. */
+    public Object scheduledInDoubt() throws Exception {
+        return take(auto(connect()).createConsumer(DOUBTED), 1);
     }
 }

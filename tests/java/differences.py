@@ -29,6 +29,7 @@ _CURSORS = "One order for persistent and other messages"
 _CODES = "Exceptions say what is wrong"
 _SELECTORS = "Selectors follow JMS"
 _UTF8 = "STOMP is UTF-8"
+_SCHEDULED = "Scheduled messages belong to their transaction"
 
 DIFFERENCES: dict[tuple[str, str], Difference] = {
     ("Connections", "negotiated"): Difference(
@@ -105,5 +106,10 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
             },
             {"body": "", "destination": "/queue/Interop.textToStomp", "persistent": "true", "priority": "4"},
         ],
+    ),
+    ("Survival", "scheduledInDoubt"): Difference(
+        title=_SCHEDULED,
+        reason="ActiveMQ keeps it in memory until the commit, and loses it when the branch outlives a master",
+        activemq=["nothing"],
     ),
 }

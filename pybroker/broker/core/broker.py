@@ -18,6 +18,7 @@ from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
 from pybroker.broker.core.durables import Durables
+from pybroker.broker.core.handover import COMMITTED, Handover
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.scheduler import Scheduler
@@ -85,6 +86,7 @@ class Broker:
         self.store = store
         self.scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
+        self.handover = Handover(store)
         self.clock = clock
         self.limits = limits or Limits()
         self._policies = policies or PolicyMap()
@@ -155,6 +157,7 @@ class Broker:
             jobs_max=jobs_max,
         )
         self.scheduler.load(recovered)
+        self.handover.open(self.scheduler, jobs)
 
     def delivered(self) -> Iterator[str]:
         """Return the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
@@ -166,7 +169,11 @@ class Broker:
             source.expire()
 
     def relieve(self) -> None:
-        """Have producers go on that wait for what may never come; called every now and then, see `usage`."""
+        """Go on with what may wait for what never comes: producers, see `usage`, and what is left to schedule.
+
+        Called every now and then.
+        """
+        self.handover.go_on()
         self.usage.relieve()
         for queue in self.queues.values():
             queue.usage.relieve()
@@ -571,6 +578,8 @@ class Broker:
         """Make sure that clients may create a destination. What is stored, and the dead letter queue, need no leave."""
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
+        if destination == COMMITTED:
+            raise InvalidDestination(f"{destination} is the broker's own")
         count = len(self.queues) + len(self.topics)
         if count >= self.limits.destinations_max and destination != DEAD_LETTER_QUEUE:
             raise ClientError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.advisory import is_advisory
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.handover import put_aside
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.transaction import Transaction
@@ -320,7 +321,7 @@ class Connection:
         if transaction is None:
             scheduler.schedule(message)
         else:
-            self.transaction(transaction).at_commit(partial(scheduler.schedule, message))
+            self.transaction(transaction).sent(self._broker.handover, put_aside(message))
 
     def _unthrottle(self) -> None:
         if self._throttled:

@@ -18,7 +18,7 @@ Where this differs from ActiveMQ:
   that were missed while no broker was up are made up for by one run, at once, in both.
 * A job has its message's id. A message that a failover client sends again is known by it, and scheduled once; ActiveMQ
   schedules it twice.
-* What is sent or asked for in a transaction is scheduled, browsed or cancelled at its commit.
+* What is sent or asked for in a transaction is scheduled, browsed or cancelled at its commit, see `handover`.
 
 Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
 """
@@ -173,13 +173,16 @@ class Scheduler:
         """Schedule a message that `accepts` took, counting from now; or carry out the order it is.
 
         A job is safe after the job store's `when_durable`.
+
+        Raises:
+            ClientError: it is none that `accepts` takes, or the job store cannot hold it.
         """
         if is_management(message):
             self._manage(message)
             return
         wanted = timetable(view(message).properties)
         if wanted is None:
-            raise ValueError("a message without a timetable")
+            raise InvalidSchedule("the message has no timetable")
         job_id = self._free_id(message)
         if job_id is None:
             _log.info("%s to %s is scheduled already", message.message_id, message.destination)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Matcher, matcher
 from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.handover import COMMITTED
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
-from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.transaction import Target, Transaction
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -30,6 +32,9 @@ def take_over(broker: "Broker", recovery: Recovery) -> None:
     for destination, message_ids in recovery.queues.items():
         if destination.is_temporary:  # of a connection that is no more
             broker.store.remove_destination(destination)
+            continue
+        if destination == COMMITTED:
+            broker.handover.recover(message_ids)
             continue
         broker.queue(destination).recover(destination, message_ids, recovery.delivered)
     _take_over_durables(broker, recovery)
@@ -77,9 +82,13 @@ def _take_over_branches(broker: "Broker", prepared: Sequence[PreparedTransaction
         _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
         transaction = broker.branches[branch.transaction_id] = Transaction(branch.transaction_id, broker.store)
         transaction.recover(
-            [(broker.place(message.destination), message) for message in branch.sent],
+            [(_target(broker, message.destination), message) for message in branch.sent],
             [locked[settled] for settled in branch.acknowledged if settled in locked],
         )
+
+
+def _target(broker: "Broker", destination: Destination) -> Target:
+    return broker.handover if destination == COMMITTED else broker.place(destination)
 
 
 def _lock(broker: "Broker", acknowledged: set[Settled]) -> dict[Settled, Reference]:

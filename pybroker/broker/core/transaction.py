@@ -116,11 +116,6 @@ class Transaction:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged.setdefault(consumer, []).extend(references)
 
-    def at_commit(self, action: Callable[[], None]) -> None:
-        """Have something done once the commit is on disk: what a crash undoes must not have begun."""
-        self._check_open()
-        self._at_commit.append(partial(self._store.when_durable, action))
-
     def recover(self, sends: Sequence[tuple[Target, Message]], acknowledged: Sequence[Reference]) -> None:
         """Be what the store says was prepared before this process; the references are locked already."""
         self.prepared = self._in_store = True

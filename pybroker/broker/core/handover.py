@@ -1,0 +1,107 @@
+"""From a transaction to the scheduler: what a transaction schedules is stored with it, and becomes a job afterwards.
+
+```text
+sent in a transaction --> message store, in `COMMITTED` --> commit on disk --> job on disk --> gone from `COMMITTED`
+```
+
+The job store knows no transactions. Were a message of one to become a job at the commit and be nowhere before, a crash
+between the two would lose it, and so would any crash while an XA transaction is prepared, though the rest of the
+transaction counts. In the message store it has the fate of the rest. After a crash the next master hands it over, and
+counts its time from then. One that dies between the last two steps may have it scheduled twice, never not at all.
+
+No client comes near that queue. An ActiveMQ that takes over keeps what is in it, as a master without a scheduler does.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.paging import severity
+from pybroker.broker.core.scheduler import Scheduler
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import ClientError, StoreUnavailable
+from pybroker.broker.domain.jobs import JobStore
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.message import to_message, view
+from pybroker.broker.domain.ports import MessageStore
+
+COMMITTED: Final = queue("PYBROKER.Scheduled")
+"""Where messages lie that a transaction schedules, each with its own destination as the original one."""
+
+_TURN_MAX = 1000
+"""Messages of earlier masters that are handed over in one call."""
+
+_log = logging.getLogger(__name__)
+
+
+class Handover:
+    """Between a broker's transactions and its scheduler; a transaction's `Target`."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.gate = Gate(self.send)
+        self._store = store
+        self._scheduler: Scheduler | None = None
+        self._jobs: JobStore | None = None
+        self._left: deque[str] = deque()
+
+    def recover(self, message_ids: Iterable[str]) -> None:
+        """Note what earlier masters committed and did not hand over."""
+        self._left.extend(message_ids)
+
+    def open(self, scheduler: Scheduler, jobs: JobStore) -> None:
+        """Hand over from now on, first what is left from earlier masters."""
+        self._scheduler = scheduler
+        self._jobs = jobs
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Hand over what earlier masters left; called every now and then, for the store may not answer."""
+        if self._scheduler is None:
+            return
+        try:
+            for _ in range(min(len(self._left), _TURN_MAX)):
+                for message in self._store.read(COMMITTED, [self._left[0]]):
+                    self.send(message)
+                self._left.popleft()
+        except StoreUnavailable as error:
+            _log.log(severity(error), "%d committed messages are scheduled later: %s", len(self._left), error)
+
+    def stores(self, message: Message) -> bool:
+        """Tell whether a message must outlive the process."""
+        return message.persistent
+
+    def send(self, message: Message) -> None:
+        """Make a job of a message that is committed; one of which none can be made stays where it is."""
+        if self._scheduler is None or self._jobs is None:
+            _log.warning("%s is committed, and waits for a master with a scheduler", message.message_id)
+            return
+        try:
+            self._scheduler.schedule(_taken_up(message))
+        except (ClientError, MalformedOpenWire) as error:
+            _log.error("%s cannot be scheduled and stays on %s: %s", message.message_id, COMMITTED, error)
+            return
+        if message.persistent:
+            done = partial(self._store.remove, COMMITTED, message.message_id, consumed_by=None)
+            self._jobs.when_durable(done)
+
+
+def put_aside(message: Message) -> Message:
+    """Return a message as it is sent to a `Handover`, for it to be scheduled at its transaction's commit."""
+    fields = view(message)
+    return to_message(replace(fields, destination=COMMITTED, original_destination=fields.destination))
+
+
+def _taken_up(message: Message) -> Message:
+    """Return the message that was put aside.
+
+    Raises:
+        MalformedOpenWire: it does not decode.
+        ClientError: it was not put aside, but sent there by an ActiveMQ's client.
+    """
+    fields = view(message)
+    return to_message(replace(fields, destination=fields.original_destination, original_destination=None))
