@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.client.errors import LoginRefused, ProtocolViolation, Refused, SelectorRefused, Timeout, UnsendableMessage
+from pybroker.client.errors import (
+    BrokerMissing,
+    LoginRefused,
+    ProtocolViolation,
+    Refused,
+    SelectorRefused,
+    Timeout,
+    UnsendableMessage,
+)
 from pybroker.client.sync import Connection, connect
 
 PATIENCE = 30.0
@@ -149,6 +157,8 @@ def test_a_client_id_is_for_one_connection(stomp_uri: str, queue: str) -> None:
                 connect(uri, client_id=queue)
 
 
-def test_another_protocols_port_is_told_apart(broker_uri: str) -> None:
-    with pytest.raises(ProtocolViolation):
+def test_another_protocols_port_is_told_apart(broker_ports: tuple[str, int, int], broker_uri: str) -> None:
+    # ActiveMQ cuts the connection once it has read the CONNECT, and its reset may overtake its greeting.
+    may_be_cut = (BrokerMissing,) if broker_ports[0] == "activemq" else ()
+    with pytest.raises((ProtocolViolation, *may_be_cut)):
         connect(broker_uri.replace("tcp://", "stomp://"), timeout=PATIENCE)
