@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.core.handover import COMMITTED, Handover, put_aside
+from pybroker.broker.domain.openwire.message import to_message, view
 from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
@@ -155,4 +157,32 @@ def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
 
     node = Node(directory, SMALL_FILES)
     assert facts(node) == seen
+    node.kill()
+
+
+def test_what_pybroker_scheduled_in_a_branch_outlives_an_activemq_that_commits_it(
+    tmp_path: Path, activemq: Callable[..., list[str]]
+) -> None:
+    directory = tmp_path / "kahadb"
+    node = Node(directory, ONE_FILE)
+    fields = view(text(ORDERS, 10, "later"))
+    fields.set_properties({"AMQ_SCHEDULED_DELAY": 500})
+    sent = to_message(fields)
+    node.store.add(put_aside(sent), FIRST)
+    node.store.prepare(FIRST)
+    node.kill()
+    assert activemq("commit:first") == [f"queue {COMMITTED.name} {sent.message_id} later"]
+
+    node = Node(directory, ONE_FILE)
+    (kept,) = node.store.read(COMMITTED, node.recovery.queues[COMMITTED])
+    scheduler, jobs = Mock(), Mock()
+    handover = Handover(node.store)
+    handover.recover([kept.message_id])
+    handover.open(scheduler, jobs)
+    (scheduled,) = scheduler.schedule.call_args.args
+    assert (scheduled.destination, scheduled.data) == (ORDERS, sent.data)
+    jobs.when_durable.call_args.args[0]()
+    node.stop()
+    node = Node(directory, ONE_FILE)
+    assert not node.recovery.queues.get(COMMITTED)
     node.kill()
