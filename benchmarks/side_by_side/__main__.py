@@ -63,7 +63,7 @@ def main() -> None:
         rows = chosen([options.profile] if options.profile else keys, QUICK_FACTOR if options.quick else options.scale)
     except ValueError as error:
         command_line.error(str(error))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # past what stops the brokers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # and stop the brokers on the way
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="side-by-side-") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
         if options.profile:

@@ -32,11 +32,10 @@ def take_over(broker: "Broker", recovery: Recovery) -> None:
     for destination, message_ids in recovery.queues.items():
         if destination.is_temporary:  # of a connection that is no more
             broker.store.remove_destination(destination)
-            continue
-        if destination == COMMITTED:
+        elif destination == COMMITTED:
             broker.handover.recover(message_ids)
-            continue
-        broker.queue(destination).recover(destination, message_ids, recovery.delivered)
+        else:
+            broker.queue(destination).recover(destination, message_ids, recovery.delivered)
     _take_over_durables(broker, recovery)
     _take_over_branches(broker, recovery.prepared)
 

@@ -1,6 +1,5 @@
 """What a transaction schedules, told from the crash backwards: it is there with the rest of it, or not at all."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ from pybroker.broker.domain.errors import InvalidDestination, NotReadYet, Resour
 from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.openwire.values import Long
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
-from pybroker.store.memory import MemoryStore
-from pybroker.store.scheduler.memory import MemoryJobStore
+from tests.slow import SlowJobStore, SlowStore
 from tests.unit.core.conftest import Client, World, make_message
 
 BRANCH = XATransactionId(1, b"global", b"branch")
@@ -19,53 +17,28 @@ LATER = {"AMQ_SCHEDULED_DELAY": Long(500)}
 START = 1_000_000
 
 
-class SlowStore(MemoryStore):
-    """A message store that is on disk only when told, and cannot always read."""
+class Store(SlowStore):
+    """A slow message store, which cannot always read."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.callbacks: list[Callable[[], None]] = []
-        self.is_away = False
-
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        self.callbacks.append(callback)
-
-    def sync(self) -> None:
-        while self.callbacks:
-            self.callbacks.pop(0)()
+    is_away = False
 
     def read(self, *args: Any) -> Any:
         if self.is_away:
             raise NotReadYet("the database has not answered")
         return super().read(*args)
 
-    def waiting(self) -> int:
-        """How many messages wait to be handed over."""
+    def kept(self) -> int:
+        """How many messages are still to be handed over."""
         return len(self.recover().queues.get(COMMITTED, ()))
-
-
-class SlowJobStore(MemoryJobStore):
-    """A job store that is on disk only when told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.callbacks: list[Callable[[], None]] = []
-
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        self.callbacks.append(callback)
-
-    def sync(self) -> None:
-        while self.callbacks:
-            self.callbacks.pop(0)()
 
 
 class Pair(World):
     """A world with a scheduler, whose masters can die."""
 
-    store: SlowStore
+    store: Store
 
     def __init__(self) -> None:
-        super().__init__(SlowStore())
+        super().__init__(Store())
         self.now_ms = START
         self.jobs = SlowJobStore()
         self.serve()
@@ -78,8 +51,8 @@ class Pair(World):
 
     def die(self, *, loses_jobs: bool = False) -> None:
         """A kill -9, and the next master. With `loses_jobs` the job store had nothing of the last one on disk yet."""
-        self.store.callbacks.clear()
-        self.jobs.callbacks.clear()
+        self.store.waiting.clear()
+        self.jobs.waiting.clear()
         if loses_jobs:
             self.jobs = SlowJobStore()
         self.start()
@@ -135,7 +108,7 @@ def test_its_time_counts_from_the_commit_on_disk(pair: Pair, persistent: bool) -
     assert pair.jobs.recover() == []
     pair.sync()
     assert [job.next_time for job in pair.jobs.recover()] == [pair.now_ms + 500]
-    assert pair.store.waiting() == 0
+    assert pair.store.kept() == 0
     assert pair.received() == ["now"]
     pair.fire()
     assert pair.received() == ["now", "a"]
@@ -157,7 +130,7 @@ def test_what_is_rolled_back_is_never_scheduled(pair: Pair) -> None:
     client.connection.rollback(begun(client))
     pair.sync()
     pair.die()
-    assert (pair.jobs.recover(), pair.store.waiting(), pair.received()) == ([], 0, [])
+    assert (pair.jobs.recover(), pair.store.kept(), pair.received()) == ([], 0, [])
 
 
 def test_the_job_is_of_the_message_as_it_was_sent(pair: Pair) -> None:
@@ -189,7 +162,7 @@ def test_in_doubt_it_shares_the_branchs_fate(pair: Pair, outcome: str) -> None:
     pair.sync()
     pair.fire()
     assert pair.received() == (["a"] if outcome == "commit" else [])
-    assert pair.store.waiting() == 0
+    assert pair.store.kept() == 0
 
 
 def test_sent_again_to_a_branch_in_doubt_it_is_scheduled_once(pair: Pair) -> None:
@@ -220,11 +193,11 @@ def test_committed_on_disk_it_is_scheduled_once_whenever_the_master_dies(
     if on_disk == "the commit and the job":
         pair.jobs.sync()
     monkeypatch.undo()
-    assert pair.store.waiting() == 1
+    assert pair.store.kept() == 1
     pair.die(loses_jobs=on_disk != "the commit and the job")
     pair.sync()
     assert len(pair.jobs.recover()) == 1
-    assert pair.store.waiting() == 0
+    assert pair.store.kept() == 0
     pair.fire()
     assert pair.received() == ["now", "a"]
 
@@ -236,7 +209,7 @@ def test_a_master_without_a_scheduler_leaves_it_to_the_next_one(pair: Pair, capl
     pair.client().connection.commit(BRANCH, prepared=True)
     pair.sync()
     assert "waits for a master with a scheduler" in caplog.text
-    assert pair.store.waiting() == 1
+    assert pair.store.kept() == 1
     pair.die()
     pair.sync()
     assert len(pair.jobs.recover()) == 1
@@ -252,7 +225,7 @@ def test_a_store_that_does_not_answer_is_asked_again(pair: Pair) -> None:
     pair.broker.relieve()
     pair.sync()
     assert len(pair.jobs.recover()) == 1
-    assert pair.store.waiting() == 0
+    assert pair.store.kept() == 0
 
 
 def test_what_cannot_be_scheduled_stays_and_others_go_on(
@@ -266,12 +239,12 @@ def test_what_cannot_be_scheduled_stays_and_others_go_on(
     pair.sync()
     assert f"{foreign.message_id} cannot be scheduled and stays on {COMMITTED}" in caplog.text
     assert [decode(job.data or b"").content for job in pair.jobs.recover()] == [b"a"]
-    assert pair.store.waiting() == 1
+    assert pair.store.kept() == 1
     monkeypatch.setattr(pair.jobs, "add", refuse)
     client = pair.client()
     client.connection.commit(begun(client, "b"))
     pair.sync()
-    assert pair.store.waiting() == 2
+    assert pair.store.kept() == 2
     assert pair.received() == ["now", "now"]
 
 
@@ -299,4 +272,4 @@ def test_an_order_to_the_scheduler_is_carried_out_at_the_commit(pair: Pair) -> N
     assert len(pair.jobs.recover()) == 1
     client.connection.commit(transaction)
     pair.sync()
-    assert (pair.jobs.recover(), pair.store.waiting()) == ([], 0)
+    assert (pair.jobs.recover(), pair.store.kept()) == ([], 0)

@@ -5,25 +5,10 @@ import pytest
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack, UnknownTransaction
 from pybroker.broker.domain.transaction import XATransactionId
-from pybroker.store.memory import MemoryStore
+from tests.slow import SlowStore
 from tests.unit.core.conftest import World, make_message
 
 BRANCH = XATransactionId(1, b"global", b"branch")
-
-
-class SlowStore(MemoryStore):
-    """A store whose disk is slow: nothing is durable until told."""
-
-    def __init__(self):
-        super().__init__()
-        self.callbacks = []
-
-    def when_durable(self, callback):
-        self.callbacks.append(callback)
-
-    def sync(self):
-        while self.callbacks:
-            self.callbacks.pop(0)()
 
 
 def acknowledged_in_branch(world, client, *names):

@@ -3,7 +3,7 @@
 import pytest
 
 from pybroker.broker.domain.errors import TransactionError
-from pybroker.store.memory import MemoryStore
+from tests.slow import SlowStore
 
 
 def test_sends_are_invisible_until_the_commit_and_then_in_order(world):
@@ -138,22 +138,6 @@ def test_another_connections_transaction_is_unknown(world):
     transaction = world.client().connection.begin()
     with pytest.raises(TransactionError):
         world.client().send("queue://Q", "a", transaction=transaction)
-
-
-class SlowStore(MemoryStore):
-    """A disk that takes its time: `sync` is when it is done."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting = []
-
-    def when_durable(self, callback) -> None:
-        self.waiting.append(callback)
-
-    def sync(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for callback in waiting:
-            callback()
 
 
 @pytest.fixture

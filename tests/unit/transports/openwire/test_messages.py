@@ -1,6 +1,6 @@
 """Sending: answers, windows, destinations, duplicates, and what is refused."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,29 +31,13 @@ from pybroker.broker.domain.openwire.commands import (
     SessionId,
     SessionInfo,
 )
-from pybroker.store.memory import MemoryStore
 from tests.compiled import interpreted
+from tests.slow import SlowStore
 from tests.unit.transports.openwire.conversation import FakeLink, OpenWireClient, World, of_kind, texts
 
 ORDERS = queue("ORDERS")
 NEWS = topic("NEWS")
 NOWHERE = Destination(DestinationType.TEMP_QUEUE, "ID:nowhere:1")
-
-
-class SlowStore(MemoryStore):
-    """Is on disk when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], None]] = []
-
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        self.waiting.append(callback)
-
-    def sync(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for callback in waiting:
-            callback()
 
 
 def complaint(heard: Sequence[DataStructure]) -> str | None:

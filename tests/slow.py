@@ -1,0 +1,31 @@
+"""Stores in memory whose disk takes its time: what was appended is safe when the test says so."""
+
+from collections.abc import Callable
+
+from pybroker.store.memory import MemoryStore
+from pybroker.store.scheduler.memory import MemoryJobStore
+
+
+class _Slow:
+    """Calls back in `sync` and not before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], None]] = []
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        self.waiting.append(callback)
+
+    def sync(self) -> None:
+        """Have everything on disk that was appended so far."""
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+
+class SlowStore(_Slow, MemoryStore):
+    """A message store."""
+
+
+class SlowJobStore(_Slow, MemoryJobStore):
+    """A job store."""
