@@ -98,8 +98,9 @@ class Node:
             self._lock.cancel()
             pages.close()
             await waiting
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None  # its traceback holds the frames of the term, and through them its store
+        if error is not None:
+            raise error
 
     def followed(self) -> Followed | None:
         """Return how far the journal was followed; None unless this is a standby."""
