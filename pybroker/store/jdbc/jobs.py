@@ -330,7 +330,7 @@ def _statements(connection: Connection, changes: JobChanges) -> list[bytes | Cop
     """Return the messages to the server that a batch is."""
     writer = StatementWriter(connection)
     with connection.translated():
-        writer.rows("DELETE FROM pybroker_jobs WHERE id IN (", "%s", ((each,) for each in changes.removed), ")")
+        writer.delete("pybroker_jobs", ("id",), ((each,) for each in changes.removed))
         writer.rows(
             "INSERT INTO pybroker_jobs"
             " (id, job_id, start_time, cron, delay, period, next_time, repeat, run_count, msg) VALUES ",
