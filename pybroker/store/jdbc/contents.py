@@ -58,16 +58,28 @@ class Lane:
         self._order.append(sequence)
         self.last = sequence
 
+    def add_apart(self, sequence: int, message_id: str) -> None:
+        """Add a message that is acknowledged beyond the cursor; ids come in ascending order."""
+        self.apart[sequence] = message_id
+        self._order.append(sequence)
+        self.last = sequence
+
     def settle(self, sequence: int, message_id: str) -> list[int]:
-        """Acknowledge a pending message; return the ids that are apart no more, since the cursor went over them."""
+        """Acknowledge a pending message; return the ids that are apart no more, since the cursor went over them.
+
+        Each id is passed once, so that the cost of an acknowledgement does not grow with the number of those apart.
+        """
         self.pending.discard(sequence)
-        order = self._order
+        order, apart = self._order, self.apart
+        passed: list[int] = []
         while order and order[0] not in self.pending:
+            if apart.pop(order[0], None) is not None:
+                passed.append(order[0])
             order.popleft()
         self.cursor = order[0] - 1 if order else self.last
         if sequence > self.cursor:
-            self.apart[sequence] = message_id
-        return self._passed()
+            apart[sequence] = message_id
+        return passed
 
     def forget(self, sequence: int) -> bool:
         """Take note that a message is gone altogether; True when it was apart."""
@@ -80,14 +92,6 @@ class Lane:
             if sequence in self.pending and sequence not in settled:
                 return sequence - 1
         return self.last
-
-    def _passed(self) -> list[int]:
-        if not self.apart:
-            return []
-        passed = [sequence for sequence in self.apart if sequence <= self.cursor]
-        for sequence in passed:
-            del self.apart[sequence]
-        return passed
 
 
 class Subscription:

@@ -263,8 +263,7 @@ class Loader:
         contents.messages[message_id] = packed
         contents.waiting[sequence] = waiting
         for lane, row in apart:
-            lane.apart[sequence] = message_id
-            lane.last = sequence
+            lane.add_apart(sequence, message_id)
             self._unused.discard(ApartKey(row, sequence, ""))
 
     def _load_prepared_acks(

@@ -1,5 +1,7 @@
 """A durable subscription's cursor against a plain model: sets of what is acknowledged."""
 
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,49 @@ def test_the_cursor_is_before_the_oldest_that_is_pending_and_the_rest_is_apart(c
         assert set(lane.apart) == {other for other in acknowledged if other > lane.cursor} == written
         left = [other for other in pending if other not in held]
         assert lane.reach(held) == (left[0] - 1 if left else ids[-1])
+
+
+@given(st.sets(st.integers(1, 20), min_size=1), st.data())
+def test_restored_lane_goes_on_where_the_former_was(ids: set[int], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(sorted(ids)))
+    count = data.draw(st.integers(0, len(order)))
+    former = Lane(0, 0)
+    for each in sorted(ids):
+        former.add(each)
+    for each in order[:count]:
+        former.settle(each, f"m{each}")
+    restored = Lane(0, former.cursor)
+    for each in sorted(former.pending | set(former.apart)):
+        if each in former.apart:
+            restored.add_apart(each, former.apart[each])
+        else:
+            restored.add(each)
+    for each in order[count:]:
+        assert sorted(former.settle(each, f"m{each}")) == sorted(restored.settle(each, f"m{each}"))
+        assert (restored.cursor, restored.apart, restored.pending) == (former.cursor, former.apart, former.pending)
+
+
+class CountingDict(dict[int, str]):
+    """Counts how many of its items are looked at one by one."""
+
+    visited = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for each in super().__iter__():
+            self.visited += 1
+            yield each
+
+
+def test_acknowledgement_out_of_order_scans_no_others() -> None:
+    lane = Lane(0, 0)
+    for each in range(1, 1001):
+        lane.add(each)
+    lane.apart = CountingDict()
+    for each in range(2, 1001):
+        assert lane.settle(each, "m") == []
+    assert lane.settle(1, "m") == list(range(2, 1001))
+    assert lane.apart.visited == 0
+    assert lane.cursor == 1000
 
 
 def test_without_messages_the_cursor_stays() -> None:
