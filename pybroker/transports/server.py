@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.connection import Connection, MakeSession
+from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
 
@@ -91,6 +92,8 @@ class Server:
         self._is_closed = False
         self._arriving: set[socket.socket] = set()  # accepted, and no transport has them yet
         self._arrivals: set[asyncio.Task[None]] = set()
+        # Half of the connections: who only begins handshakes leaves the other half to the clients of plain listeners.
+        self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
         self._refused: set[Connection] = set()
         self._refusal_count = 0
         self._refusals_logged = _Seldom(_REFUSAL_LOG_SECONDS)
@@ -127,6 +130,7 @@ class Server:
         self.close_listeners()
         for connection in [*self.connections, *self._refused]:
             connection.abort()
+        self._handshakes.close()
 
     def hold(self) -> None:
         """Read nothing more from any peer."""
@@ -185,6 +189,11 @@ class Server:
 
     def _accept(self, bound: socket.socket) -> None:
         """Take some of those that wait at a listener."""
+        protocol = self._listeners[bound]
+        if protocol.tls is not None and self._handshakes.is_full:
+            self._loop.remove_reader(bound)
+            self._handshakes.when_ended(lambda: self._accept_from(bound))
+            return
         for _ in range(_ACCEPTS_PER_TURN):
             try:
                 accepted, address = bound.accept()
@@ -197,7 +206,7 @@ class Server:
                 self._loop.remove_reader(bound)
                 self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
                 return
-            connection = self._connection(self._listeners[bound], f"{in_url(address[0])}:{address[1]}")
+            connection = self._connection(protocol, f"{in_url(address[0])}:{address[1]}")
             self._arriving.add(accepted)
             arrival = self._loop.create_task(self._arrive(accepted, connection))
             self._arrivals.add(arrival)
@@ -207,7 +216,14 @@ class Server:
         if protocol.tls is None:
             return Connection(self, peer, protocol.session, protocol.refusal)
         tls = protocol.tls
-        return TlsConnection(self, peer, protocol.session, context=tls.context, handshake_seconds=tls.handshake_seconds)
+        return TlsConnection(
+            self,
+            peer,
+            protocol.session,
+            context=tls.context,
+            handshake_seconds=tls.handshake_seconds,
+            handshakes=self._handshakes,
+        )
 
     async def _arrive(self, accepted: socket.socket, connection: Connection) -> None:
         """Have a connection move the bytes of a socket."""

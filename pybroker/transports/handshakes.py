@@ -1,0 +1,79 @@
+"""TLS handshakes beside the event loop.
+
+A handshake signs with the certificate's key: 0.5 ms of processor time with RSA 2048, 4 ms with RSA 4096. Each stranger
+who connects can ask for one. On the event loop, a thousand of them would stop every client for seconds; here they are
+computed in a few threads, in the order of arrival, while OpenSSL leaves Python's interpreter lock to the loop.
+
+```text
+data_received --chunk--> queue --> thread: decrypt --plaintext or error--> event loop: done
+```
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from pybroker.transports.tls import TlsChannel
+
+_log = logging.getLogger(__name__)
+
+_THREADS_MAX = 4
+"""With half of the machine's cores at most: what is left serves the clients that are connected."""
+
+Done = Callable[[bytes | Exception], None]
+"""Called on the event loop with the plaintext that followed the handshake, or with the error."""
+
+
+class Handshakes:
+    """Computes the handshakes of one server, and limits how many are in progress.
+
+    A handshake is in progress from the moment its connection is admitted until it succeeded or the connection is gone.
+    A channel whose step is under way belongs to a thread: nothing else may touch it until `done` was called.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, limit: int) -> None:
+        self._loop = loop
+        self._limit = limit
+        self._in_progress = 0
+        self._waiting: list[Callable[[], None]] = []
+        threads = max(1, min(_THREADS_MAX, (os.cpu_count() or 1) // 2))
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tls-handshake")  # started by the first step
+
+    @property
+    def is_full(self) -> bool:
+        """True while the limit is reached: accept no connection that would begin one more."""
+        return self._in_progress >= self._limit
+
+    def begin(self) -> None:
+        """Count a handshake that begins."""
+        self._in_progress += 1
+
+    def end(self) -> None:
+        """Count a handshake as ended, however it ended."""
+        self._in_progress -= 1
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Call back once, when the next handshake ends."""
+        self._waiting.append(callback)
+
+    def step(self, channel: TlsChannel, data: bytes, done: Done) -> Future[None]:
+        """Have a channel decrypt bytes in a thread; cancel the returned future to drop a step that has not begun."""
+        return self._threads.submit(self._compute, channel, data, done)
+
+    def close(self) -> None:
+        """Drop the steps that have not begun, and wait the few milliseconds for those that have."""
+        self._waiting.clear()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _compute(self, channel: TlsChannel, data: bytes, done: Done) -> None:
+        outcome: bytes | Exception
+        try:
+            outcome = channel.decrypt(data)
+        except Exception as error:
+            outcome = error
+        self._loop.call_soon_threadsafe(done, outcome)
