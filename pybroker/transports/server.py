@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pybroker.broker.domain.errors import ConfigError
@@ -55,11 +56,11 @@ class Tls:
     """How a listener encrypts.
 
     Attributes:
-        context: certificates and rules.
+        context: returns certificates and rules for a new connection; they may be replaced at any time.
         handshake_seconds: how long a client may take for the handshake.
     """
 
-    context: ssl.SSLContext
+    context: Callable[[], ssl.SSLContext]
     handshake_seconds: float
 
 
@@ -220,7 +221,7 @@ class Server:
             self,
             peer,
             protocol.session,
-            context=tls.context,
+            context=tls.context(),
             handshake_seconds=tls.handshake_seconds,
             handshakes=self._handshakes,
         )

@@ -1,8 +1,11 @@
 """STOMP over TLS, end to end: `pybroker start`, certificates made for the test, stomp.py as it is."""
 
 import contextlib
+import datetime
 import queue
 import re
+import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -15,6 +18,7 @@ import trustme
 from tests.integration.cluster import BrokerProcess, free_port
 
 PATIENCE_SECONDS = 20
+SOON = datetime.timedelta(days=2, hours=12)
 
 
 class Inbox(stomp.ConnectionListener):
@@ -129,6 +133,41 @@ def test_a_failed_handshake_is_one_line(start_tls, pem):
     exchange(port, pem)
     assert broker.terminate() == 0
     assert sum("TLS" in line for line in broker.lines) == 2
+
+
+def shown(port: int) -> bytes:
+    """Return the certificate that a new connection is shown."""
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=PATIENCE_SECONDS)).strip()
+
+
+def test_sighup_serves_a_renewed_certificate(start, pem, tmp_path):
+    port = free_port()
+    for name in ("server.pem", "server-key.pem"):
+        shutil.copy(pem / name, tmp_path)
+    files = ("--tls-certificate", str(tmp_path / "server.pem"), "--tls-key", str(tmp_path / "server-key.pem"))
+    broker = start("--stomp-ssl", str(port), *files, store="memory:")
+    broker.wait_for("listening on")
+    former = shown(port)
+    (tmp_path / "server.pem").write_text("none")
+    broker.process.send_signal(signal.SIGHUP)
+    broker.wait_for("ERROR .* tls_certificate: there is no certificate in ")
+    assert shown(port) == former
+    renewed = trustme.CA().issue_cert("127.0.0.1", not_after=datetime.datetime.now(datetime.UTC) + SOON)
+    renewed.private_key_pem.write_to_path(tmp_path / "server-key.pem")
+    renewed.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    broker.process.send_signal(signal.SIGHUP)
+    broker.wait_for("INFO .* certificates read again")
+    broker.wait_for("WARNING .* a certificate in .*server.pem .tls_certificate. expires in 2 days")
+    assert shown(port) == ssl.PEM_cert_to_DER_cert(renewed.cert_chain_pems[0].bytes().decode())
+    assert broker.terminate() == 0
+
+
+def test_an_expired_certificate_is_a_warning_at_the_start(start, tmp_path):
+    expired = trustme.CA().issue_cert("127.0.0.1", not_after=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    expired.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    broker = start("--stomp-ssl", str(free_port()), "--tls-certificate", str(tmp_path / "both.pem"), store="memory:")
+    broker.wait_for("WARNING .*both.pem .tls_certificate. expired on 2020-01-01 00:00:00 UTC")
+    broker.wait_for("listening on")
 
 
 def test_a_wrong_key_is_found_before_anything_is_touched(tmp_path, pem):

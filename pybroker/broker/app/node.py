@@ -22,11 +22,13 @@ from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.core.mastership import Action, Event, Role, decide
 from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.core.totals import Totals, totals
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageStore
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
+from pybroker.transports.certificates import Certificates
 from pybroker.transports.server import Server, bind
 from pybroker.transports.turn import Turn
 
@@ -63,8 +65,10 @@ class _Term:
 class Node:
     """One life of a member, from standby to stopped."""
 
-    def __init__(self, config: Config, name: str, publish: Publish) -> None:
+    def __init__(self, config: Config, name: str, publish: Publish, certificates: Certificates | None = None) -> None:
         self.role = Role.STANDBY
+        self.since_ms = wiring.clock()
+        """When it took its role, in milliseconds since the epoch."""
         self.is_stopping = False
         """True once somebody asked for the end."""
         self.has_served = False
@@ -72,6 +76,7 @@ class Node:
         self._config = config
         self._name = name
         self._publish = publish
+        self._certificates = certificates
         self._lock: LockProvider = wiring.make_lock(config)
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: _Term | None = None
@@ -106,6 +111,10 @@ class Node:
         """Return how far the journal was followed; None unless this is a standby."""
         return None if self._standby is None else self._standby.followed()
 
+    def totals(self) -> Totals | None:
+        """Return what the broker holds; None unless it serves."""
+        return totals(self._term.broker) if self.role is Role.MASTER and self._term is not None else None
+
     def stop(self) -> None:
         """Ask for an orderly end; asked again, not to wait for clients."""
         self.is_stopping = True
@@ -123,7 +132,8 @@ class Node:
             return
         if Action.ABORT_CLIENTS in actions:
             self._abort_clients()
-        self.role = role
+        if role is not self.role:
+            self.role, self.since_ms = role, wiring.clock()
         self._publish(role, [], 0)
         self._events.put_nowait(actions)
 
@@ -201,7 +211,7 @@ class Node:
                 for setting, port in self._config.ports().items()
             }
             ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
-            protocols = wiring.make_protocols(self._config, term.broker, ports)
+            protocols = wiring.make_protocols(self._config, term.broker, ports, self._certificates)
             with _without_garbage_collection():
                 recovery = await asyncio.to_thread(store.recover)
                 term.broker.load(recovery)

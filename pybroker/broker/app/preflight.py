@@ -23,7 +23,7 @@ def check(config: Config) -> None:
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     eventloop.choose(config.event_loop)
-    wiring.make_tls(config)
+    wiring.make_certificates(config)
     if config.store == MEMORY_STORE:
         _check_ports(config)
         return

@@ -7,9 +7,10 @@ import resource
 import signal
 import socket
 import sys
+import time
 
 from pybroker import __version__
-from pybroker.broker.app import database, eventloop, preflight, wiring
+from pybroker.broker.app import database, eventloop, preflight, signals, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.membership import Membership
@@ -19,6 +20,7 @@ from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
 from pybroker.transports import connection
+from pybroker.transports.certificates import Certificates
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +99,22 @@ async def _serve_database(config: Config) -> None:
 
 
 async def _live(config: Config, name: str, publish: Publish, membership: Membership | None = None) -> None:
+    """Live until the end was asked for, with certificates that may be replaced meanwhile."""
+    certificates = wiring.make_certificates(config)
+    if certificates is None:
+        await _live_again(config, name, publish, membership, None)
+        return
+    certificates.warn(time.time())
+    watching = asyncio.create_task(certificates.watch())
+    try:
+        await _live_again(config, name, publish, membership, certificates)
+    finally:
+        watching.cancel()
+
+
+async def _live_again(
+    config: Config, name: str, publish: Publish, membership: Membership | None, certificates: Certificates | None
+) -> None:
     """Live one life after another: a member that lost its lock stands by again, from scratch.
 
     So does a master whose database failed, and whoever found it away when he was to become one: it most likely comes
@@ -104,11 +122,12 @@ async def _live(config: Config, name: str, publish: Publish, membership: Members
     """
     loop = asyncio.get_running_loop()
     while True:
-        node = Node(config, name, publish)
+        node = Node(config, name, publish, certificates)
         if membership is not None:
             membership.followed = node.followed
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
+        signals.handle(loop, node, certificates)
         try:
             await node.run()
         except LockNotHeld as error:

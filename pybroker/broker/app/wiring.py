@@ -40,6 +40,7 @@ from pybroker.store.members import MemberRole, read_members
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
+from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import Detector, Spoken
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
@@ -47,7 +48,6 @@ from pybroker.transports.server import Protocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.session import StompSession
-from pybroker.transports.tls import server_context
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the driver is an extra
@@ -370,20 +370,24 @@ def open_scheduler(
     broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
 
 
-def make_protocols(config: Config, broker: Broker, ports: Mapping[str, int]) -> dict[str, Protocol]:
+def make_protocols(
+    config: Config, broker: Broker, ports: Mapping[str, int], certificates: Certificates | None = None
+) -> dict[str, Protocol]:
     """Return the protocol spoken on each port.
 
     Args:
         config: the settings.
         broker: whom sessions talk to.
         ports: by setting, as they are bound: never 0.
+        certificates: those of `make_certificates`; by default they are read now.
 
     Raises:
         ConfigError: certificate or key cannot be used.
     """
     transports = _transports(config, broker, ports)
     transports["auto"] = _auto(config, transports)
-    tls = make_tls(config)
+    certificates = certificates or make_certificates(config)
+    tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
     protocols: dict[str, Protocol] = {}
     for setting in ports:
         transport = transports[plain(setting)]
@@ -394,7 +398,7 @@ def make_protocols(config: Config, broker: Broker, ports: Mapping[str, int]) -> 
     return protocols
 
 
-def make_tls(config: Config) -> Tls | None:
+def make_certificates(config: Config) -> Certificates | None:
     """Read certificate and key; None when there are none.
 
     Raises:
@@ -402,13 +406,14 @@ def make_tls(config: Config) -> Tls | None:
     """
     if config.tls_certificate is None:
         return None
-    context = server_context(
-        config.tls_certificate,
-        key=config.tls_key,
-        key_password_file=config.tls_key_password_file,
-        client_ca=config.tls_client_ca,
+    return Certificates(
+        CertificateFiles(
+            certificate=config.tls_certificate,
+            key=config.tls_key,
+            key_password_file=config.tls_key_password_file,
+            client_ca=config.tls_client_ca,
+        )
     )
-    return Tls(context=context, handshake_seconds=config.connect_timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

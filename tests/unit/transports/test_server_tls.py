@@ -35,7 +35,7 @@ class Place:
         self, scenario: Scenario, *, handshake_seconds: float = SECONDS, client_ca: Path | None = None, **more: object
     ) -> None:
         context = server_context(self.certificates.both, client_ca=client_ca)
-        self._run(scenario, tls=Tls(context=context, handshake_seconds=handshake_seconds), **more)
+        self._run(scenario, tls=Tls(context=lambda: context, handshake_seconds=handshake_seconds), **more)
 
     async def connect(self, world: World, context: ssl.SSLContext | None = None) -> Streams:
         # A limit that is never reached: uvloop's client loses what it kept from a paused reader when the end comes.

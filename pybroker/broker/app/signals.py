@@ -1,0 +1,54 @@
+"""The signals that a member answers without ending; SIGTERM and SIGINT, which end it, are handled in `serve`.
+
+SIGHUP    reads certificates again
+SIGUSR1   logs a summary of the member's state
+SIGUSR2   is ignored, with a line in the log; it is kept for later use
+
+By default each of them would end the process, in the middle of its work and without a line; until a member handles them
+they are ignored, see `process`. Settings are not read again
+by SIGHUP: most of them could only take effect with new listeners and a newly opened store, which is a restart.
+"""
+
+import asyncio
+import logging
+import signal
+
+from pybroker.broker.app.logs import instant
+from pybroker.broker.app.node import Node
+from pybroker.transports.certificates import Certificates
+
+_log = logging.getLogger(__name__)
+
+
+def handle(loop: asyncio.AbstractEventLoop, node: Node, certificates: Certificates | None) -> None:
+    """Handle the signals on an event loop; called again, for another node."""
+    loop.add_signal_handler(signal.SIGHUP, _reload, certificates)
+    loop.add_signal_handler(signal.SIGUSR1, _summarise, node)
+    loop.add_signal_handler(signal.SIGUSR2, _log.info, "SIGUSR2: ignored, it has no meaning here")
+
+
+def _reload(certificates: Certificates | None) -> None:
+    if certificates is None:
+        _log.info("SIGHUP: there is nothing to read again, for there is no tls_certificate; settings need a restart")
+        return
+    _log.info("SIGHUP: reading certificates again; settings need a restart")
+    certificates.reload()
+
+
+def _summarise(node: Node) -> None:
+    """Log one line with what the member is and holds."""
+    state = f"{node.role.name.lower()} since {instant(node.since_ms)}"
+    if (held := node.totals()) is None:
+        _log.info("SIGUSR1: %s", state)
+        return
+    _log.info(
+        "SIGUSR1: %s; %d connections, %d destinations, %d messages wait, %d are in flight, %.1f of %.1f MB of memory%s",
+        state,
+        held.connections,
+        held.destinations,
+        held.waiting,
+        held.in_flight,
+        held.memory_bytes / 2**20,
+        held.memory_bytes_max / 2**20,
+        "; the store is FULL" if held.is_full else "",
+    )
