@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pybroker import __version__
-from pybroker.broker.app import argv, logs
+from pybroker.broker.app import argv, logs, process
 from pybroker.broker.app import config as settings
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.journal_cli import journal
@@ -36,6 +36,7 @@ Settings are read from the TOML file, then the environment (PYBROKER_STORE, …)
 
 def main() -> None:
     """Run the command line; every expected failure is one line and an exit code that is not 0."""
+    process.open_standard_streams()
     try:
         commands(standalone_mode=False)
     except ConfigError as error:
@@ -99,6 +100,7 @@ def shown(name: str, value: object) -> str:
 @_settings_options
 def start(config_file: Path | None, **flags: Any) -> None:
     """Run a broker in the foreground: master if nobody else is, else standby until the master is gone."""
+    process.ignore_signals()
     argv.hide_passwords()
     config = settings.load(config_file, flags)
     logs.configure(config.log_level)

@@ -1,0 +1,33 @@
+"""What a process may have been started with, or without: standard streams and the default action of signals."""
+
+import os
+import signal
+import sys
+from typing import TextIO
+
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def open_standard_streams() -> None:
+    """Open those of descriptors 0 to 2 that are closed on /dev/null, and the streams of `sys` over them.
+
+    Otherwise the next files and sockets would get these numbers: a listener would be standard error, written to by
+    whatever prints, and libuv refuses to close a descriptor below 3.
+    """
+    for descriptor, name in enumerate(_STREAMS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            assert os.open(os.devnull, os.O_RDWR) == descriptor, "the lowest free number is given"
+        if getattr(sys, name) is None:
+            setattr(sys, name, _stream(descriptor))
+
+
+def _stream(descriptor: int) -> TextIO:
+    return open(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8", closefd=False)
+
+
+def ignore_signals() -> None:
+    """Ignore SIGHUP, SIGUSR1 and SIGUSR2, which by default end a process, until `signals.handle`."""
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
