@@ -64,10 +64,10 @@ def test_copied_rows_are_those_that_an_insert_writes(
     connection.close()
 
 
-def test_texts_are_in_the_encoding_that_the_url_asks_for(lives: JdbcLives) -> None:
+def test_client_encoding_of_the_url_cannot_lose_names(lives: JdbcLives) -> None:
     connection = Connection(f"{lives.database.url}?client_encoding=LATIN1")
     connection.execute("PREPARE fence AS SELECT 1")
-    row = ROWS[0]._replace(container="queue://Aufträge")
+    row = ROWS[0]._replace(container="queue://Aufträge 世界")
     write(connection, batch(1000, [row] * COPY_ROWS_MIN))
     assert set(found(connection, 1000)) == {tuple(row)}
     connection.execute("DELETE FROM activemq_msgs")

@@ -37,6 +37,9 @@ _FORBIDDEN = "42501"
 _UNAVAILABLE = ("08", "53", "57P", "58")
 """Beginnings of sqlstates that pass: connection, resources, shutdown and start, the server's own disk."""
 
+_STRINGS = "-c standard_conforming_strings=on"
+"""Goes before what role and database say: the driver looks at it once, when it connects, to choose how it quotes."""
+
 # {setting} is where the URL stands.
 _REMEDIES = (
     ("password authentication failed", "check user and password in {setting}, or its passfile"),
@@ -49,6 +52,7 @@ _REMEDIES = (
     ("No such file", "start PostgreSQL there, and check host and port in {setting}"),
     ("too many", "raise max_connections on the server"),
     ("SSL", "check sslmode in {setting} against what the server offers"),
+    ("startup parameter", "let the pooler pass options on, or ignore them: ignore_startup_parameters = options"),
     ("certificate", "check sslmode and sslrootcert in {setting}"),
 )
 
@@ -165,11 +169,13 @@ class Session:
 
         Raises:
             DatabaseUnreachable: no connection; the hint says why, as far as the message tells.
+            ConfigError: the server would read strings otherwise than the driver writes them.
             Interrupted: the bell rang.
         """
         self.target = target
         self._bell = bell
         parameters = {"application_name": "pybroker"} | timing.client_parameters() | target.parameters
+        parameters["options"] = f"{parameters.get('options', '')} {_STRINGS}".strip()
         deadline = now() + seconds
         try:
             self._connection: Any = _psycopg2.connect(**parameters, async_=True)
@@ -178,6 +184,7 @@ class Session:
         _sessions.add(self)
         try:
             self._finish(deadline)
+            self._require_standard_strings()
             self.set(timing.server_settings())
         except _psycopg2.Error as error:
             self.close()
@@ -223,10 +230,12 @@ class Session:
         Raises:
             DatabaseUnreachable: the connection broke or nothing came in time; the session is closed.
             Refused: the server refused the statement; the session lives.
-            ConfigError: it was refused for rights, or because the server only reads.
+            ConfigError: it was refused for rights, or because the server only reads; or strings would be misread.
             Interrupted: the bell rang; the session is closed.
         """
         deadline = now() + seconds
+        if arguments:
+            self._require_standard_strings()
         try:
             cursor = self._connection.cursor()
             cursor.execute(statement, arguments or None)
@@ -262,6 +271,14 @@ class Session:
         """In a forked child: let go of the socket, without a word to the server, whose client is the parent."""
         if not self._connection.closed and (fd := self._connection.fileno()) >= 0:
             os.close(fd)
+
+    def _require_standard_strings(self) -> None:
+        """Make sure that the server reads strings as the driver quotes them; nothing is asked."""
+        found = self._connection.get_parameter_status("standard_conforming_strings")
+        if found != "on":
+            hint = "ALTER ROLE … RESET it, and the same for the database; and let no pooler set it"
+            message = f"{self.target.name}: the session has standard_conforming_strings = {found}, and not on"
+            raise ConfigError(message, setting=self.target.setting, hint=hint)
 
     # ------------------------------------------------------------ waiting
 

@@ -25,6 +25,7 @@ import io
 import math
 import os
 import socket
+from binascii import hexlify
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -42,12 +43,14 @@ CLIENT_DEFAULTS = {
     "keepalives_interval": "1",
     "keepalives_count": "2",
     "tcp_user_timeout": "4000",
-    "client_encoding": "UTF8",
 }
+STRINGS = "-c standard_conforming_strings=on"
+"""Goes before what role and database say: the driver looks at it once, when it connects, to choose how it quotes."""
+REQUIRED = {"standard_conforming_strings": "on", "client_encoding": "UTF8"}
+"""How the server must read what is sent. It reports both at the connect and whenever they change."""
 SESSION = (
     "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
     "SET tcp_user_timeout = 7000; SET statement_timeout = 9000; SET idle_in_transaction_session_timeout = 10000;"
-    "SET standard_conforming_strings = on;"
     # From version 14 on the server looks, while a statement takes long, whether anybody still waits for it.
     "SELECT set_config(name, '1000', false) FROM pg_settings WHERE name = 'client_connection_check_interval';"
     # What was acknowledged must survive a crash of the server; stronger settings than `on` stay.
@@ -65,6 +68,11 @@ HINTS = {
     errorcodes.QUERY_CANCELED: "the database was too slow, or somebody else locks the tables: see pg_stat_activity",
     errorcodes.UNDEFINED_TABLE: "the tables are not there: allow them to be created, or correct the schema",
 }
+CONNECT_HINT = "check host, port, database, user and password in the store's URL, and that PostgreSQL runs there"
+POOLER_HINT = "let the pooler pass the session's options on, or ignore them: ignore_startup_parameters = options"
+READING_HINT = (
+    "as the role's owner: ALTER ROLE … RESET that setting, and the same for the database; and let no pooler set it"
+)
 FENCED = errorcodes.DIVISION_BY_ZERO
 """How the fence in a transaction fails (see `fence`)."""
 PASSING = ("08", "40", "53", "57", "58", errorcodes.LOCK_NOT_AVAILABLE, errorcodes.READ_ONLY_SQL_TRANSACTION)
@@ -108,6 +116,46 @@ class Copy(NamedTuple):
     data: bytes
 
 
+def quoted(text: str) -> bytes:
+    """Return a text as SQL that means the same with and without `standard_conforming_strings`.
+
+    Raises:
+        ValueError: it has a character that PostgreSQL's text cannot hold.
+    """
+    if "\0" in text:
+        raise ValueError("a string literal cannot contain NUL (0x00) characters")
+    inner = text.encode().replace(b"'", b"''")
+    return b"E'%b'" % inner.replace(b"\\", b"\\\\") if b"\\" in inner else b"'%b'" % inner
+
+
+def quoted_bytes(data: bytes) -> bytes:
+    """Return bytes as SQL that means the same with and without `standard_conforming_strings`."""
+    return b"E'\\\\x%b'" % hexlify(data)
+
+
+class _Sql:
+    """A value that is SQL already, as the driver's protocol for adapters has it."""
+
+    __slots__ = ("_sql",)
+
+    def __init__(self, sql: bytes) -> None:
+        self._sql = sql
+
+    def __conform__(self, _protocol: object) -> "_Sql":
+        return self
+
+    def getquoted(self) -> bytes:
+        """Return the SQL."""
+        return self._sql
+
+
+def _adapted(value: Any) -> Any:
+    """Return a value with texts and bytes quoted here: the driver's way depends on how the session began."""
+    if isinstance(value, str):
+        return _Sql(quoted(value))
+    return _Sql(quoted_bytes(value)) if isinstance(value, bytes) else value
+
+
 class Connection:
     """One session. For one thread at a time; `interrupt` may come from another.
 
@@ -127,16 +175,35 @@ class Connection:
         self._secret = given.get("password", "")
         patience = max(CONNECT_SECONDS_MIN, math.ceil(seconds))
         arguments: Any = {**CLIENT_DEFAULTS, "connect_timeout": str(patience), **given}
+        arguments["client_encoding"] = REQUIRED["client_encoding"]  # no other has every name's characters
+        arguments["options"] = f"{given.get('options', '')} {STRINGS}".strip()
         try:
             self._connection: Any = psycopg2.connect(**arguments)
         except (psycopg2.Error, UnicodeError) as error:
             text = self._one_line(str(error))
-            hint = "check host, port, database, user and password in the store's URL, and that PostgreSQL runs there"
+            hint = POOLER_HINT if "startup parameter" in text else CONNECT_HINT
             raise DatabaseAway(f"{self.name}: {text}", path=self.name, hint=hint) from None  # it may quote the URL
         self._connection.autocommit = True
         self._is_late = False
         self._quoting: Any = self._connection.cursor()
-        self.execute(SESSION)
+        try:
+            self.require_reading()
+            self.execute(SESSION)
+        except BaseException:
+            self.close()
+            raise
+
+    def require_reading(self) -> None:
+        """Make sure that the server reads strings as they are written here; nothing is asked.
+
+        Raises:
+            StoreUnavailable: it does not.
+        """
+        for name, wanted in REQUIRED.items():
+            found = self._connection.get_parameter_status(name)
+            if found != wanted:
+                message = f"{self.name}: the session has {name} = {found}, and not {wanted}"
+                raise StoreUnavailable(message, path=self.name, hint=READING_HINT)
 
     def execute(self, sql: str | bytes | Copy, *, seconds: float | None = STATEMENT_SECONDS) -> None:
         """Run statements, as one transaction unless they say otherwise.
@@ -162,7 +229,7 @@ class Connection:
     ) -> list[tuple[Any, ...]]:
         """Run statements and return the rows of the last one. Raises as `execute`."""
         with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
-            cursor.execute(sql, values or None)
+            cursor.execute(sql, [_adapted(each) for each in values] or None)
             found: list[tuple[Any, ...]] = cursor.fetchall()
             return found
 
@@ -189,14 +256,8 @@ class Connection:
 
     def literal(self, template: str, row: Sequence[Any]) -> bytes:
         """Return a template with values put in, quoted as they must be. To be called inside `translated`."""
-        text: bytes = self._quoting.mogrify(template, row)
+        text: bytes = self._quoting.mogrify(template, [_adapted(each) for each in row])
         return text
-
-    @property
-    def codec(self) -> str:
-        """What the server takes texts in, as Python calls it."""
-        name: str = psycopg2.extensions.encodings[self._connection.encoding]
-        return name
 
     def interrupt(self) -> None:
         """Cut the link, from another thread: whatever is under way there fails at once."""

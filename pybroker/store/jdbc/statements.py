@@ -11,14 +11,13 @@ ten seconds (see `postgres`): a take-over waits for that.
 
 import json
 import struct
-from binascii import hexlify
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
 from pybroker.store.jdbc.fence import CHECK
-from pybroker.store.jdbc.postgres import Connection, Copy
+from pybroker.store.jdbc.postgres import Connection, Copy, quoted_bytes
 from pybroker.store.jdbc.xid import SENT_PREFIX
 
 TEXT_BYTES_MAX = 32 << 20
@@ -82,9 +81,14 @@ def is_done(connection: Connection, changes: Changes) -> bool:
 
 
 class StatementWriter:
-    """Gathers statements, behind the fence."""
+    """Gathers statements, behind the fence.
+
+    Raises:
+        StoreUnavailable: the server would read strings otherwise than they are written.
+    """
 
     def __init__(self, connection: Connection) -> None:
+        connection.require_reading()
         self._connection = connection
         self._done: list[tuple[list[bytes], bytes | None]] = []
         self._open = [CHECK]
@@ -151,11 +155,6 @@ class StatementWriter:
         texts = [(b";".join(texts), data) for texts, data in (*self._done, (self._open, None))]
         return [text if data is None else Copy(text, data) for text, data in texts]
 
-    @property
-    def codec(self) -> str:
-        """What the server takes copied texts in."""
-        return self._connection.codec
-
 
 def _clear(writer: StatementWriter, changes: Changes) -> None:
     """Delete destinations and subscriptions."""
@@ -212,13 +211,13 @@ def _messages(writer: StatementWriter, changes: Changes) -> Iterator[bytes]:
         for text in (container, producer, xid):
             if text not in quoted:
                 quoted[text] = writer.quote(text)
-        yield b"(%d,%b,%b,%d,%d,'\\x%b',%d,%b)" % (
+        yield b"(%d,%b,%b,%d,%d,%b,%d,%b)" % (
             sequence,
             quoted[container],
             quoted[producer],
             number,
             expiration,
-            hexlify(data),
+            quoted_bytes(data),
             priority,
             quoted[xid],
         )
@@ -232,7 +231,7 @@ def _copy(writer: StatementWriter, changes: Changes) -> None:
     for sequence, (container, producer, number, expiration, data, priority, xid) in changes.inserted.items():
         for text in (container, producer, xid):
             if text is not None and text not in fields:
-                encoded = text.encode(writer.codec)
+                encoded = text.encode()
                 fields[text] = _SIZE.pack(len(encoded)) + encoded
         chunk += (
             _ID.pack(_FIELD_COUNT, _BIGINT_SIZE, sequence),
