@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         UntrustedBroker,
         UnusableURI,
     )
-    from pybroker.client.messages import Message
-    from pybroker.client.sync import Connection, Consumer, Producer, Transaction, connect
+    from pybroker.client.messages import Kind, Message
+    from pybroker.client.sync import Connection, Consumer, Producer, Sending, Transaction, connect
 
 __all__ = [
     "BadOption",
@@ -54,6 +54,7 @@ __all__ = [
     "Destination",
     "DestinationRefused",
     "FrameTooLarge",
+    "Kind",
     "LoginRefused",
     "Message",
     "NoRoom",
@@ -62,6 +63,7 @@ __all__ = [
     "Redelivery",
     "Refused",
     "SelectorRefused",
+    "Sending",
     "Timeout",
     "Transaction",
     "TransactionInDoubt",
@@ -75,8 +77,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pybroker.client.sync": ("Connection", "Consumer", "Producer", "Transaction", "connect"),
-    "pybroker.client.messages": ("Message",),
+    "pybroker.client.sync": ("Connection", "Consumer", "Producer", "Sending", "Transaction", "connect"),
+    "pybroker.client.messages": ("Kind", "Message"),
     "pybroker.client.consumers": ("Redelivery",),
     "pybroker.broker.domain.destination": ("Destination",),
 }

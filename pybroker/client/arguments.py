@@ -17,8 +17,9 @@ from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.conversation import AckMode, Conversation, Login
-from pybroker.client.errors import DestinationRefused
+from pybroker.client.errors import DestinationRefused, UnsendableMessage
 from pybroker.client.link import Link
+from pybroker.client.messages import Kind
 from pybroker.client.openwire import OpenWireConversation
 from pybroker.client.state import ClientState
 from pybroker.client.stomp import StompConversation
@@ -52,6 +53,8 @@ class Headers(TypedDict, total=False):
         type: the application's type (`JMSType`).
         group_id: message group (`JMSXGroupID`).
         group_sequence: its place in the group (`JMSXGroupSeq`).
+        kind: JMS's type of message, such as `"object"`, where the body's Python type fits two of them; see `Kind`.
+        timestamp: when it was sent, milliseconds since the epoch; now, unless it is an older message that is sent on.
     """
 
     properties: Mapping[str, Value]
@@ -64,6 +67,8 @@ class Headers(TypedDict, total=False):
     type: str
     group_id: str
     group_sequence: int
+    kind: str
+    timestamp: int
 
 
 class Subscription(TypedDict, total=False):
@@ -179,7 +184,16 @@ def header_values(headers: Headers) -> dict[str, Any]:
     values: dict[str, Any] = dict(headers)
     if isinstance(values.get("reply_to"), str):
         values["reply_to"] = destination_of(values["reply_to"])
+    if "kind" in values:
+        values["kind"] = _kind(values["kind"])
     return values
+
+
+def _kind(name: str) -> Kind:
+    try:
+        return Kind(name)
+    except ValueError as error:
+        raise UnsendableMessage(f"kind: one of {', '.join(Kind)}, not {name!r}") from error
 
 
 def subscribe(

@@ -1,8 +1,9 @@
 """Messages: `Message`, which a consumer gives, and `Outgoing`, which a producer takes.
 
-The body's type is the message's kind: `str` is a TextMessage, `bytes` a BytesMessage, a mapping a MapMessage, a list a
-StreamMessage, None a message without body. Java's narrower numbers (`Byte`, `Short`, `Long`, `Float`, `Char`, of
-`pybroker.broker.domain.openwire.values`) are kept where they come from Java, and are sent as what they are.
+The body's type is the message's kind unless `kind` names it: `str` is a TextMessage, `bytes` a BytesMessage, a mapping
+a MapMessage, a list a StreamMessage, None a message without body. Java's narrower numbers (`Byte`, `Short`, `Long`,
+`Float`, `Char`, of `pybroker.broker.domain.openwire.values`) are kept where they come from Java, and are sent as what
+they are.
 """
 
 import enum
@@ -21,6 +22,22 @@ Properties: TypeAlias = Mapping[str, Value]
 RESENT: Final = "JMS_pybroker_resent"
 """Property of a message that is sent again after a reconnect. Whoever gets it may have had it before: a broker may have
 given it out, and died before it was on disk. JMS keeps names that begin so for providers."""
+
+
+class Kind(enum.StrEnum):
+    """JMS's types of message, for bodies whose Python type fits two of them."""
+
+    MESSAGE = "message"
+    """Without body."""
+    TEXT = "text"
+    """`str`; None for a null text."""
+    BYTES = "bytes"
+    MAP = "map"
+    STREAM = "stream"
+    OBJECT = "object"
+    """`bytes` in Java's serialization; None for a null object."""
+    BLOB = "blob"
+    """A mapping with `url`, `mime_type` and `deleted_by_broker`: the content itself is elsewhere."""
 
 
 class Standing(enum.Enum):
@@ -53,6 +70,7 @@ class Outgoing:
         type: the application's type (`JMSType`).
         group_id: message group (`JMSXGroupID`).
         group_sequence: its place in the group (`JMSXGroupSeq`).
+        kind: JMS's type of message; None for the one that the body's Python type suggests.
         transaction: number of the transaction it is sent in.
     """
 
@@ -70,6 +88,7 @@ class Outgoing:
     type: str | None = None
     group_id: str | None = None
     group_sequence: int = 0
+    kind: Kind | None = None
     transaction: int | None = None
 
 
@@ -90,6 +109,8 @@ class Message:
         type: the application's type (`JMSType`).
         group_id: message group (`JMSXGroupID`).
         group_sequence: its place in the group (`JMSXGroupSeq`).
+        kind: JMS's type of message; None when the protocol does not tell: over STOMP an empty body may be an empty
+            text, or a map, stream or object, which STOMP does not carry.
         consumer: number of the consumer that gave it.
         receipt: what the conversation needs to acknowledge this delivery of it.
         standing: how far it has come.
@@ -109,6 +130,7 @@ class Message:
     type: str | None = None
     group_id: str | None = None
     group_sequence: int = 0
+    kind: Kind | None = None
     consumer: int = field(default=0, repr=False)
     receipt: object = field(default=None, repr=False)
     standing: Standing = field(default=Standing.WAITING, repr=False)

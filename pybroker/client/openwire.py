@@ -358,7 +358,7 @@ class OpenWireConversation:
                 )
 
     def _message(self, message: Outgoing) -> wire.BaseCommand:
-        make, content = encode_body(message.body)
+        make, content = encode_body(message.body, message.kind)
         producer_id = self._producer_id(message.producer)
         properties = message.properties
         if self._is_restoring and message.transaction is None:  # what is in an open transaction nobody has seen

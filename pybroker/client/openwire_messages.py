@@ -8,6 +8,7 @@ Source: OpenWire v12, `Message` and its types; `content` and `marshalledProperti
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination
@@ -16,7 +17,7 @@ from pybroker.broker.domain.openwire.body import decode_text, encode_text, infla
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.values import decode_map, decode_stream, encode_map, encode_stream
 from pybroker.client.errors import UnreadableMessage, UnsendableMessage
-from pybroker.client.messages import RESENT, Body, Message, Properties
+from pybroker.client.messages import RESENT, Body, Kind, Message, Properties
 
 _RESENT: Final = RESENT.encode()
 """As it stands in the properties' bytes, which most readers never have decoded."""
@@ -54,6 +55,7 @@ def received(dispatch: wire.MessageDispatch, message: wire.ActiveMQMessage) -> M
         type=message.jms_type,
         group_id=message.group_id,
         group_sequence=message.group_sequence,
+        kind=_KINDS.get(type(message)),
         receipt=Receipt(message.message_id, dispatch.destination),
     )
 
@@ -70,6 +72,12 @@ def _reader(decode: Callable[[wire.ActiveMQMessage], Any], message: wire.ActiveM
 
 def _decode_body(message: wire.ActiveMQMessage) -> Body:
     content = message.content
+    if isinstance(message, wire.ActiveMQBlobMessage):
+        return {
+            "url": message.remote_blob_url,
+            "mime_type": message.mime_type,
+            "deleted_by_broker": message.deleted_by_broker,
+        }
     if content is None:
         return _EMPTY.get(type(message))
     if message.compressed and content:
@@ -96,25 +104,73 @@ def _decode_properties(message: wire.ActiveMQMessage) -> Properties:
     return decode_map(message.marshalled_properties or b"")
 
 
-def encode_body(body: Body) -> tuple[type[wire.ActiveMQMessage], bytes | None]:
-    """Return a body's kind of message, and its content.
+_KINDS: Final[Mapping[type, Kind]] = {
+    wire.ActiveMQMessage: Kind.MESSAGE,
+    wire.ActiveMQTextMessage: Kind.TEXT,
+    wire.ActiveMQBytesMessage: Kind.BYTES,
+    wire.ActiveMQMapMessage: Kind.MAP,
+    wire.ActiveMQStreamMessage: Kind.STREAM,
+    wire.ActiveMQObjectMessage: Kind.OBJECT,
+    wire.ActiveMQBlobMessage: Kind.BLOB,
+}
+
+
+def encode_body(body: Body, kind: Kind | None = None) -> tuple[Callable[..., wire.ActiveMQMessage], bytes | None]:
+    """Return what makes a message for a body, and its content.
+
+    Args:
+        body: see `messages`.
+        kind: JMS's type of message; None for the one that the body's Python type suggests.
 
     Raises:
-        UnsendableMessage: there is no such kind.
+        UnsendableMessage: there is no such kind, or the body does not fit it.
         UnencodableOpenWire: it holds what has no form.
     """
+    match kind or _suggested(body), body:
+        case Kind.MESSAGE, None:
+            return wire.ActiveMQMessage, None
+        case Kind.TEXT, None:
+            return wire.ActiveMQTextMessage, None
+        case Kind.TEXT, str():
+            return wire.ActiveMQTextMessage, encode_text(body)
+        case Kind.BYTES, bytes() | bytearray() | memoryview():
+            return wire.ActiveMQBytesMessage, bytes(body)
+        case Kind.OBJECT, None:
+            return wire.ActiveMQObjectMessage, None
+        case Kind.OBJECT, bytes() | bytearray() | memoryview():
+            return wire.ActiveMQObjectMessage, bytes(body)
+        case Kind.MAP, Mapping():
+            return wire.ActiveMQMapMessage, encode_map(body) if body else None
+        case Kind.STREAM, list() | tuple():
+            return wire.ActiveMQStreamMessage, encode_stream(body)
+        case Kind.BLOB, Mapping():
+            return _blob(body), None
+        case found, _:
+            raise UnsendableMessage(f"a body of type {type(body).__name__} is none of a {found} message")
+
+
+def _suggested(body: Body) -> Kind:
     match body:
         case None:
-            return wire.ActiveMQMessage, None
+            return Kind.MESSAGE
         case str():
-            return wire.ActiveMQTextMessage, encode_text(body)
+            return Kind.TEXT
         case bytes() | bytearray() | memoryview():
-            return wire.ActiveMQBytesMessage, bytes(body)
+            return Kind.BYTES
         case Mapping():
-            return wire.ActiveMQMapMessage, encode_map(body) if body else None
+            return Kind.MAP
         case list() | tuple():
-            return wire.ActiveMQStreamMessage, encode_stream(body)
+            return Kind.STREAM
         case _:
             raise UnsendableMessage(
                 f"a body of type {type(body).__name__}: there are str, bytes, dict, list and None for none"
             )
+
+
+def _blob(body: Mapping[str, Any]) -> Callable[..., wire.ActiveMQMessage]:
+    names = ("url", "mime_type", "deleted_by_broker")
+    url, mime_type, deleted = (body.get(name) for name in names)
+    fits = (isinstance(url, str | None), isinstance(mime_type, str | None), isinstance(deleted, bool | None))
+    if not all(fits) or not body.keys() <= set(names):
+        raise UnsendableMessage("the body of a blob message has url and mime_type, both text, and deleted_by_broker")
+    return partial(wire.ActiveMQBlobMessage, remote_blob_url=url, mime_type=mime_type, deleted_by_broker=bool(deleted))

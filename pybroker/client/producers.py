@@ -61,6 +61,7 @@ class Producers:
             raise ConnectionClosed("the producer is closed")
         headers = dict(headers)
         now = self._wall_clock_ms()
+        headers.setdefault("timestamp", now)
         ttl = headers.pop("ttl", None)
         if ttl is not None:
             headers["expiration"] = now + int(ttl * 1000)
@@ -70,7 +71,6 @@ class Producers:
                 sequence=next(self._sequences[producer]),
                 destination=destination,
                 body=body,
-                timestamp=now,
                 **headers,
             )
         except TypeError as error:

@@ -155,25 +155,31 @@ class ClientState:
         consumer.ticket = self._requests.ask(request)
         return consumer, consumer.ticket
 
-    def unsubscribe(self, consumer: ConsumerState, *, finished: bool = True) -> None:
+    def unsubscribe(self, consumer: ConsumerState, *, finished: bool = True) -> Ticket[None] | None:
         """Stop consuming. What is not acknowledged goes back to the broker.
 
         Args:
             consumer: whose.
             finished: the message that the application got last is processed (auto).
+
+        Returns:
+            The broker's answer, which confirms the last acknowledgements, too; a break of the connection completes it
+            as well. None when there is no broker to ask, or the consumer was closed before.
         """
         number = consumer.subscribe.consumer
         if self._consumers.get(number) is not consumer:
-            return
+            return None
         if finished and consumer.error is None:
             consumer.finish_current()
         consumer.end(ConnectionClosed("the consumer is closed"))
         del self._consumers[number]
-        if self.is_open:
-            # The answer confirms the last acknowledgements, too.
-            request = Unsubscribe(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
-            self._leaving[number] = consumer
-            self._requests.ask(request).watch(lambda: self._left(number))
+        if not self.is_open:
+            return None
+        request = Unsubscribe(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
+        self._leaving[number] = consumer
+        ticket = self._requests.ask(request)
+        ticket.watch(lambda: self._left(number))
+        return ticket
 
     def _left(self, number: int) -> None:
         self._leaving.pop(number, None)

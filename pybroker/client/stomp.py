@@ -270,7 +270,7 @@ class StompConversation:
         match request:
             case Send(message=message):
                 headers = send_headers(message, self._connection_id, again=self._is_restoring)
-                body = send_body(message.body, headers)
+                body = send_body(message.body, headers, message.kind)
                 if len(body) > self._frame_bytes_max:
                     text = f"a body of {len(body)} bytes, at most {self._frame_bytes_max} are allowed"
                     raise FrameTooLarge(text, size=len(body), limit=self._frame_bytes_max)

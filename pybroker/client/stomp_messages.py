@@ -29,7 +29,7 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.stomp.frames import Frame
 from pybroker.client.errors import ProtocolViolation, UnreadableMessage, UnsendableMessage
-from pybroker.client.messages import RESENT, Body, Message, Outgoing, Properties
+from pybroker.client.messages import RESENT, Body, Kind, Message, Outgoing, Properties
 
 _PREFIXES: Final[Mapping[str, DestinationType]] = {
     "/queue/": DestinationType.QUEUE,
@@ -130,12 +130,14 @@ def send_headers(message: Outgoing, connection_id: str, *, again: bool) -> dict[
     return headers
 
 
-def send_body(body: Body, headers: dict[str, str]) -> bytes:
+def send_body(body: Body, headers: dict[str, str], kind: Kind | None = None) -> bytes:
     """Return a SEND's body, and add the headers that say what it is.
 
     Raises:
         UnsendableMessage: it is neither text nor bytes.
     """
+    if kind not in _SENT:
+        raise UnsendableMessage(f"a message of type {kind}: STOMP has text and bytes only; use OpenWire")
     match body:
         case None:
             return b""
@@ -149,6 +151,9 @@ def send_body(body: Body, headers: dict[str, str]) -> bytes:
             raise UnsendableMessage(
                 f"a body of type {type(body).__name__}: STOMP has text and bytes only; send JSON, or use OpenWire"
             )
+
+
+_SENT: Final = (None, Kind.TEXT, Kind.BYTES, Kind.MESSAGE)
 
 
 def _text_body(text: str, headers: dict[str, str]) -> bytes:
@@ -224,8 +229,18 @@ def read_message(frame: Frame) -> Message:
         type=headers.get("type"),
         group_id=headers.get("JMSXGroupID"),
         group_sequence=_number(headers, "JMSXGroupSeq"),
+        kind=_kind(headers, body),
         receipt=headers["ack"],
     )
+
+
+def _kind(headers: Mapping[str, str], body: bytes) -> Kind | None:
+    """Return a message's type; None for an empty body that is not said to be text or bytes."""
+    if headers.get("amq-msg-type") == "text":
+        return Kind.TEXT
+    if "content-length" in headers:
+        return Kind.BYTES
+    return Kind.TEXT if body else None
 
 
 def _read_body(headers: Mapping[str, str], body: bytes) -> Body:

@@ -230,6 +230,17 @@ class Connection:
         """
         self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
 
+    def begin_send(self, destination: str | Destination, body: Body, **headers: Unpack[Headers]) -> "Sending":
+        """Send a message and return without waiting, so that many are under way together and share disk syncs.
+
+        Messages arrive in the order of the calls. The caller limits how many are under way: each is kept in memory
+        until it is answered.
+        """
+        producer, where = self._own_producer(), destination_of(destination)
+        with self._link as state:
+            ticket = state.send(producer, where, body, header_values(headers))
+        return Sending(self._waiter, ticket)
+
     def _own_producer(self) -> int:
         """Return the producer of what is sent without one; messages name their destination themselves."""
         if self._producer is None:
@@ -341,6 +352,27 @@ class Connection:
             self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
 
 
+class Sending:
+    """A send that is under way; made by `Connection.begin_send`."""
+
+    def __init__(self, waiter: Waiter, ticket: Ticket[None]) -> None:
+        self._waiter = waiter
+        self._ticket = ticket
+
+    @property
+    def is_done(self) -> bool:
+        """True when `wait` does not wait."""
+        return self._ticket.is_done
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the outcome: a persistent message is on the broker's disk on return.
+
+        Raises:
+            Refused, UnsendableMessage, FrameTooLarge, Timeout: as `Connection.send`.
+        """
+        self._waiter.wait(self._ticket, timeout, "sending")
+
+
 class Producer:
     """Sends to one destination. A context manager."""
 
@@ -401,6 +433,24 @@ class Consumer:
     def close(self) -> None:
         """Stop consuming. What is not acknowledged will be given to others."""
         self._close(finished=True)
+
+    def finish(self, timeout: float | None = None) -> bool:
+        """Stop consuming, and wait until the broker confirms what was acknowledged.
+
+        Returns:
+            False when the connection broke before: then the latest messages may be given out again.
+
+        Raises:
+            Timeout: the broker took too long.
+        """
+        outcomes: list[bool] = []
+        with self._link as state:
+            ticket = state.unsubscribe(self._consumer)
+            if ticket is None:
+                return False
+            ticket.watch(lambda: outcomes.append(state.is_open))  # a break completes the request as well
+        self._waiter.wait(ticket, timeout, "closing a consumer")
+        return outcomes == [True]
 
     def _close(self, *, finished: bool) -> None:
         with self._link as state:

@@ -7,6 +7,7 @@ Knows names, defaults and grammar; opens nothing. Source: ActiveMQ 5.17, "Failov
 uri        tcp://host:port?option=value&…                    one broker; a connection that breaks stays broken
            failover:(uri,uri,…)?option=value&…               several; `failover://(…)` and `failover:uri,uri` too
 scheme     tcp, ssl: OpenWire     stomp, stomp+ssl: STOMP    nio, nio+ssl, stomp+nio…: the same, said to be Java's
+           auto, auto+ssl, auto+nio…: a broker's port for every protocol, on which this client speaks OpenWire
 nested.x   among failover's options: option x of every broker, also of those heard of later; wins over its own
 ```
 
@@ -298,6 +299,14 @@ _NON_BLOCKING: Mapping[str, Scheme] = {
 }
 """Java's non-blocking sockets: the same on the wire."""
 
+_AUTO: Mapping[str, Scheme] = {
+    "auto": Scheme.TCP,
+    "auto+ssl": Scheme.SSL,
+    "auto+nio": Scheme.TCP,
+    "auto+nio+ssl": Scheme.SSL,
+}
+"""A broker's names for a port that recognises what a client speaks."""
+
 _AUTHORITY = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s\[\]:/?#@%]+))(?::(?P<port>[0-9]{1,5}))?/?"
 )
@@ -335,6 +344,8 @@ def _scheme(text: str, warnings: list[str]) -> tuple[Scheme, str]:
     if colon and known in _NON_BLOCKING:
         scheme = _NON_BLOCKING[known]
         warnings.append(f"{name}: is for Java's brokers, which serve the same protocol; taken as {scheme.value}:")
+    elif colon and known in _AUTO:
+        scheme = _AUTO[known]
     elif colon and known in _SCHEMES:
         scheme = _SCHEMES[known]
     else:

@@ -78,6 +78,14 @@ def test_schemes(text: str, scheme: Scheme, protocol: Protocol, is_tls: bool) ->
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"), [("auto", "tcp"), ("auto+ssl", "ssl"), ("auto+nio", "tcp"), ("auto+nio+ssl", "ssl")]
+)
+def test_auto_is_taken_as_openwire_without_warning(text: str, meant: str) -> None:
+    uri = parse(f"{text}://a:1")
+    assert (str(uri.addresses[0]), uri.warnings) == (f"{meant}://a:1", ())
+
+
+@pytest.mark.parametrize(
     ("text", "meant"),
     [("nio", "tcp"), ("nio+ssl", "ssl"), ("stomp+nio", "stomp"), ("stomp+nio+ssl", "stomp+ssl")],
 )
