@@ -156,7 +156,7 @@ class Cluster:
 
     @property
     def stomp_uri(self) -> str:
-        """The same for STOMP clients that take a URI, such as `pybroker produce --url`."""
+        """The same for STOMP clients that take a URI."""
         return f"failover:({','.join(member.stomp_uri for member in self.members)})"
 
     @property

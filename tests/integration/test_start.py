@@ -182,14 +182,14 @@ class TestClients:
         assert [line.split()[1] for line in browsed.splitlines()] == ["one", "two"]
         first = run("consume", *url, "/queue/ORDERS", "--count", "1", "--json").stdout
         assert json.loads(first)["body"] == "one"
-        assert json.loads(first)["headers"]["region"] == "eu"
+        assert json.loads(first)["properties"] == {"region": "eu"}
         assert run("consume", *url, "ORDERS", "--count", "3").stdout == "two\nthree\nfour\n"
-        assert run("consume", *url, "ORDERS", "--timeout", "200ms").stdout == ""
+        assert run("consume", *url, "ORDERS", "--idle", "200ms").stdout == ""
 
     def test_what_the_broker_says_is_passed_on(self, broker):
         found = run("consume", "--url", f"stomp://127.0.0.1:{broker.port}", "Q", "--selector", "a >")
         assert found.returncode == 1
-        assert "the broker says" in found.stderr
+        assert "the broker refuses" in found.stderr
 
     def test_nobody_there(self):
         found = run("produce", "--url", "stomp://127.0.0.1:1", "Q", "x")

@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ from pybroker import __version__
 from pybroker.broker.app import argv, logs, process
 from pybroker.broker.app import config as settings
 from pybroker.broker.app.analyze import analyze
+from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
-from pybroker.broker.app.units import format_duration, format_size, parse_duration
+from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 
 _EXIT_FAILED = 1
-_PREFETCH = 100
 _EXIT_USAGE = 2
 
 _START_EXAMPLES = """
@@ -140,144 +140,8 @@ def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bo
     sys.exit(code)
 
 
-# ---------------------------------------------------------------- clients
-
-_url = click.option(
-    "--url",
-    default="stomp://127.0.0.1:61613",
-    envvar="PYBROKER_URL",
-    show_default=True,
-    help="Where the broker is; `failover:(stomp://a:61613,stomp://b:61613)` tries several.",
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-_selector = click.option("--selector", help="Only messages that match this SQL-92 condition.")
-
-
-_PRODUCE_EXAMPLES = """
-\b
-Examples:
-  pybroker produce /queue/ORDERS 'order 1' 'order 2' --header region=eu
-  pybroker produce queue://ORDERS --count 1000 hello
-  pybroker produce ORDERS < orders.txt
-"""
-
-
-@commands.command(epilog=_PRODUCE_EXAMPLES)
-@_url
-@click.argument("destination")
-@click.argument("texts", nargs=-1)
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send each text so many times.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header; may be repeated.")
-@click.option("--persistent/--non-persistent", default=True, show_default=True, help="Let messages outlive a crash.")
-@_json
-def produce(
-    url: str,
-    destination: str,
-    texts: tuple[str, ...],
-    count: int,
-    headers: tuple[str, ...],
-    persistent: bool,
-    as_json: bool,
-) -> None:
-    """Send texts to a destination, or the lines of standard input when there are none."""
-    from pybroker.broker.app.client import Client
-
-    lines: Iterable[str] = texts or (line.rstrip("\n") for line in sys.stdin)
-    extra = dict(_header(text) for text in headers) | ({"persistent": "true"} if persistent else {})
-    sent = 0
-    with Client(url) as client:
-        for line in lines:
-            for _ in range(count):
-                client.send(_stomp_name(destination), line, extra)
-                sent += 1
-        client.settle()
-    click.echo(json.dumps({"sent": sent}) if as_json else f"sent {sent}, each confirmed by the broker")
-
-
-_CONSUME_EXAMPLES = """
-\b
-Examples:
-  pybroker consume ORDERS --count 10
-  pybroker consume '/topic/PRICES.>' --follow --json
-"""
-
-
-@commands.command(epilog=_CONSUME_EXAMPLES)
-@_url
-@click.argument("destination")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
-@click.option("--timeout", default="2s", show_default=True, help="Stop when none came for so long.")
-@click.option("--follow", is_flag=True, help="Wait for ever.")
-@_selector
-@_json
-def consume(
-    url: str, destination: str, count: int | None, timeout: str, follow: bool, selector: str | None, as_json: bool
-) -> None:
-    """Receive messages and acknowledge each once it is printed."""
-    from pybroker.broker.app.client import Client
-
-    patience = None if follow else _patience(timeout)
-    received = 0
-    with Client(url) as client:
-        # No more than is asked for: what is left unacknowledged at the end goes back marked as redelivered.
-        window = {"activemq.prefetchSize": str(min(count or _PREFETCH, _PREFETCH))}
-        client.subscribe(_stomp_name(destination), _subscribe_headers(selector) | window)
-        while received != count and (message := client.receive(patience)) is not None:
-            click.echo(json.dumps(message.as_json()) if as_json else message.body)
-            client.acknowledge(message)
-            received += 1
-        client.settle()
-
-
-_BROWSE_EXAMPLES = """
-\b
-Example:
-  pybroker browse ActiveMQ.DLQ --json
-"""
-
-
-@commands.command(epilog=_BROWSE_EXAMPLES)
-@_url
-@click.argument("destination")
-@_selector
-@_json
-def browse(url: str, destination: str, selector: str | None, as_json: bool) -> None:
-    """Show what waits on a queue; nothing is consumed."""
-    from pybroker.broker.app.client import Client
-
-    with Client(url) as client:
-        for message in client.browse(_stomp_name(destination), _subscribe_headers(selector)):
-            click.echo(json.dumps(message.as_json()) if as_json else f"{message.headers['message-id']}  {message.body}")
-
-
-def _stomp_name(destination: str) -> str:
-    """Return a destination as STOMP writes it; `queue://A` and plain `A` mean `/queue/A`."""
-    if destination.startswith("/"):
-        return destination
-    kind, separator, name = destination.partition("://")
-    return f"/{kind}/{name}" if separator else f"/queue/{destination}"
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise ConfigError(f"{text!r} is not NAME=VALUE", setting="--header")
-    return name, value
-
-
-def _subscribe_headers(selector: str | None) -> dict[str, str]:
-    return {"selector": selector} if selector else {}
-
-
-def _patience(timeout: str) -> float:
-    try:
-        return parse_duration(timeout)
-    except ValueError as error:
-        raise ConfigError(str(error), setting="--timeout") from error
-
-
-commands.add_command(analyze)
-commands.add_command(journal)
+for command in (produce, consume, browse, analyze, journal):
+    commands.add_command(command)
 
 if __name__ == "__main__":
     logging.captureWarnings(True)

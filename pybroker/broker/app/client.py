@@ -1,176 +1,506 @@
-"""The command line as a client: produce, consume and browse over STOMP, on the stomp.py library.
+"""What `pybroker produce`, `consume` and `browse` do, on `pybroker.client`: against pybroker or ActiveMQ.
 
-Needs no broker code, so it works against an ActiveMQ too. Failover is simple here: the brokers are tried in turn when
-connecting; a connection that breaks ends the command with an error that says how far it got.
+Loaded when such a command runs: a broker that starts needs no client.
+
+- A send counts as confirmed when the broker has answered it; up to `WINDOW` are under way, in the messages' order.
+- A message is acknowledged after its output was written, and in a file synced. What cannot be read or shown whole is
+  left to the broker.
+- `failover:` URLs fail over: the client restores what it had, and the command says so on standard error.
 """
 
-import queue
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, Self
-from urllib.parse import urlsplit
+import logging
+import ssl
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
-import stomp
-from stomp.exception import ConnectFailedException
-
+from pybroker.broker.app import message_json
+from pybroker.broker.app.message_json import Parcel
+from pybroker.broker.app.output import Output, OutputFailed
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ConfigError
+from pybroker.client.errors import (
+    BrokerMissing,
+    ClientError,
+    LoginRefused,
+    Refused,
+    SelectorRefused,
+    Timeout,
+    UnreadableMessage,
+    UnusableURI,
+)
+from pybroker.client.messages import Kind, Message
+from pybroker.client.sync import Connection, Consumer, Sending, connect
+from pybroker.client.trust import client_context
+from pybroker.client.uri import BrokerURI, parse
 
-DEFAULT_URL = "stomp://127.0.0.1:61613"
-_STOMP_PORT = 61613
-_WINDOW = 100
-"""Sends that may wait for their receipts at once: enough for the broker to group them into one disk sync."""
+TIMEOUT_SECONDS: Final = 30.0
+"""How long a broker may take to answer, unless the command or the URL says otherwise."""
+
+WINDOW: Final = 100
+"""Sends, or unacknowledged messages, under way at once: enough for the broker to group them into one disk sync."""
+
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""The same for the bytes of sends that wait for an answer, or of output that waits to be written."""
+
+_PROGRESS_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
+"""How often to look whether a lost broker is back."""
 
 
 class ClientFailed(BrokerError):
-    """The broker refused a request, or the connection broke."""
+    """The broker refused a request, or the connection broke for good."""
 
 
-class _Frame(Protocol):
-    """What stomp.py hands to a listener; it brings no types of its own."""
-
-    headers: dict[str, str]
-    body: str
+class InputUnusable(BrokerError):
+    """A message to send that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A message as it came."""
+class Access:
+    """How to reach a broker.
 
-    headers: dict[str, str]
-    body: str
+    Attributes:
+        url: as `pybroker.client.connect` takes it.
+        timeout: seconds that a broker may take to answer, to be there again after a break, or None for the URL's.
+        user: None for anonymous.
+        password: None for none.
+        ca_file: the authorities to trust, PEM; None for the system's.
+        certificate_file: our own certificate, PEM, perhaps with its key.
+        key_file: that certificate's key.
+        key_password: what the key is encrypted with.
+    """
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
-        return {"headers": self.headers, "body": self.body}
+    url: str
+    timeout: float | None = None
+    user: str | None = None
+    password: str | None = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    key_password: str | None = None
 
 
-def parse_url(url: str) -> list[tuple[str, int]]:
-    """Return hosts and ports of `stomp://host:port`, or of several in `failover:(…,…)`.
+class Presence:
+    """Whether a broker serves a connection, and since when; it says on standard error when that changes.
+
+    Attributes:
+        down_since: since when there is no broker, by `time.monotonic`; None while there is one.
+        up_since: since when there is one.
+    """
+
+    def __init__(self) -> None:
+        self.down_since: float | None = None
+        self.up_since = time.monotonic()
+
+    def interrupted(self, why: Exception) -> None:
+        """Note that the broker is lost."""
+        self.down_since = time.monotonic()
+        _say(f"the broker is lost, waiting for the next: {why}")
+
+    def resumed(self, address: str) -> None:
+        """Note that another one serves."""
+        self.down_since, self.up_since = None, time.monotonic()
+        _say(f"connected again, to {address}")
+
+
+class Session:
+    """A connection to whichever broker serves, for the time of one command. A context manager."""
+
+    def __init__(self, access: Access) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: the URL or a file cannot be used.
+            ClientFailed: no broker answers, or it refuses the login.
+        """
+        logging.getLogger("pybroker.client").setLevel(logging.ERROR)  # this says what matters, in its own words
+        uri = _parsed(access.url)
+        of_url = uri.failover.timeout_seconds if uri.failover is not None else None
+        self.timeout = access.timeout or of_url or TIMEOUT_SECONDS
+        self.presence = Presence()
+        for warning in uri.warnings:
+            _say(warning)
+        try:
+            self.connection = connect(
+                access.url,
+                user=access.user,
+                password=access.password,
+                timeout=self.timeout,
+                ssl_context=_tls(access, uri),
+                on_interrupted=self.presence.interrupted,
+                on_resumed=self.presence.resumed,
+            )
+        except (BrokerMissing, Timeout) as error:
+            raise ClientFailed(f"no broker answers at {access.url}: is a master running there? ({error})") from error
+        except LoginRefused as error:
+            raise ClientFailed(f"{error} (--user, and PYBROKER_PASSWORD or --password-file)") from error
+        except ClientError as error:
+            raise _failed(error) from error
+
+    def __enter__(self) -> Connection:
+        return self.connection
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def _failed(error: ClientError) -> ClientFailed:
+    said = "the broker refuses the selector" if isinstance(error, SelectorRefused) else "the broker refuses"
+    return ClientFailed(f"{said}: {error}" if isinstance(error, Refused) else str(error))
+
+
+def _parsed(url: str) -> BrokerURI:
+    try:
+        return parse(url)
+    except UnusableURI as error:
+        raise ConfigError(str(error), setting="--url") from error
+
+
+def _tls(access: Access, uri: BrokerURI) -> ssl.SSLContext | None:
+    """Return how TLS is done; None for the client's default: the system's authorities, no certificate of our own."""
+    if access.ca_file is None and access.certificate_file is None:
+        return None
+    try:
+        context = client_context(
+            None if access.ca_file is None else str(access.ca_file),
+            None if access.certificate_file is None else str(access.certificate_file),
+            None if access.key_file is None else str(access.key_file),
+            access.key_password,
+        )
+    except OSError as error:  # ssl.SSLError is one
+        files = [str(file) for file in (access.ca_file, access.certificate_file, access.key_file) if file is not None]
+        raise ConfigError(
+            f"{' or '.join(files)}: {error.strerror or error}", setting="--ca, --cert, --key", hint="PEM files"
+        ) from error
+    context.check_hostname = all(address.options.verify_host_name for address in uri.addresses)
+    return context
+
+
+# ---------------------------------------------------------------- produce
+
+
+@dataclass(slots=True)
+class Sent:
+    """How far `produce` came: messages handed to the client, and those that the broker has confirmed."""
+
+    sent: int = 0
+    confirmed: int = 0
+    failure: BrokerError | None = None
+
+
+class Sender:
+    """Sends messages in their order, several under way at once."""
+
+    def __init__(self, session: Session, counts: Sent) -> None:
+        self._session = session
+        self._counts = counts
+        self._under_way: deque[tuple[Sending, int, bool]] = deque()
+        self._bytes = 0
+        self._progress = Progress(lambda: f"sent {counts.sent}, confirmed {counts.confirmed}")
+
+    def send(self, destination: Destination, parcel: Parcel) -> None:
+        """Send a message; wait only when many are under way."""
+        sending = self._session.connection.begin_send(destination, parcel.body, **parcel.headers)
+        size = len(parcel.body) if isinstance(parcel.body, str | bytes) else len(repr(parcel.body))
+        self._under_way.append((sending, size, parcel.headers.get("persistent", True)))
+        self._bytes += size
+        self._counts.sent += 1
+        while len(self._under_way) >= WINDOW or self._bytes > WINDOW_BYTES or self._is_oldest_done():
+            self._confirm_oldest(self._session.timeout)
+        self._progress.show()
+
+    def finish(self) -> None:
+        """Wait until all is confirmed."""
+        while self._under_way:
+            self._confirm_oldest(self._session.timeout)
+
+    def give_up(self) -> None:
+        """Count what is confirmed of the rest, after one has failed; nothing is waited for that is not there soon."""
+        deadline = time.monotonic() + 1
+        while self._under_way:
+            with suppress(ClientError):
+                self._confirm_oldest(max(0.0, deadline - time.monotonic()))
+
+    def _is_oldest_done(self) -> bool:
+        return bool(self._under_way) and self._under_way[0][0].is_done
+
+    def _confirm_oldest(self, timeout: float) -> None:
+        sending, size, is_confirmed = self._under_way.popleft()
+        self._bytes -= size
+        sending.wait(timeout)
+        self._counts.confirmed += is_confirmed
+
+
+def produce(access: Access, destination: Destination | None, parcels: Iterable[Parcel]) -> Sent:
+    """Send messages, and return how far that came; a failure is in the result, with what the broker has confirmed.
+
+    Args:
+        access: the broker.
+        destination: where to; None to send each to its own destination.
+        parcels: the messages, read one by one. It may raise `InputUnusable`.
 
     Raises:
-        ConfigError: not such a URL.
+        ConfigError, ClientFailed: it did not begin.
+        KeyboardInterrupt: passed on, after the counts were shown.
     """
-    match = re.fullmatch(r"failover:(?://)?\(([^)]*)\)(?:\?.*)?", url)
-    brokers: list[tuple[str, int]] = []
-    for part in match[1].split(",") if match else [url]:
+    counts = Sent()
+    session = Session(access)
+    with session:
+        sender = Sender(session, counts)
         try:
-            split = urlsplit(part.strip())
-            host, port = split.hostname, split.port or _STOMP_PORT
-        except ValueError as error:
-            raise ConfigError(f"{part!r}: {error}", setting="--url", hint=f"write for example {DEFAULT_URL}") from error
-        if split.scheme not in ("stomp", "tcp") or not host:
-            raise ConfigError(
-                f"{part!r} is not a STOMP address",
-                setting="--url",
-                hint=f"write for example {DEFAULT_URL} or failover:(stomp://a:61613,stomp://b:61613)",
+            for number, parcel in enumerate(parcels, 1):
+                where = destination or parcel.destination
+                if where is None:
+                    raise InputUnusable(f"message {number} has no JMSDestination: name the destination as an argument")
+                sender.send(where, parcel)
+            sender.finish()
+        except (ClientError, InputUnusable) as error:
+            sender.give_up()
+            counts.failure = error if isinstance(error, InputUnusable) else _failed(error)
+        except KeyboardInterrupt:
+            sender.give_up()
+            _say(f"interrupted: sent {counts.sent}, confirmed {counts.confirmed}")
+            raise
+    return counts
+
+
+# ---------------------------------------------------------------- consume
+
+
+@dataclass(slots=True)
+class Received:
+    """How far `consume` came.
+
+    Attributes:
+        written: messages whose output was written.
+        acknowledged: those of them that were acknowledged.
+        left: ids of messages that cannot be shown whole, and why; the broker keeps them.
+        failure: why it ended early.
+    """
+
+    written: int = 0
+    acknowledged: int = 0
+    left: dict[str, str] = field(default_factory=dict[str, str])
+    failure: BrokerError | None = None
+
+
+def consume(
+    access: Access,
+    destination: Destination,
+    output: Output,
+    render: Callable[[Message], bytes],
+    *,
+    selector: str | None,
+    count: int | None,
+    idle: float | None,
+) -> Received:
+    """Receive messages, write each, and acknowledge it then; a failure is in the result.
+
+    Args:
+        access: the broker.
+        destination: what to consume.
+        output: where the messages are written.
+        render: how; it may raise `UnreadableMessage`, and the message is left to the broker.
+        selector: only messages that match.
+        count: stop after so many.
+        idle: stop when none came for so many seconds; None never.
+
+    Raises:
+        ConfigError, ClientFailed: it did not begin.
+        KeyboardInterrupt: passed on, when what was written is acknowledged.
+    """
+    session = Session(access)
+    with session as connection:
+        window = min(count or WINDOW, WINDOW)  # no more than asked for: others may wait for the rest
+        try:
+            consumer = connection.consumer(
+                destination, ack="individual", prefetch=window, selector=selector, timeout=session.timeout
             )
-        brokers.append((host, port))
-    return brokers
-
-
-class Client(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py is untyped
-    """One STOMP 1.2 connection to the first broker that answers."""
-
-    def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
-        self._url = url
-        self._brokers = parse_url(url)
-        self._timeout = timeout_seconds
-        self._inbox: queue.SimpleQueue[Received | ClientFailed | str] = queue.SimpleQueue()
-        self._waiting: set[str] = set()
-        self._receipt_count = 0
-        self._messages: list[Received] = []
-        self._connection: Any = None
-
-    def __enter__(self) -> Self:
-        self._connection = stomp.Connection12(
-            self._brokers, reconnect_attempts_max=1, timeout=self._timeout, auto_content_length=False
-        )
-        self._connection.set_listener("client", self)
+        except ClientError as error:
+            raise _failed(error) from error
+        run = Consumption(session, consumer, output, render)
         try:
-            self._connection.connect(wait=True)
-        except (ConnectFailedException, OSError) as error:
-            raise ClientFailed(f"no broker answers at {self._url}: is a master running there?") from error
-        return self
+            while run.handled != count and (batch := run.next_batch(count, idle)):
+                run.write(batch)
+        except (ClientError, OutputFailed, ClientFailed) as error:
+            run.received.failure = error if isinstance(error, BrokerError) else _failed(error)
+        except BrokenPipeError:
+            run.received.failure = OutputFailed("the reader of the output is gone")
+        finally:
+            run.finish()
+    return run.received
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+
+class Consumption:
+    """One run of `consume`.
+
+    Attributes:
+        received: how far it came.
+    """
+
+    def __init__(
+        self, session: Session, consumer: Consumer, output: Output, render: Callable[[Message], bytes]
     ) -> None:
-        if self._connection.is_connected():
-            self._connection.disconnect()
+        self.received = Received()
+        self._session = session
+        self._consumer = consumer
+        self._output = output
+        self._render = render
+        self._progress = Progress(lambda: f"acknowledged {self.received.acknowledged}")
 
-    # ------------------------------------------------------------ requests
+    @property
+    def handled(self) -> int:
+        """How many messages were received, written or left."""
+        return self.received.written + len(self.received.left)
 
-    def send(self, destination: str, body: str, headers: dict[str, str]) -> None:
-        """Send with a receipt; waits only when many receipts are due."""
-        self._connection.send(destination, body, headers={**headers, "receipt": self._receipt()})
-        while len(self._waiting) >= _WINDOW:
-            self._take(self._timeout)
+    def next_batch(self, count: int | None, idle: float | None) -> list[Message]:
+        """Return the next message, with those that are here already; none when none came in time.
 
-    def settle(self) -> None:
-        """Wait until every receipt has come."""
-        while self._waiting:
-            self._take(self._timeout)
+        Raises:
+            ClientError, ClientFailed: there is no broker any more.
+        """
+        first = self._wait(idle)
+        if first is None:
+            return []
+        room = min(WINDOW, WINDOW if count is None else count - self.handled)
+        batch = [first]
+        with suppress(Timeout):
+            while len(batch) < room:
+                batch.append(self._consumer.receive(timeout=0))
+        return batch
 
-    def subscribe(self, destination: str, headers: dict[str, str]) -> None:
-        """Begin to receive."""
-        self._connection.subscribe(destination, id="1", ack="client-individual", headers=headers)
-
-    def browse(self, destination: str, headers: dict[str, str]) -> Iterator[Received]:
-        """Yield what waits on a queue, consuming nothing."""
-        self._connection.subscribe(destination, id="1", ack="auto", headers={**headers, "browser": "true"})
-        while (message := self._receive(self._timeout)) is not None and message.headers.get("browser") != "end":
-            yield message
-
-    def receive(self, timeout_seconds: float | None) -> Received | None:
-        """Return the next message; None when none comes in time. Without a time: wait for ever."""
-        return self._receive(timeout_seconds)
-
-    def acknowledge(self, message: Received) -> None:
-        """Acknowledge a message, with a receipt."""
-        self._connection.ack(message.headers["ack"], receipt=self._receipt())
-
-    # ------------------------------------------------------------ stomp.py's listener, on its own thread
-
-    def on_message(self, frame: _Frame) -> None:
-        """Take a message."""
-        self._inbox.put(Received(headers=dict(frame.headers), body=frame.body))
-
-    def on_receipt(self, frame: _Frame) -> None:
-        """Take a receipt."""
-        self._inbox.put(str(frame.headers["receipt-id"]))
-
-    def on_error(self, frame: _Frame) -> None:
-        """Take an error."""
-        self._inbox.put(ClientFailed(f"the broker says: {frame.headers.get('message', frame.body)}"))
-
-    def on_disconnected(self) -> None:
-        """Note that the connection broke."""
-        self._inbox.put(ClientFailed("the connection to the broker broke"))
-
-    # ------------------------------------------------------------ private
-
-    def _receipt(self) -> str:
-        self._receipt_count += 1
-        receipt = f"r{self._receipt_count}"
-        self._waiting.add(receipt)
-        return receipt
-
-    def _receive(self, timeout_seconds: float | None) -> Received | None:
-        while not self._messages:
+    def _wait(self, idle: float | None) -> Message | None:
+        """Wait for a message as long as a broker serves, and for a broker as long as it may take."""
+        presence, timeout = self._session.presence, self._session.timeout
+        begun = time.monotonic()
+        while True:
+            patience = _LOOK_SECONDS if presence.down_since is not None else idle
             try:
-                self._take(timeout_seconds)
-            except queue.Empty:
+                return self._consumer.receive(timeout=patience)
+            except Timeout:
+                now, down_since = time.monotonic(), presence.down_since
+            if down_since is not None and idle is not None and now - down_since >= timeout:
+                raise ClientFailed(f"no broker for more than {timeout:g} s")
+            if down_since is None and idle is not None and now - max(begun, presence.up_since) >= idle:
                 return None
-        return self._messages.pop(0)
 
-    def _take(self, timeout_seconds: float | None) -> None:
-        """Take one event; raises `queue.Empty` when there is none in time."""
-        event = self._inbox.get(timeout=timeout_seconds)
-        if isinstance(event, ClientFailed):
-            raise event
-        if isinstance(event, Received):
-            self._messages.append(event)
-        else:
-            self._waiting.discard(event)
+    def write(self, batch: list[Message]) -> None:
+        """Write messages, then acknowledge them.
+
+        Raises:
+            BrokenPipeError, OutputFailed: they are not written, and not acknowledged.
+        """
+        written: list[Message] = []
+        for message in batch:
+            try:
+                self._output.add(self._render(message))
+            except UnreadableMessage as error:
+                self.received.left[message.id] = str(error)
+                continue
+            written.append(message)
+            if self._output.byte_count > WINDOW_BYTES:
+                self._settle(written)
+        self._settle(written)
+        self._progress.show()
+
+    def _settle(self, written: list[Message]) -> None:
+        self._output.settle()
+        self.received.written += len(written)
+        for message in written:
+            message.ack()
+            self.received.acknowledged += 1
+        written.clear()
+
+    def finish(self) -> None:
+        """Have the broker confirm what was acknowledged."""
+        try:
+            is_confirmed = self._consumer.finish(self._session.timeout)
+            why = "the connection broke before the broker confirmed the last acknowledgements"
+        except ClientError as error:
+            is_confirmed, why = False, str(error)
+        if not is_confirmed and self.received.acknowledged and self.received.failure is None:
+            self.received.failure = ClientFailed(f"{why}: up to {WINDOW} messages may come again")
+
+
+# ---------------------------------------------------------------- browse
+
+
+def browse(
+    access: Access, destination: Destination, output: Output, render: Callable[[Message], bytes], selector: str | None
+) -> None:
+    """Write what waits on a queue, and consume nothing.
+
+    Raises:
+        ConfigError, ClientFailed: the broker cannot be reached, or does not let us.
+        BrokenPipeError, OutputFailed: the output cannot be written.
+    """
+    session = Session(access)
+    with session as connection:
+        try:
+            for message in connection.browse(destination, selector=selector, timeout=session.timeout):
+                output.add(render(message))
+                if output.byte_count > WINDOW_BYTES:
+                    output.settle()
+        except ClientError as error:
+            raise _failed(error) from error
+        finally:
+            output.settle()
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def shown_whole(message: Message) -> Message:
+    """Return a message whose body is all there.
+
+    Raises:
+        UnreadableMessage: nothing says that it is.
+    """
+    if message.kind is None:
+        raise UnreadableMessage(
+            f"message {message.id} came without a body: over STOMP that is an empty text, or a map, stream or object, "
+            "which STOMP does not carry; use tcp:// or ssl://"
+        )
+    return message
+
+
+def as_text(message: Message) -> bytes:
+    """Return a message's body as a line: text and bytes as they are, of anything else JSON.
+
+    Raises:
+        UnreadableMessage: it is damaged.
+    """
+    match message.body:
+        case None:
+            return b""
+        case str() as text:
+            return text.encode("utf-8", "surrogatepass")
+        case bytes() as data if message.kind is not Kind.OBJECT:
+            return data
+        case _:
+            return message_json.dumps(message_json.body(message)["body"])
+
+
+class Progress:
+    """Counts on standard error, once a second, where a person looks on."""
+
+    def __init__(self, describe: Callable[[], str]) -> None:
+        self._describe = describe
+        self._is_seen = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._due_at = time.monotonic() + _PROGRESS_SECONDS
+
+    def show(self) -> None:
+        """Show the counts, if it is time."""
+        if self._is_seen and time.monotonic() >= self._due_at:
+            self._due_at = time.monotonic() + _PROGRESS_SECONDS
+            _say(self._describe())
+
+
+def _say(text: str) -> None:
+    print(f"pybroker: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- of a command line

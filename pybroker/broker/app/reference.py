@@ -5,12 +5,14 @@
 writes both; a test makes sure that they are as this module would write them.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from pybroker.broker.app import message_json
 from pybroker.broker.app.cli import commands, shown
 from pybroker.broker.app.config import ENVIRONMENT_PREFIX, SETTINGS, TABLES, flag, is_table
 
@@ -62,6 +64,10 @@ def _command_line() -> Iterator[str]:
     yield _COMMAND_LINE
     for name, command in commands.commands.items():
         yield from _described(f"pybroker {name}", command)
+    yield ""
+    yield "## Messages as JSON"
+    yield ""
+    yield from inspect.cleandoc(message_json.__doc__ or "").splitlines()
 
 
 def _described(name: str, command: click.Command) -> Iterator[str]:

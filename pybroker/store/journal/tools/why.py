@@ -301,7 +301,7 @@ class _Why(Replay):
         yield from self._subscription_reasons(file_id)
 
     def _live_messages(self, destination: Destination, message_ids: Sequence[str]) -> Reason:
-        remedy = f"consume them: pybroker consume {destination}"
+        remedy = f"look at them: pybroker browse {destination}; then let their consumer take them"
         if destination.is_topic:
             keys = [
                 key

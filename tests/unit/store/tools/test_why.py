@@ -51,7 +51,7 @@ def test_live_messages_are_counted_by_destination_the_oldest_named(tmp_path: Pat
         (Cause.MESSAGES, f"messages of {OTHER}", 1),
     ]
     assert found[0].examples == tuple(message_id(number) for number in (2, 3, 4))
-    assert found[0].remedy == f"consume them: pybroker consume {QUEUE}"
+    assert found[0].remedy == f"look at them: pybroker browse {QUEUE}; then let their consumer take them"
 
 
 def test_a_topics_messages_name_the_subscriptions_that_want_them(tmp_path: Path) -> None:

@@ -1,0 +1,344 @@
+"""The command line as a client: `pybroker produce | consume | browse`.
+
+What they do is in `client`, loaded when one runs.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pybroker.broker.app.units import parse_duration
+from pybroker.broker.domain.errors import BrokerError, ConfigError
+
+if TYPE_CHECKING:
+    from pybroker.broker.app.client import Access
+    from pybroker.broker.app.message_json import Parcel
+    from pybroker.broker.domain.destination import Destination
+    from pybroker.client.messages import Message
+
+_EXIT_FAILED = 1
+
+_EXIT_CODES = """
+\b
+Exit codes:
+  0    done, and everything that was counted is confirmed by the broker
+  1    the broker, the connection, the input or the output failed; standard error says how far it came
+  2    an argument, the URL or a file that it names cannot be used; nothing was sent or consumed
+  130  interrupted
+"""
+
+
+def _duration(_: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Return the seconds of a time such as `2s` or `500ms`."""
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(str(error), setting=option.opts[0]) from error
+
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+_ACCESS = (
+    click.option(
+        "--url",
+        default="tcp://127.0.0.1:61616",
+        envvar="PYBROKER_URL",
+        show_default=True,
+        help="Where the broker is: `tcp`, `ssl` and `auto` speak OpenWire, `stomp` and `stomp+ssl` STOMP; "
+        "`failover:(tcp://a:61616,tcp://b:61616)`, with ActiveMQ's options, goes on with the next one.  "
+        "[environment: PYBROKER_URL]",
+    ),
+    click.option("--user", envvar="PYBROKER_USER", help="Who logs in.  [environment: PYBROKER_USER]"),
+    click.option(
+        "--password-file",
+        type=_FILE,
+        help="File whose first line is the password. Otherwise it is taken from the environment, PYBROKER_PASSWORD.",
+    ),
+    click.option("--ask-password", is_flag=True, help="Ask for the password on the terminal."),
+    click.option("--ca", "ca_file", type=_FILE, help="Authorities to trust in place of the system's, PEM."),
+    click.option("--cert", "certificate_file", type=_FILE, help="A client certificate, PEM, perhaps with its key."),
+    click.option(
+        "--key",
+        "key_file",
+        type=_FILE,
+        help="The certificate's key, PEM. The password of an encrypted one is in PYBROKER_KEY_PASSWORD, or asked for.",
+    ),
+    click.option(
+        "--timeout",
+        callback=_duration,
+        metavar="DURATION",
+        help="Give up when no broker answers for so long, to connect, to confirm, or while the next one takes over.  "
+        "[default: the URL's, or 30s]",
+    ),
+)
+
+
+def _with_access(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how to reach a broker."""
+    for option in reversed(_ACCESS):
+        command = option(command)
+    return command
+
+
+def _access(options: dict[str, Any]) -> "Access":
+    from pybroker.broker.app.client import Access
+
+    file, ask = options.pop("password_file"), options.pop("ask_password")
+    if file is not None and ask:
+        raise ConfigError("either --password-file or --ask-password", setting="--password-file")
+    if file is not None:
+        password = file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
+    elif ask:
+        password = click.prompt("Password", hide_input=True, err=True)
+    else:
+        password = os.environ.get("PYBROKER_PASSWORD")
+    if options["key_file"] is not None and options["certificate_file"] is None:
+        raise ConfigError("a key is of use with its certificate only", setting="--key", hint="add --cert FILE")
+    return Access(password=password, key_password=os.environ.get("PYBROKER_KEY_PASSWORD"), **options)
+
+
+def _destination(text: str) -> "Destination":
+    from pybroker.broker.app.message_json import UnusableJSON, read_destination
+
+    try:
+        return read_destination("it is no destination", text)
+    except UnusableJSON as error:
+        raise ConfigError(str(error), setting="DESTINATION") from error
+
+
+def _fail(failure: BrokerError) -> None:
+    click.echo(f"pybroker: {failure}", err=True)
+    sys.exit(_EXIT_FAILED)
+
+
+_selector = click.option("--selector", help="Only messages that match this SQL-92 condition.")
+_json_out = click.option(
+    "--json", "as_json", is_flag=True, help="Print each message as one line of JSON, whole and with its types."
+)
+
+
+# ---------------------------------------------------------------- produce
+
+_PRODUCE_EXAMPLES = f"""
+\b
+Examples:
+  pybroker produce ORDERS 'order 1' 'order 2' --header region=eu --header weight:=4.5
+  pybroker produce queue://ORDERS --count 1000 hello
+  pybroker produce ORDERS < orders.txt
+  pybroker produce --json < saved.jsonl                  to where `consume --json` had them from
+  pybroker consume OLD --json > saved.jsonl && pybroker produce NEW --json < saved.jsonl
+{_EXIT_CODES}"""
+
+
+@click.command(epilog=_PRODUCE_EXAMPLES)
+@_with_access
+@click.argument("destination", required=False)
+@click.argument("texts", nargs=-1)
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send each text so many times.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="A header of JMS, such as JMSPriority or JMSCorrelationID, otherwise a property; NAME:=JSON gives a property "
+    "that is no text. May be repeated.",
+)
+@click.option(
+    "--persistent/--non-persistent", default=None, help="Let messages outlive a crash.  [default: persistent]"
+)
+@click.option(
+    "--bytes", "as_bytes", is_flag=True, help="Send BytesMessages; otherwise a text that is no UTF-8 is refused."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Read messages as `consume --json` prints them, one a line, and print the counts as JSON.",
+)
+def produce(
+    destination: str | None,
+    texts: tuple[str, ...],
+    count: int,
+    headers: tuple[str, ...],
+    persistent: bool | None,
+    as_bytes: bool,
+    as_json: bool,
+    **access: Any,
+) -> None:
+    """Send texts to a destination, or the lines of standard input when there are none.
+
+    With --json the destination may be left out: each message then goes where it says.
+    """
+    from pybroker.broker.app.client import produce as run
+
+    if destination is None and not as_json:
+        raise click.UsageError("Missing argument 'DESTINATION'.")
+    if as_bytes and as_json:
+        raise ConfigError("a message in JSON says its type itself", setting="--bytes")
+    extra = _headers(headers) | ({} if persistent is None else {"persistent": persistent})
+    lines: Iterator[bytes] = (
+        map(os.fsencode, texts) if texts else (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+    )
+    parcels = _parcels(lines, extra, as_bytes=as_bytes, as_json=as_json)
+    done = run(
+        _access(access),
+        None if destination is None else _destination(destination),
+        (parcel for each in parcels for parcel in repeat(each, count)),
+    )
+    if as_json:
+        from pybroker.broker.app.message_json import dumps
+
+        click.echo(dumps({"sent": done.sent, "confirmed": done.confirmed}))
+    elif done.failure is None:
+        click.echo(f"sent {done.sent}, {_confirmed(done.sent, done.confirmed)}")
+    if done.failure is not None:
+        click.echo(f"pybroker: sent {done.sent}, {_confirmed(done.sent, done.confirmed)}", err=True)
+        _fail(done.failure)
+
+
+def _confirmed(sent: int, confirmed: int) -> str:
+    return "each confirmed by the broker" if confirmed == sent else f"{confirmed} of them confirmed by the broker"
+
+
+def _headers(texts: tuple[str, ...]) -> dict[str, Any]:
+    from pybroker.broker.app.message_json import UnusableJSON, read_header
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        try:
+            read_header(text, found)
+        except UnusableJSON as error:
+            raise ConfigError(str(error), setting="--header") from error
+    return found
+
+
+def _parcels(lines: Iterator[bytes], extra: dict[str, Any], *, as_bytes: bool, as_json: bool) -> Iterator["Parcel"]:
+    """Yield a message for each line; what is said of all messages wins over what a line says."""
+    from pybroker.broker.app.client import InputUnusable
+    from pybroker.broker.app.message_json import Parcel, UnusableJSON, from_json
+
+    for number, line in enumerate(lines, 1):
+        try:
+            if not as_json:
+                found = Parcel(destination=None, body=line if as_bytes else line.decode(), headers={})
+            elif line.strip():
+                found = from_json(line)
+            else:
+                continue
+        except UnicodeDecodeError as error:
+            raise InputUnusable(f"text {number} is no UTF-8: --bytes sends it as it is ({error.reason})") from error
+        except UnusableJSON as error:
+            raise InputUnusable(f"line {number}: {error}") from error
+        properties = {**found.headers.get("properties", {}), **extra.get("properties", {})}
+        headers: Any = {**found.headers, **extra, "properties": properties}
+        yield Parcel(destination=found.destination, body=found.body, headers=headers)
+
+
+# ---------------------------------------------------------------- consume
+
+_CONSUME_EXAMPLES = f"""
+\b
+Examples:
+  pybroker consume ORDERS --count 10
+  pybroker consume '/topic/PRICES.>' --follow --json
+  pybroker consume ORDERS --json --url 'failover:(ssl://a:61617,ssl://b:61617)' --ca ca.pem --user ops
+{_EXIT_CODES}"""
+
+
+@click.command(epilog=_CONSUME_EXAMPLES)
+@_with_access
+@click.argument("destination")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option(
+    "--idle",
+    callback=_duration,
+    metavar="DURATION",
+    default="2s",
+    show_default=True,
+    help="Stop when none came for so long.",
+)
+@click.option("--follow", is_flag=True, help="Wait for ever.")
+@_selector
+@_json_out
+def consume(
+    destination: str,
+    count: int | None,
+    idle: float,
+    follow: bool,
+    selector: str | None,
+    as_json: bool,
+    **access: Any,
+) -> None:
+    """Receive messages, and acknowledge each once it is written to standard output, in a file also synced.
+
+    To look at messages and leave them where they are, use `pybroker browse`. A message that cannot be shown whole stays
+    with the broker. What is in a pipe counts as written, so stop at a number by --count, not by `head`.
+    """
+    from pybroker.broker.app.client import as_text, shown_whole
+    from pybroker.broker.app.client import consume as run
+    from pybroker.broker.app.message_json import as_json as in_json
+    from pybroker.broker.app.message_json import dumps
+    from pybroker.broker.app.output import Output
+
+    def render(message: "Message") -> bytes:
+        whole = shown_whole(message)
+        return dumps(in_json(whole)) if as_json else as_text(whole)
+
+    done = run(
+        _access(access),
+        _destination(destination),
+        Output(),
+        render,
+        selector=selector,
+        count=count,
+        idle=None if follow else idle,
+    )
+    for why in done.left.values():
+        click.echo(f"pybroker: left with the broker: {why}", err=True)
+    if done.failure is not None or done.left:
+        click.echo(f"pybroker: wrote {done.written} messages, acknowledged {done.acknowledged}", err=True)
+    if done.failure is not None:
+        _fail(done.failure)
+    if done.left:
+        sys.exit(_EXIT_FAILED)
+
+
+# ---------------------------------------------------------------- browse
+
+_BROWSE_EXAMPLES = f"""
+\b
+Examples:
+  pybroker browse ActiveMQ.DLQ --json
+  pybroker browse ORDERS --selector "region = 'eu'"
+{_EXIT_CODES}"""
+
+
+@click.command(epilog=_BROWSE_EXAMPLES)
+@_with_access
+@click.argument("destination")
+@_selector
+@_json_out
+def browse(destination: str, selector: str | None, as_json: bool, **access: Any) -> None:
+    """Show what waits on a queue; nothing is consumed."""
+    from pybroker.broker.app.client import as_text
+    from pybroker.broker.app.client import browse as run
+    from pybroker.broker.app.message_json import as_json as in_json
+    from pybroker.broker.app.message_json import dumps, headers
+    from pybroker.broker.app.output import Output
+    from pybroker.client.errors import UnreadableMessage
+
+    def render(message: "Message") -> bytes:
+        try:
+            return dumps(in_json(message)) if as_json else f"{message.id}  ".encode() + as_text(message)
+        except UnreadableMessage as error:
+            problem = str(error)
+        if as_json:
+            return dumps({"type": message.kind, "headers": headers(message), "problem": problem})
+        return f"{message.id}  (damaged: {problem})".encode()
+
+    run(_access(access), _destination(destination), Output(), render, selector)
