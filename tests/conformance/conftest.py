@@ -229,7 +229,8 @@ def text_message(destination: Destination, sequence: int, text: str = "", *, pri
 
 
 def _string(text: str) -> bytes:
-    return struct.pack(">BH", 1, len(text)) + text.encode()
+    data = text.encode()
+    return struct.pack(">BH", 1, len(data)) + data
 
 
 Lives = MemoryLives | JournalLives

@@ -5,11 +5,10 @@ as the next batch. Sequence ids are given here, as ActiveMQ does: the highest in
 whatever its destination. A transaction's messages get theirs at its commit, so that they are ordered by it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.errors import ClientError, InvalidDestination, ResourceLimit
+from pybroker.broker.domain.errors import InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import with_size_prefix
 from pybroker.broker.domain.ports import Settled
@@ -17,12 +16,11 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, SubscriptionKey, SubscriptionRows
 from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
+from pybroker.store.jdbc.limits import TextLimits
 from pybroker.store.jdbc.stamp import stamped
 from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
 from pybroker.store.producers import UNSAID, ProducerSequences
 
-TEXT_LENGTH_MAX = 250
-"""Of every text column in ActiveMQ's tables, in characters."""
 SEQUENCE_MAX = 2**63 - 1
 PRODUCERS_ROWS_MAX = 1000
 """Of the log of producers, before it is begun anew."""
@@ -39,9 +37,12 @@ class StoreState:
     Args:
         prioritized: write each message's priority into its row, instead of 0.
         lane_per_priority: give a new durable subscription a row per priority.
+        limits: of the tables' texts.
     """
 
-    def __init__(self, *, prioritized: bool = False, lane_per_priority: bool = False) -> None:
+    def __init__(
+        self, *, prioritized: bool = False, lane_per_priority: bool = False, limits: TextLimits | None = None
+    ) -> None:
         self.contents: dict[Destination, Contents] = {}
         self.sequences = ProducerSequences()
         self.last_id = 0
@@ -49,6 +50,7 @@ class StoreState:
         self.changes = Changes()
         self._prioritized = prioritized
         self._lane_per_priority = lane_per_priority
+        self._limits = limits or TextLimits()
         self._transactions: dict[TransactionId, list[Operation]] = {}
         self._dirty: dict[tuple[Destination, str], bool] = {}
         self._prepared_count = 0
@@ -119,14 +121,16 @@ class StoreState:
         Raises:
             ClientError: a text does not fit into the tables.
         """
-        for what, text in (
-            ("client id", subscription.client_id),
-            ("subscription's name", subscription.name),
-            ("selector", subscription.selector or ""),
-            ("subscribed destination", str(subscription.subscribed_destination)),
+        for column, what, text in (
+            ("client_id", "client id", subscription.client_id),
+            ("sub_name", "subscription's name", subscription.name),
+            ("selector", "selector", subscription.selector or ""),
+            ("sub_dest", "subscribed destination", str(subscription.subscribed_destination)),
         ):
-            _check_text(text, what, ResourceLimit)
+            self._limits.check(column, text, what, ResourceLimit)
         topic, key = subscription.destination, subscription.key
+        texts = (str(topic), subscription.client_id, subscription.name)
+        self._limits.check_index("durable subscription's topic, client id and name", ResourceLimit, *texts)
         contents = self.contents.get(topic) or self._meet(topic)
         known = contents.subscriptions.get(key)
         if known is None:
@@ -159,6 +163,8 @@ class StoreState:
             ClientError: its name does not fit into the tables.
         """
         if queue.type is DestinationType.QUEUE:
+            container = str(queue)
+            self._limits.check_index("queue's name", InvalidDestination, container, container, container)
             contents = self.contents.get(queue) or self._meet(queue)
             if not contents.is_kept:
                 contents.is_kept = True
@@ -184,6 +190,7 @@ class StoreState:
         if transaction not in self._transactions:
             return
         sent_xid, settled_xid = encode(Mark(transaction, Kind.SENT)), key_of(transaction)
+        self._limits.check("xid", sent_xid, "transaction's id", ResourceLimit)
         self._prepared_count += 1
         doubt = self.doubts[transaction] = Doubt(self._prepared_count)
         for operation in self._transactions.pop(transaction):
@@ -469,7 +476,8 @@ class StoreState:
     def _meet(self, destination: Destination) -> Contents:
         """Make room for a destination that is not known."""
         container = str(destination)
-        _check_text(container, "destination's name", InvalidDestination)
+        self._limits.check("container", container, "destination's name", InvalidDestination)
+        self._limits.check_index("destination's name", InvalidDestination, container)
         contents = self.contents[destination] = Contents(container)
         return contents
 
@@ -477,7 +485,8 @@ class StoreState:
         """Make sure that a message's id fits into the tables; that of the producer before does."""
         producer_id, _, sequence = message_id.rpartition(":")
         if producer_id != self._producer:
-            _check_text(producer_id, "producer's id", ResourceLimit)
+            self._limits.check("msgid_prod", producer_id, "producer's id", ResourceLimit)
+            self._limits.check_index("producer's id", ResourceLimit, producer_id)
             self._producer = producer_id
         try:
             number = int(sequence)
@@ -506,16 +515,3 @@ def _mark(lane: Lane) -> str | None:
         return None
     transaction, held = next(reversed(lane.doubts.items()))
     return encode(Mark(transaction, Kind.ACKNOWLEDGED, lane.reach(held), lane.priority))
-
-
-def _check_text(text: str, what: str, refused: Callable[[str], ClientError]) -> None:
-    """Refuse what the columns, or PostgreSQL's text, cannot hold: it must not fail a batch of everybody's."""
-    if len(text) > TEXT_LENGTH_MAX:
-        raise refused(f"the {what} is longer than the {TEXT_LENGTH_MAX} characters that the database's tables allow")
-    if "\0" in text or _has_half(text):
-        raise refused(f"the {what} has a character that a database cannot hold")
-
-
-def _has_half(text: str) -> bool:
-    """Tell whether there are surrogates, halves of characters, in a text."""
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

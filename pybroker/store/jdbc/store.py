@@ -30,10 +30,11 @@ from pybroker.store.holding import HoldingRoom
 from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
 from pybroker.store.jdbc.fence import MESSAGES, Fence
+from pybroker.store.jdbc.limits import read_limits
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe
 from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
-from pybroker.store.jdbc.schema import ensure
+from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
 from pybroker.store.jdbc.stamp import unstamped
 from pybroker.store.jdbc.state import StoreState
 from pybroker.store.jdbc.statements import is_done, statements
@@ -128,7 +129,9 @@ class JdbcStore:
         found = take_over(connection)
         self.epoch = found.epoch
         self._state = StoreState(
-            prioritized=self._prioritized, lane_per_priority=self._prioritized and lane_per_priority
+            prioritized=self._prioritized,
+            lane_per_priority=self._prioritized and lane_per_priority,
+            limits=read_limits(connection, [*COLUMNS, *OWN]),
         )
         loader = Loader(connection, self._state)
         loader.load()
