@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.pages import page_count
 from pybroker.store.producers import ProducerSequences
 
 Operation = Callable[[], None]
@@ -92,6 +93,13 @@ class MemoryStore:
         """Return messages. Nothing is ever damaged here: one that is not there was never to be asked for."""
         held = self._messages.get(destination, {})
         return [held[message_id] for message_id in message_ids if message_id in held]
+
+    def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
+        """Return messages from the first id on until they take so many bytes or more."""
+        held = self._messages.get(destination, {})
+        sizes = [len(held[each].data) if each in held else 0 for each in message_ids]
+        count = page_count(sizes, bytes_max)
+        return Page(self.read(destination, message_ids[:count]), count)
 
     @property
     def is_on_disk(self) -> bool:

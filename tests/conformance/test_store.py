@@ -75,6 +75,22 @@ class TestQueues:
             assert after.priority == 4
             assert after.connection_id == "ID:testhost-40001-1700000000000-3:1"
 
+    def test_page_ends_with_the_message_that_fills_it(self, lives: Any, text_message: MakeMessage) -> None:
+        sent = [
+            text_message(ORDERS, number, "x" * size) for number, size in enumerate((10, 10, 90_000, 10, 70_000, 10))
+        ]
+        for message in sent:
+            lives.store.add(message)
+        left = reopen(lives).queues[ORDERS]
+        assert ids(left) == ids(sent)
+        lives.store.remove(ORDERS, sent[3].message_id)
+        pages: list[list[str]] = []
+        while left:
+            messages, looked_at = lives.store.read_page(ORDERS, left, 50_000)
+            pages.append(ids(messages))
+            left = left[looked_at:]
+        assert pages == [ids(sent[:3]), ids(sent[4:5]), ids(sent[5:])]
+
     @BETWEEN
     def test_what_was_consumed_stays_consumed(self, lives: Any, text_message: MakeMessage, next_life: Any) -> None:
         sent = [text_message(ORDERS, number) for number in range(6)]

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from pybroker.broker.core.consumer import Consumer
-from pybroker.broker.core.paging import PAGE_MAX, severity
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference, Source
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -39,7 +39,7 @@ class Snapshot(Source):
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
         """Show what the browser has room for; say so when there is no more."""
-        looked_at = 0
+        count, room = PAGE_MAX, PAGE_BYTES_MAX
         while self._found is not None and self._consumer.has_room:
             try:
                 found = next(self._found, None)
@@ -51,8 +51,9 @@ class Snapshot(Source):
                 self._browsed()
             elif self._consumer.accepts(found.message, found.redelivery_count):
                 self._consumer.offer(Reference(found.message, self, found.sequence, found.redelivery_count))
-            looked_at += 1
-            if looked_at >= PAGE_MAX and self._paging is not None and self._paging.soon(self.dispatch):
+            count -= 1
+            room -= len(found.message.data) if found is not None else 0
+            if (count <= 0 or room <= 0) and self._paging is not None and self._paging.soon(self.dispatch):
                 break
 
     def _wait(self, error: StoreUnavailable) -> None:
@@ -105,9 +106,13 @@ class _View:
         after, failure = self._last, None
         while failure is None:
             page: list[Reference] = []
+            room = PAGE_BYTES_MAX
             try:
                 for reference in islice(self._page(after), PAGE_MAX):
                     page.append(reference)
+                    room -= len(reference.message.data)
+                    if room <= 0:
+                        break
             except StoreUnavailable as error:
                 failure = error
             if not page and failure is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Consumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.paging import severity
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
@@ -127,16 +127,22 @@ class Durable(StoredSource):
     # ------------------------------------------------------------ source
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
-        """Deliver what waits and fits."""
+        """Deliver what waits and fits. What was read back leaves in turns, a page in each."""
         pending, taker = self.pending, self.consumer
-        while pending.count and taker is not None and taker.has_room:
-            try:
-                if pending.is_paged and not pending.fill():
+        room = PAGE_BYTES_MAX
+        while pending.count and taker is not None and taker.has_room and not self._is_going_on:
+            if is_paged := pending.is_paged:
+                if room <= 0 and self._yields():
                     break
-            except StoreUnavailable as error:
-                _log.log(severity(error), "%s is not served further now: %s", self.info.key, error)
-                break
+                try:
+                    if not pending.fill():
+                        break
+                except StoreUnavailable as error:
+                    _log.log(severity(error), "%s is not served further now: %s", self.info.key, error)
+                    break
             reference = pending.pop(State.DISPATCHED)
+            if is_paged:
+                room -= len(reference.message.data)
             if reference.message.expiration and self.is_over(reference.message):
                 self.expired(reference)
             else:

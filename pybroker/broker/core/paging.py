@@ -13,9 +13,10 @@ Above the mark a backlog waits until what it holds is on disk (`MessageStore.whe
 all that lies behind its front (`tail`). When the whole broker is above its mark, all backlogs do. Messages that are not
 stored stay, and so does what consumers hold unsettled.
 
-Pages are read when the oldest message is not in memory, or when a search gets there: `PAGE_MAX` messages at most,
-fewer where they are large. Reading blocks the event loop for a page, some two milliseconds. What may have to look at a
-whole backlog, a search for a selector or a browser, goes on in the loop's next turn after each page (`call_soon`).
+Pages are read when the oldest message is not in memory, or when a search gets there: `PAGE_MAX` messages at most, and
+none behind the one with which they take `PAGE_BYTES_MAX`. Reading blocks the event loop for a page, some two
+milliseconds. What may have to look at a whole backlog, a search for a selector or a browser, goes on in the loop's next
+turn after each page (`call_soon`); so does delivery once it has read that many bytes, for output leaves in between.
 
 Messages whose time is over are found when they are paged in. Those that nobody consumes are looked for by a slow scan:
 at most `SCANNED_MAX` messages in `SCAN_SECONDS` for all backlogs together, a page per turn of the loop. ActiveMQ looks
@@ -34,7 +35,7 @@ PAGE_MAX = 200
 """Messages read at a time."""
 
 PAGE_BYTES_MAX = 1 << 20
-"""What they should take together, as far as the page before tells: two times this much and the loop would stumble."""
+"""A page ends with the message that reaches this: two times this much and the loop would stumble."""
 
 BACKLOG_BYTES_MAX = 16 << 20
 """What one backlog keeps in memory though there is room for more. To read a message back costs a fraction of what its

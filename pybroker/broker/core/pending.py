@@ -23,6 +23,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
+from pybroker.broker.core.paging import PAGE_MAX
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.tail import NOWHERE, Stub, Tail
 from pybroker.broker.domain.destination import Destination
@@ -44,13 +45,10 @@ EXACT_MAX = 1000
 class Pager(Protocol):
     """Whose backlog it is: reads messages back, and counts what is in memory."""
 
-    @property
-    def page_size(self) -> int:
-        """How many messages to read at a time."""
-        ...
+    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
+        """Return references to messages in the store, and how many stubs were looked at, from the first on.
 
-    def read(self, stubs: Sequence[Stub]) -> list[Reference]:
-        """Return references to messages in the store, in this order; those that are lost there are left out.
+        Those that are lost there are left out. A page is bounded by bytes, and has one message at least that is there.
 
         Raises:
             StoreUnavailable: they cannot be read now.
@@ -140,10 +138,11 @@ class Pending:
             stubs = self._page(tail, after, items[index].sequence if index < len(items) else NOWHERE)
             if not stubs and index >= len(items) and items is self._items:
                 return
-            for reference in self._read(stubs):
+            references, end = self._read(stubs)
+            for reference in references:
                 if reference.state is _PENDING:
                     yield reference
-            after = stubs[-1].sequence if stubs else after
+            after = end if stubs else after
 
     def in_memory(self) -> Iterator[Reference]:
         """Iterate over what waits and is in memory; what was yielded may be taken."""
@@ -236,7 +235,7 @@ class Pending:
         Raises:
             StoreUnavailable: it cannot be read.
         """
-        references = self._read(self._page(tail, -1, NOWHERE))
+        references, _ = self._read(self._page(tail, -1, NOWHERE))
         tail.take(len(references))
         self._drop_empty_tail()
         self._insert(references)
@@ -274,8 +273,7 @@ class Pending:
         Raises:
             StoreUnavailable: they cannot be read now.
         """
-        stubs = self.tail.after(after, count) if self.tail is not None else []
-        return self._read(stubs), stubs[-1].sequence if stubs else NOWHERE
+        return self._read(self.tail.after(after, count) if self.tail is not None else [])
 
     def lock(self, wanted: Collection[tuple[Destination, str]]) -> list[Reference]:
         """Take these messages, which no consumer may get. Looks at every id that is not in memory.
@@ -284,7 +282,11 @@ class Pending:
             StoreUnavailable: they cannot be read.
         """
         stubs = self.tail.find(wanted) if self.tail is not None else []
-        locked = self._read(stubs)
+        locked: list[Reference] = []
+        while stubs:
+            page, end = self._read(stubs)
+            locked += page
+            stubs = [stub for stub in stubs if stub.sequence > end]
         locked += [each for each in self.in_memory() if (each.message.destination, each.message.message_id) in wanted]
         for reference in locked:
             self.take(reference, State.DISPATCHED)
@@ -338,23 +340,23 @@ class Pending:
 
     def _page(self, tail: Tail, after: int, before: int) -> list[Stub]:
         """Return the next page of the tail between two sequence numbers."""
-        stubs = tail.after(after, self._its_pager.page_size)
+        stubs = tail.after(after, PAGE_MAX)
         if stubs and stubs[-1].sequence > before:
             del stubs[bisect_left(stubs, before, key=_sequence) :]
         return stubs
 
-    def _read(self, stubs: list[Stub]) -> list[Reference]:
-        """Return what stubs stand for. What is lost is gone: the store has said so."""
+    def _read(self, stubs: list[Stub]) -> tuple[list[Reference], int]:
+        """Return what the first stubs stand for, and the sequence up to which; what is lost is gone."""
         if not stubs:
-            return []
-        references = self._its_pager.read(stubs)
-        if len(references) < len(stubs) and self.tail is not None:
+            return [], NOWHERE
+        references, count = self._its_pager.read(stubs)
+        if len(references) < count and self.tail is not None:
             found = {reference.sequence for reference in references}
-            for stub in stubs:
+            for stub in stubs[:count]:
                 if stub.sequence not in found and self.tail.discard(stub.sequence):
                     self.count -= 1
             self._drop_empty_tail()
-        return references
+        return references, stubs[count - 1].sequence
 
     def _drop_empty_tail(self) -> None:
         if self.tail is not None and not self.tail.count:

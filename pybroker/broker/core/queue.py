@@ -22,7 +22,7 @@ from pybroker.broker.core.contenders import Contenders
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
-from pybroker.broker.core.paging import PAGE_MAX, severity
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
@@ -47,7 +47,6 @@ class Queue(StoredSource):
 
     __slots__ = (
         "_is_asked_again",
-        "_is_going_on",
         "_is_search_open",
         "_is_searching",
         "_is_temporary",
@@ -80,8 +79,6 @@ class Queue(StoredSource):
         self._is_asked_again = False
         self._is_search_open = False
         """Consumers with room have not looked at everything yet: what arrives must not overtake what they may find."""
-        self._is_going_on = False
-        """They look on in the event loop's next turn."""
 
     @property
     def next_sequence(self) -> int:
@@ -175,7 +172,8 @@ class Queue(StoredSource):
         try:
             if contenders.is_plain:
                 self._is_search_open = False
-                self._deliver_oldest(consumer)
+                if not self._is_going_on:
+                    self._deliver_oldest(consumer)
             elif self._is_searching:  # called from within, by what a delivery or an expiry set off
                 self._is_asked_again = True
             elif self._is_going_on:
@@ -196,12 +194,12 @@ class Queue(StoredSource):
         reference.state = _SETTLED
         self.usage.give(reference.message.size)
 
-    def read(self, stubs: Sequence[Stub]) -> list[Reference]:
+    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
         """Return references to messages in the store; see `Pager`."""
-        found = super().read(stubs)
+        found, count = super().read(stubs)
         if any(reference.message.group_id is not None for reference in found):
             self.contenders.expect_groups()
-        return found
+        return found, count
 
     def hold(self, references: Sequence[Reference]) -> None:
         """Count what has come into memory."""
@@ -249,16 +247,22 @@ class Queue(StoredSource):
         consumer.offer(reference)
 
     def _deliver_oldest(self, consumer: Consumer | None) -> None:
-        """Deliver from the front: everybody takes anything."""
+        """Deliver from the front: everybody takes anything. What was read back leaves in turns, a page in each."""
         pending, contenders = self.pending, self.contenders
+        room = PAGE_BYTES_MAX
         while pending.count:
             taker = contenders.with_room() if consumer is None else consumer
             if taker is None or not taker.has_room:
                 break
-            if pending.is_paged and not (pending.fill() and contenders.is_plain):
-                self.dispatch(consumer)  # nothing is left, or what was read has groups
-                break
+            if is_paged := pending.is_paged:
+                if room <= 0 and self._yields():
+                    break
+                if not (pending.fill() and contenders.is_plain):
+                    self.dispatch(consumer)  # nothing is left, or what was read has groups
+                    break
             reference = pending.pop(_DISPATCHED)
+            if is_paged:
+                room -= len(reference.message.data)
             if reference.message.expiration and self.is_over(reference.message):
                 self.expired(reference)
             else:
@@ -276,12 +280,8 @@ class Queue(StoredSource):
             self._is_searching = False
         self.pending.sweep()
         self._is_search_open = not is_done
-        self._is_going_on = not is_done and self.paging.soon(self._go_on)
-
-    def _go_on(self) -> None:
-        """Search on, in a later turn of the loop."""
-        self._is_going_on = False
-        self.dispatch()
+        if not is_done:
+            self._yields()
 
     def _search_levels(self, consumers: Sequence[Consumer]) -> bool:
         """Deliver from what consumers have not looked at yet; tell whether that is all, and not a page of it."""
@@ -303,16 +303,19 @@ class Queue(StoredSource):
         Returns:
             How far that was, and whether it was for the page.
         """
-        left = PAGE_MAX if level.is_paged and self.paging.call_soon is not None else -1
+        is_bounded = level.is_paged and self.paging.call_soon is not None
+        count, room = PAGE_MAX, PAGE_BYTES_MAX
         for reference in level.scan(after):
             if not self.is_dead(reference) and (taker := self.contenders.choose(reference)) is not None:
                 self.pending.take(reference, _DISPATCHED)
                 self._hand_over(reference, taker)
                 if not taker.has_room:
                     return reference.sequence, False
-            left -= 1
-            if not left:
-                return reference.sequence, True
+            if is_bounded:
+                count -= 1
+                room -= len(reference.message.data)
+                if count <= 0 or room <= 0:
+                    return reference.sequence, True
         return self._next_sequence - 1, False
 
     def _reopen(self) -> bool:

@@ -34,9 +34,6 @@ _SETTLED: Final = State.SETTLED
 _NEVER = 2**63
 """Later than any time a message may name."""
 
-_FIRST_PAGE = 16
-"""Nobody knows how large the messages are that a recovery found."""
-
 _place = attrgetter("place")
 
 
@@ -46,6 +43,7 @@ class StoredSource(Source):
     __slots__ = (
         "_clock",
         "_dead_letters",
+        "_is_going_on",
         "_is_leaving",
         "_next_expiry",
         "_next_sequence",
@@ -54,7 +52,6 @@ class StoredSource(Source):
         "_scanned",
         "_store",
         "_subscription_key",
-        "page_size",
         "paging",
         "pending",
         "policy",
@@ -71,7 +68,6 @@ class StoredSource(Source):
     ) -> None:
         self.policy = policy
         self.paging = Paging()
-        self.page_size = _FIRST_PAGE
         self.pending = pending(prioritized=policy.prioritized_messages, pager=self)
         self._store = store
         self._dead_letters = dead_letters
@@ -87,6 +83,8 @@ class StoredSource(Source):
         self._page_out_at = _NEVER
         """So much in use is too much; more than the mark only where the last page-out could not free more."""
         self._is_leaving = False
+        self._is_going_on = False
+        """What waits is looked at further in the event loop's next turn."""
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:
@@ -143,7 +141,7 @@ class StoredSource(Source):
             return False
         for level in self.pending.levels:
             if level.is_paged and (after := scanned.get(level, -1)) < self._next_sequence:
-                if not (quota := self.paging.scan_quota(self._clock(), self.page_size)):
+                if not (quota := self.paging.scan_quota(self._clock(), PAGE_MAX)):
                     return False
                 references, scanned[level] = level.peek(after, quota)
                 for reference in references:
@@ -171,23 +169,36 @@ class StoredSource(Source):
         self._next_sequence += len(ids)
         self._next_stored_expiry = -1  # nobody has looked
 
-    def read(self, stubs: Sequence[Stub]) -> list[Reference]:
+    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
         """Return references to messages in the store; see `Pager`."""
         found: list[Reference] = []
+        looked_at, room = 0, PAGE_BYTES_MAX
         for place, group in groupby(stubs, key=_place):
             together = list(group)
-            messages = self._store.read(place, [stub.message_id for stub in together])
+            messages, count = self._store.read_page(place, [stub.message_id for stub in together], room)
+            looked_at += count
+            is_whole = count == len(together)
             if len(messages) < len(together):  # the store has said what is lost, and why
                 there = {message.message_id for message in messages}
-                together = [stub for stub in together if stub.message_id in there]
+                together = [stub for stub in together[:count] if stub.message_id in there]
             for message, (sequence, _, _, redelivery_count, suspected) in zip(messages, together, strict=True):
                 reference = Reference(message, self, sequence, redelivery_count)
                 if suspected:
                     reference.suspected = suspected
                 found.append(reference)
-        total = sum([reference.message.size for reference in found])
-        self.page_size = max(1, min(PAGE_MAX, 2 * self.page_size, PAGE_BYTES_MAX * len(stubs) // (total or 1)))
-        return found
+            room -= sum([len(message.data) for message in messages])
+            if room <= 0 or not is_whole:
+                break
+        return found, looked_at
+
+    def _yields(self) -> bool:
+        """Go on in the loop's next turn, when output has left; False when there is no loop."""
+        self._is_going_on = self.paging.soon(self._go_on)
+        return self._is_going_on
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        self.dispatch()
 
     def hold(self, references: Sequence[Reference]) -> None:
         """Count what has come into memory."""

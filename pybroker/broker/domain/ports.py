@@ -79,6 +79,18 @@ class Recovery:
     delivered: frozenset[str] | None = None
 
 
+class Page(NamedTuple):
+    """Messages read back together.
+
+    Attributes:
+        messages: those that could be read, in the order of the ids.
+        looked_at: how many ids were looked at, from the first on; those of them without a message are lost.
+    """
+
+    messages: list[Message]
+    looked_at: int
+
+
 class MessageStore(Protocol):
     """What outlives the process. Appends are buffered and ordered; `when_durable` says when they are safe.
 
@@ -93,6 +105,16 @@ class MessageStore(Protocol):
         """Return messages that are stored and durable, in this order. Blocks for a read of the disk or some.
 
         One that cannot be read back is left out. The store has then said so in the log, and counts it as damage.
+
+        Raises:
+            StoreUnavailable: nothing can be read now; to ask again later may help.
+        """
+        ...
+
+    def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
+        """Return messages as `read` does, from the first id on until they take `bytes_max` bytes or more.
+
+        A page so takes less than `bytes_max` and one message more, whatever the size of that.
 
         Raises:
             StoreUnavailable: nothing can be read now; to ask again later may help.

@@ -15,7 +15,7 @@ from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc.changes import OPERATION_BYTES
 from pybroker.store.jdbc.fence import JOBS, Fence
 from pybroker.store.jdbc.postgres import Connection, Copy, describe
-from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader
+from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.statements import StatementWriter
 from pybroker.store.jdbc.writer import ABANDON_SECONDS, Callback, DatabaseWriter, Schedule
@@ -33,7 +33,7 @@ SELECT id, msg FROM (
 ) AS jobs WHERE bytes <= %d
 """
 
-_BODIES = "SELECT id, msg FROM pybroker_jobs WHERE id = ANY(%s)"
+_BODIES = bodies_of("pybroker_jobs")
 
 Move = tuple[int, int, int]
 """Where a job stands: next time, repeat, run count."""

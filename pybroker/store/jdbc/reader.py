@@ -24,23 +24,49 @@ READ_SECONDS = 0.2
 """How long the event loop waits for a page."""
 AHEAD_BYTES_MAX = 8 << 20
 """Of bodies that nobody has asked for yet."""
+AHEAD_PAGES = 4
+"""What one look ahead reads at most is so small a part of that."""
 AHEAD_REACH = 4
 """Ids are given over all destinations: so many times a page of them are looked through for the next page."""
 RETRY_SECONDS = 0.2
 
-MESSAGES = "SELECT id, msg FROM activemq_msgs WHERE id = ANY(%s)"
+READ_ALL = 2**62
+"""More bytes than there can be."""
+
+
+_BODIES = (
+    "SELECT id, CASE WHEN before < %s THEN msg END FROM ("
+    "SELECT id, msg, place, sum(octet_length(msg)) OVER (ORDER BY place) - octet_length(msg) AS before"
+    " FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (id, place) JOIN the_table USING (id)"
+    ") AS sized ORDER BY place"
+)
+
+
+def bodies_of(table: str) -> str:
+    """Return SQL that reads bodies by a list of ids and in its order, until they take so many bytes or more.
+
+    The rows behind come without their body: a row that is missing is one that the table does not have.
+    """
+    return _BODIES.replace("the_table", table)
+
+
+MESSAGES = bodies_of("activemq_msgs")
 _AHEAD = (
+    "SELECT id, CASE WHEN through <= %s THEN msg END FROM ("
+    "SELECT id, msg, sum(octet_length(msg)) OVER (ORDER BY id) AS through FROM ("
     "SELECT id, msg FROM activemq_msgs WHERE id > %s AND id <= %s AND container = %s AND xid IS NULL"
     " ORDER BY id LIMIT %s"
+    ") AS page) AS sized ORDER BY id"
 )
 
 logger = logging.getLogger(__name__)
 
 
 class _Order(NamedTuple):
-    """What to read: these ids, then so many messages of a container behind an id."""
+    """What to read: these ids, then so many messages of a container behind an id; no more than so many bytes."""
 
     sequences: list[int]
+    bytes_max: int
     container: str = ""
     after: int = 0
     ahead: int = 0
@@ -75,6 +101,8 @@ class BodyReader:
         # What follows is looked at with `_changed` held.
         self._bodies: dict[int, bytes] = {}
         self._byte_count = 0
+        self._absent: set[int] = set()
+        """Ids that were looked for, and that the table does not have."""
         self._under_way: set[int] = set()
         self._asked: set[int] = set()
         self._ends: dict[str, int] = {}
@@ -83,32 +111,65 @@ class BodyReader:
         self._error: StoreUnavailable | None = None
 
     def read(self, sequences: list[int], container: str = "", *, seconds: float = READ_SECONDS) -> dict[int, bytes]:
-        """Return bodies; those that are not in the table are left out.
+        """Return all of these bodies; see `read_page`."""
+        found, count = self.read_page(sequences, container, bytes_max=READ_ALL, seconds=seconds)
+        while count < len(sequences):
+            more, looked_at = self.read_page(sequences[count:], container, bytes_max=READ_ALL, seconds=seconds)
+            found |= more
+            count += looked_at
+        return found
+
+    def read_page(
+        self, sequences: list[int], container: str = "", *, bytes_max: int, seconds: float = READ_SECONDS
+    ) -> tuple[dict[int, bytes], int]:
+        """Return bodies until they take so many bytes or more; those that are not in the table are left out.
 
         Args:
             sequences: which, at least one.
             container: the destination, if more of it is likely to be wanted.
+            bytes_max: after how many bytes to stop.
             seconds: how long to wait.
+
+        Returns:
+            The bodies, and how many ids were looked at.
 
         Raises:
             NotReadYet: they have not come in time: ask again.
             StoreUnavailable: they cannot be read.
         """
         with self._changed:
-            missing = {each for each in sequences if each not in self._bodies}
-            if new := missing - self._under_way:
-                self._under_way |= new
-                self._send(_Order(sorted(new)))
-            if container and not self._is_looking_ahead and self._byte_count < AHEAD_BYTES_MAX:
-                self._look_ahead(container, max(sequences), len(sequences))
             self._asked = set(sequences)
             try:
-                self._wait_for(missing, 0.0 if self._is_missed else seconds)
+                while not self._is_known(sequences[0]):
+                    if new := [each for each in sequences if not self._is_known(each) and each not in self._under_way]:
+                        self._under_way.update(new)
+                        self._send(_Order(new, bytes_max))
+                    self._wait_for(sequences[0], 0.0 if self._is_missed else seconds)
             finally:
                 self._asked = set()
-            found = {each: self._bodies.pop(each) for each in sequences if each in self._bodies}
-            self._byte_count -= sum(map(len, found.values()))
-            return found
+            found, count = self._taken(sequences, bytes_max)
+            if container and not self._is_looking_ahead and self._byte_count < AHEAD_BYTES_MAX:
+                self._look_ahead(container, max(sequences[:count]), count)
+            return found, count
+
+    def _is_known(self, sequence: int) -> bool:
+        """Tell whether a body is here, or is known not to be in the table."""
+        return sequence in self._bodies or sequence in self._absent
+
+    def _taken(self, sequences: list[int], bytes_max: int) -> tuple[dict[int, bytes], int]:
+        """Return what is known of these ids, from the first on, until it takes so many bytes; and how many ids."""
+        found: dict[int, bytes] = {}
+        count = 0
+        for each in sequences:
+            if not self._is_known(each) or bytes_max <= 0:
+                break
+            count += 1
+            self._absent.discard(each)
+            if (body := self._bodies.pop(each, None)) is not None:
+                found[each] = body
+                bytes_max -= len(body)
+                self._byte_count -= len(body)
+        return found, count
 
     def close(self, seconds: float) -> None:
         """End the thread, whatever it waits for; wait for its end for so long. Harmless when repeated."""
@@ -131,13 +192,13 @@ class BodyReader:
         end = self._ends.get(container, 0)
         after = end if last < end <= last + 2 * AHEAD_REACH * count else last
         self._is_looking_ahead = True
-        self._send(_Order([], container, after, count))
+        self._send(_Order([], AHEAD_BYTES_MAX // AHEAD_PAGES, container, after, count))
 
-    def _wait_for(self, missing: set[int], seconds: float) -> None:
-        if not self._changed.wait_for(lambda: self._error is not None or not missing & self._under_way, seconds):
+    def _wait_for(self, sequence: int, seconds: float) -> None:
+        if not self._changed.wait_for(lambda: self._error is not None or sequence not in self._under_way, seconds):
             self._is_missed = True
             raise NotReadYet("the database has not answered yet")
-        if self._error is not None and missing:
+        if self._error is not None:
             error, self._error = self._error, None
             raise error
 
@@ -157,7 +218,7 @@ class BodyReader:
             if self._connection is not None:
                 self._connection.close()
 
-    def _patiently(self, order: _Order) -> Sequence[tuple[int, bytes]]:
+    def _patiently(self, order: _Order) -> Sequence[tuple[int, bytes | None]]:
         """Read, and while the database is away, try again: nothing is at stake in reading twice."""
         is_told = False
         while True:
@@ -172,23 +233,28 @@ class BodyReader:
                     logger.warning("messages cannot be read, trying again: %s", error)
                     is_told = True
 
-    def _rows(self, order: _Order) -> Sequence[tuple[int, bytes]]:
+    def _rows(self, order: _Order) -> Sequence[tuple[int, bytes | None]]:
         if self._connection is None or self._connection.is_closed:
             self._connection = self._connect()
         if order.sequences:
-            return self._connection.rows(self._sql, (order.sequences,))
+            return self._connection.rows(self._sql, (order.bytes_max, order.sequences))
         reach = order.after + AHEAD_REACH * order.ahead
-        return self._connection.rows(_AHEAD, (order.after, reach, order.container, order.ahead))
+        return self._connection.rows(_AHEAD, (order.bytes_max, order.after, reach, order.container, order.ahead))
 
-    def _done(self, order: _Order, rows: Sequence[tuple[int, bytes]], error: StoreUnavailable | None) -> None:
+    def _done(self, order: _Order, found: Sequence[tuple[int, bytes | None]], error: StoreUnavailable | None) -> None:
+        """Note what an order has found; a row without its body is behind the bytes that were asked for."""
+        rows = [(sequence, body) for sequence, body in found if body is not None]
         with self._changed:
             if order.container:
                 self._is_looking_ahead = False
-                is_whole = len(rows) == order.ahead
-                self._ends[order.container] = rows[-1][0] if is_whole else order.after + AHEAD_REACH * order.ahead
+                is_whole = len(found) == order.ahead or len(rows) < len(found)
+                last = rows[-1][0] if rows else order.after
+                self._ends[order.container] = last if is_whole else order.after + AHEAD_REACH * order.ahead
             else:
                 self._error = error
                 self._under_way.difference_update(order.sequences)
+                if error is None:
+                    self._absent.update(set(order.sequences).difference([sequence for sequence, _ in found]))
             for sequence, body in rows:
                 if sequence not in self._bodies:
                     self._bodies[sequence] = bytes(body)

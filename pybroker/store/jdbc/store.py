@@ -23,7 +23,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import without_size_prefix
-from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery
+from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.holding import HoldingRoom
@@ -32,7 +32,7 @@ from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class
 from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.limits import read_limits
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe
-from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader
+from pybroker.store.jdbc.reader import READ_ALL, READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
 from pybroker.store.jdbc.stamp import unstamped
@@ -213,7 +213,7 @@ class JdbcStore:
 
     def _read_sent(self, sent: Sequence[Sent]) -> list[Message]:
         wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent]
-        return self._read(wanted, seconds=STATEMENT_SECONDS)
+        return self._read(wanted, seconds=STATEMENT_SECONDS)[0]
 
     def _in_order(self, messages: Iterable[tuple[str, int]]) -> list[str]:
         """Return message ids in dispatch order; the messages come by age."""
@@ -229,24 +229,43 @@ class JdbcStore:
         Raises:
             StoreUnavailable: the database does not answer, or has not yet: ask again, see `on_readable`.
         """
-        contents = self._state.contents.get(destination, Contents(""))
-        wanted: list[tuple[int, str]] = []
-        for message_id in message_ids:
-            packed = contents.messages.get(message_id)
-            if packed is None:
-                self._damaged(f"{destination} is to have {message_id}, which the store has not")
-            else:
-                wanted.append((packed >> PRIORITY_BITS, message_id))
-        return self._read(wanted, contents.container, seconds=self._read_seconds)
+        return self.read_page(destination, message_ids, READ_ALL).messages
 
-    def _read(self, wanted: Sequence[tuple[int, str]], container: str = "", *, seconds: float) -> list[Message]:
-        """Return messages by sequence id and message id."""
+    def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
+        """Return messages as `read` does, from the first id on until they take `bytes_max` bytes or more.
+
+        Raises:
+            StoreUnavailable: the database does not answer, or has not yet: ask again, see `on_readable`.
+        """
+        contents = self._state.contents.get(destination, Contents(""))
+        wanted = [
+            (packed >> PRIORITY_BITS, message_id)
+            for message_id in message_ids
+            if (packed := contents.messages.get(message_id)) is not None
+        ]
+        messages, count = self._read(wanted, contents.container, seconds=self._read_seconds, bytes_max=bytes_max)
+        looked_at = len(message_ids) if count == len(wanted) else message_ids.index(wanted[count][1])
+        for message_id in message_ids[:looked_at]:
+            if message_id not in contents.messages:
+                self._damaged(f"{destination} is to have {message_id}, which the store has not")
+        return Page(messages, looked_at)
+
+    def _read(
+        self,
+        wanted: Sequence[tuple[int, str]],
+        container: str = "",
+        *,
+        seconds: float,
+        bytes_max: int = READ_ALL,
+    ) -> tuple[list[Message], int]:
+        """Return messages by sequence id and message id, and how many of these were looked at."""
         if not wanted:
-            return []
-        bodies = self._reader.read([sequence for sequence, _ in wanted], container, seconds=seconds)
+            return [], 0
+        sequences = [sequence for sequence, _ in wanted]
+        bodies, count = self._reader.read_page(sequences, container, bytes_max=bytes_max, seconds=seconds)
         alike = Alike()
         messages: list[Message] = []
-        for sequence, message_id in wanted:
+        for sequence, message_id in wanted[:count]:
             try:
                 messages.append(alike.route(unstamped(without_size_prefix(bodies[sequence])), message_id))
             except KeyError:
@@ -255,7 +274,7 @@ class JdbcStore:
                 )
             except (MalformedOpenWire, TypeError) as error:
                 self._damaged(f"id {sequence}: the message {message_id} does not decode: {error}")
-        return messages
+        return messages, count
 
     @property
     def is_on_disk(self) -> bool:

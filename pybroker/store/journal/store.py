@@ -45,7 +45,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
-from pybroker.broker.domain.ports import Backlog, Clock, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.holding import HoldingRoom
@@ -82,6 +82,7 @@ from pybroker.store.journal.replay import Progress, ReplayResult
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter, Later, Schedule
+from pybroker.store.pages import page_count
 from pybroker.store.producers import UNSAID
 
 INDEX_FILES = ("db.data", "db.redo", "db.free")
@@ -424,6 +425,17 @@ class JournalStore:
             self.damages = [*self.damages, damage]
             logger.error("%s: damaged: %s. A message on %s is not delivered.", self.directory, damage, destination)
         return messages
+
+    def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
+        """Return messages as `read` does, from the first id on until they take `bytes_max` bytes or more.
+
+        Raises:
+            StoreUnavailable: a data file cannot be opened.
+        """
+        contents = self._state.destinations.get(destination)
+        held = {} if contents is None else contents.messages
+        count = page_count((held.get(each, 0) >> SIZE_SHIFT & _MASK_31 for each in message_ids), bytes_max)
+        return Page(self.read(destination, message_ids[:count]), count)
 
     @property
     def is_on_disk(self) -> bool:

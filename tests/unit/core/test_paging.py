@@ -1,7 +1,8 @@
 """Backlogs whose messages leave memory, against a plain list: order, nothing lost, nothing twice, marks."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
@@ -14,6 +15,7 @@ from pybroker.broker.core import pending as pending_module
 from pybroker.broker.core import queue as queue_module
 from pybroker.broker.core import stored as stored_module
 from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.paging import PAGE_BYTES_MAX
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.usage import Usage
@@ -115,8 +117,10 @@ def _small_pages():
         yield
 
 
-def small_pages() -> mock._patch:  # type: ignore[type-arg]
-    return mock.patch.multiple(stored_module, PAGE_MAX=4, _FIRST_PAGE=2)
+@contextmanager
+def small_pages() -> Iterator[None]:
+    with mock.patch.object(pending_module, "PAGE_MAX", 4), mock.patch.object(stored_module, "PAGE_MAX", 4):
+        yield
 
 
 # ---------------------------------------------------------------- any history
@@ -430,18 +434,20 @@ def test_the_broker_as_a_whole_above_its_mark_has_every_queue_page_out():
     assert world.usage.mark == world.usage.paging.mark(24 * SIZE, is_whole=True)
 
 
-def test_a_page_of_large_messages_is_a_small_one():
-    world = PagedWorld()
-    with mock.patch.multiple(stored_module, PAGE_MAX=200, PAGE_BYTES_MAX=3 * 2048):
-        world.disk.page_max = 200
-        world.put(*map(str, range(100)))
+@pytest.mark.parametrize("selector", [None, "n IS NULL"])
+def test_page_of_large_messages_ends_at_the_byte_limit(selector):
+    world = PagedWorld(has_loop=True)
+    world.disk.page_max = 200
+    with mock.patch.multiple(pending_module, PAGE_MAX=200):
+        world.put(*(letter * (PAGE_BYTES_MAX // 2) for letter in "abcdefgh"))
         world.restart(crash=True)
-        client = world.consume(prefetch=1)
-        client.ack(40)
-        assert world.queue.page_size == 3 * 2048 // SIZE
-        world.put("x" * 6000, "y" * 6000, "z")
-        client.ack(62)
-    assert client.names[-3:] == ["x" * 6000, "y" * 6000, "z"]
+        client = world.consume(selector=selector, prefetch=100)
+        for turn in range(1, 5):
+            assert [name[0] for name in client.names] == list("abcdefgh"[: 2 * turn]), "two fill a page"
+            assert world.disk.read_count == 2 * turn
+            world.queue.dispatch()  # nothing else goes on in this turn
+            world.turn()
+    assert world.queue.pending.count == 0
 
 
 # ---------------------------------------------------------------- searches
@@ -653,6 +659,26 @@ def test_a_durable_subscription_pages_out_too():
     assert other.pending.count == 200
     other.close()
     assert world.topic.usage.used == world.usage.used == 0
+
+
+def test_durable_page_ends_at_the_byte_limit():
+    world = PagedWorld(has_loop=True)
+    world.disk.page_max = 200
+    with mock.patch.object(pending_module, "PAGE_MAX", 200):
+        world.durable().topics.clear()
+        world.publish(*(letter * (PAGE_BYTES_MAX // 2) for letter in "abcdefgh"))
+        world.topic.durables.clear()
+        durable = paged_durable(world)
+        (backlog,) = world.store.recover().backlogs
+        world.disk.when_durable(lambda: None)
+        before = world.disk.read_count
+        durable.recover(world.topic.destination, backlog.message_ids, None)
+        client = world.activate(durable, prefetch=100)
+        for turn in range(1, 5):
+            assert [name[0] for name in client.names] == list("abcdefgh"[: 2 * turn]), "two fill a page"
+            assert world.disk.read_count == before + 2 * turn
+            durable.dispatch()  # nothing else goes on in this turn
+            world.turn()
 
 
 def test_a_durable_subscription_is_taken_over_without_a_look():

@@ -25,16 +25,22 @@ class FakeDatabase:
         self.is_broken = False
         self.asked: list[Any] = []
 
-    def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[int, bytes]]:
+    def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[int, bytes | None]]:
         self.asked.append(values)
         if self.is_broken:
             raise StoreUnavailable("the table is not there")
         if len(self.asked) % 3 == 0:
             raise DatabaseAway("for a moment")
-        if re.search("ANY", sql):
-            return [(each, self.bodies[each]) for each in values[0] if each in self.bodies]
-        after, through, _, count = values
-        return [item for item in sorted(self.bodies.items()) if after < item[0] <= through][:count]
+        if re.search("unnest", sql):
+            return list(self._cut([each for each in values[1] if each in self.bodies], values[0]))
+        bytes_max, after, through, _, count = values
+        ids = sorted(each for each in self.bodies if after < each <= through)
+        return list(self._cut(ids[:count], bytes_max))
+
+    def _cut(self, ids: list[int], bytes_max: int) -> Iterator[tuple[int, bytes | None]]:
+        for each in ids:
+            yield each, self.bodies[each] if bytes_max > 0 else None
+            bytes_max -= len(self.bodies[each])
 
     def interrupt(self) -> None:
         """Nothing takes long."""
@@ -73,7 +79,7 @@ def test_a_page_after_the_other_is_there_already(reads: BodyReader, database: Fa
     for start in range(1, 401, 20):
         reads.read(list(range(start, start + 20, 2)), "queue://A", seconds=WAIT_SECONDS)
         reads.read([2], seconds=WAIT_SECONDS)  # behind the look ahead; this one is not there
-    asked = [values[0] for values in database.asked if len(values) == 1 and values[0] != [2]]
+    asked = [values[1] for values in database.asked if len(values) == 2 and values[1] != [2]]
     assert len(asked) == 1, "the first page only"
 
 
@@ -83,3 +89,30 @@ def test_an_error_is_told_and_the_next_read_tries_again(reads: BodyReader, datab
         reads.read([1], seconds=WAIT_SECONDS)
     database.is_broken = False
     assert reads.read([1], seconds=WAIT_SECONDS) == {1: b"x"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_bounded_by_bytes_leave_nothing_out(database: FakeDatabase, reads: BodyReader, seed: int) -> None:
+    """Bodies of all sizes, in any order, some of them lost, with pages for two destinations in turns."""
+    chooser = random.Random(seed)
+    orders = [list(range(1, 500)), list(range(500, 1000))]
+    chooser.shuffle(orders[0])
+    found: dict[int, bytes] = {}
+    while any(orders):
+        left = chooser.choice([each for each in orders if each])
+        wanted, bytes_max = left[: chooser.randrange(1, 50)], chooser.choice([1, 500, 5_000, 1 << 40])
+        page, count = reads.read_page(wanted, chooser.choice(["", "queue://A"]), bytes_max=bytes_max, seconds=20.0)
+        assert count >= 1
+        assert sum(map(len, page.values())) - len(page.get(wanted[count - 1], b"")) < bytes_max
+        assert set(page) == database.bodies.keys() & wanted[:count]
+        found |= page
+        del left[:count]
+    assert found == database.bodies
+
+
+def test_large_bodies_are_fetched_a_few_at_a_time(reads: BodyReader, database: FakeDatabase) -> None:
+    database.bodies = {number: bytes(100_000) for number in range(100)}
+    page, count = reads.read_page(list(range(100)), "queue://A", bytes_max=250_000, seconds=WAIT_SECONDS)
+    assert (list(page), count) == ([0, 1, 2], 3)
+    assert reads._byte_count <= reader.AHEAD_BYTES_MAX
+    assert reads.read_page(list(range(3, 100)), bytes_max=1, seconds=WAIT_SECONDS)[1] == 1
