@@ -42,6 +42,9 @@ _BIND_RETRY_SECONDS = 0.005
 _SELECTORS_SECONDS = 1.0
 """Before what selectors need is loaded: by then the clients that waited for a new master are connected."""
 
+_REPORT_SECONDS = 10.0
+"""Between two reports in the log of what happened to many messages, such as dead letters."""
+
 _CLEANUP_SECONDS = 1.0
 """A new master's first cleanup: its clients soon consume what holds its predecessor's files, and its own life may be
 short. A pair whose masters keep dying must not pile up files."""
@@ -248,6 +251,7 @@ class Node:
             self._every(config.lock_check, self._check_lock),
             self._every(config.expire_interval, term.broker.expire),
             self._every(config.expire_interval, term.broker.relieve),
+            self._every(_REPORT_SECONDS, term.broker.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             _load_selectors(),
         ]

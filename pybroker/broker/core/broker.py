@@ -180,9 +180,14 @@ class Broker:
         for topic in self.topics.values():
             topic.usage.relieve()
 
+    def report(self) -> None:
+        """Log what happened to many messages since the last report, in counts; called every few seconds."""
+        self.dead_letters.occurrences.report()
+
     def quiesce(self) -> None:
         """Deliver nothing any more: clients are about to leave, and what one leaves must not go to the next."""
         self.is_stopping = True
+        self.report()
         self._stop_scheduler()
         for connection in self._clients.values():
             connection.pause()
@@ -190,6 +195,7 @@ class Broker:
     def abandon(self) -> None:
         """Change nothing any more: the store is not ours to write to, and clients are being cut off."""
         self.abandoned = True
+        self.report()
         self._stop_scheduler()
 
     @property

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from pybroker.broker.core.occurrences import Occurrences
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DiscardingDeadLetterStrategy,
@@ -75,9 +76,10 @@ class DeadLetters:
     Attributes:
         on_buried: called after each burial.
         on_expired: called after each burial of an expired message.
+        occurrences: the lines of the log about what died.
     """
 
-    __slots__ = ("_audits", "_clock", "_strategies", "_target", "on_buried", "on_expired")
+    __slots__ = ("_audits", "_clock", "_strategies", "_target", "occurrences", "on_buried", "on_expired")
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class DeadLetters:
         self._audits: OrderedDict[Destination, Audit] = OrderedDict()
         self.on_buried = on_buried
         self.on_expired = on_expired
+        self.occurrences = Occurrences(_log)
 
     def bury(self, message: Message, cause: str, *, subscription_key: str | None = None) -> None:
         """Move a message to its dead letter queue if it is one that is kept. The caller has it removed afterwards.
@@ -130,9 +133,8 @@ class DeadLetters:
         place = strategy.place_for(message.destination, subscription_key)
         audit = self._audit(place, strategy) if strategy.enable_audit else None
         if audit is not None and message.message_id in audit:
-            _log.info(
-                "dropped %s from %s, it is on %s already: %s", message.message_id, message.destination, place, cause
-            )
+            where = f"from {message.destination}, on {place} already"
+            self.occurrences.note("dropped", message.message_id, where, cause)
             return None
         expiration = self._clock() + strategy.expiration if strategy.expiration else 0
         letter = self._send_or_fall_back(message, place, cause, expiration)
@@ -160,7 +162,7 @@ class DeadLetters:
             )
             letter = replace(message, destination=place, expiration=expiration, decoded=None)
         self._target(place).send(letter)
-        _log.info("dead-lettered %s from %s to %s: %s", message.message_id, message.destination, place, cause)
+        self.occurrences.note("dead-lettered", message.message_id, f"from {message.destination} to {place}", cause)
         return letter
 
     def _audit(self, place: Destination, strategy: AnyDeadLetterStrategy) -> "Audit":

@@ -292,10 +292,6 @@ class StoredSource(Source):
     def _give_up(self, reference: Reference) -> None:
         message = reference.message
         if not message.persistent:
-            _log.warning(
-                "%s from %s is dropped: its consumers left it %d times, and it is not persistent",
-                message.message_id,
-                message.destination,
-                reference.suspected,
-            )
+            cause = f"its consumers left it {reference.suspected} times, and it is not persistent"
+            self._dead_letters.occurrences.note("dropped", message.message_id, f"from {message.destination}", cause)
         self.reject(reference, f"redelivered {self.policy.max_redeliveries} times without an acknowledgement")
