@@ -114,6 +114,7 @@ class Connection(asyncio.Protocol):
         self._reading_since: float | None = None
         self._life = _OPEN
         self._linger_seconds = 0.0
+        self.ending = ""
         self._timer: asyncio.TimerHandle | None = None  # OPEN: the session's; LINGERING: cuts the connection
 
     # ------------------------------------------------------------ link
@@ -219,6 +220,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Both sides are closed."""
         self._life = Life.GONE
+        self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._registry.forget(self)
         self._lost()
@@ -236,6 +238,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection; the session learns of it in the next turn."""
         self._life = Life.GONE
+        self.ending = self.ending or "cut by the broker"
         self._cancel_timer()
         self._transport.abort()
 

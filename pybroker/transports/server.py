@@ -143,6 +143,7 @@ class Server:
         for connection in list(self._refused):
             connection.abort()
         for connection in list(self.connections):
+            connection.ending = connection.ending or "the broker stops"
             connection.close(_STOP_LINGER_SECONDS)
         if waiting := [connection.gone for connection in self.connections]:
             await asyncio.wait(waiting, timeout=seconds)

@@ -22,6 +22,11 @@ class Link(Throttle, Protocol):
         """Since when the peer is read without a break, in the seconds of `time`; None while it is not read."""
         ...
 
+    @property
+    def ending(self) -> str:
+        """How the connection ended, in words, once it has and if it was not the session that closed it."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Queue bytes; they leave in one write at the end of this turn of the loop, or sooner when there are many."""
         ...

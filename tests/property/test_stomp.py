@@ -107,6 +107,7 @@ class Link:
     """Takes everything; notices what must not happen."""
 
     peer = "127.0.0.1:1"
+    ending = ""
 
     def __init__(self) -> None:
         self.closed = False

@@ -103,7 +103,7 @@ def start(config_file: Path | None, **flags: Any) -> None:
     process.ignore_signals()
     argv.hide_passwords()
     config = settings.load(config_file, flags)
-    logs.configure(config.log_level)
+    logs.configure(config.log_level, connections=config.log_connections)
     gc.disable()  # there is no garbage in what is loaded to stay, and to look for it takes a tenth of the time
     from pybroker.broker.app.serve import serve
 

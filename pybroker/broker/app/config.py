@@ -371,6 +371,12 @@ class Config:
         description="What moves the bytes: uvloop, asyncio's own loop, or uvloop where it is installed.",
     )
     log_level: str = _declared(choice("debug", "info", "warning", "error"), "info", description="What is logged.")
+    log_connections: bool = _declared(
+        yes_or_no,
+        False,
+        description="Log each client that connects, and how its connection ended, at `info`; at `debug` it is logged "
+        "anyway.",
+    )
 
     def __init__(self, **values: object) -> None:
         """Take what somebody set, as it was written; the rest has its default.

@@ -9,6 +9,8 @@ import re
 import time
 from types import TracebackType
 
+from pybroker.transports import client_log
+
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What ends a line, commands a terminal, or shows a line in another order than it was written in: C0 and C1 controls,
 DEL, line and paragraph separator, directional marks, embeddings, overrides and isolates."""
@@ -40,13 +42,16 @@ class _Formatter(logging.Formatter):
         return "\n".join(_MARGIN + _one_line(line) for line in super().formatException(ei).split("\n"))
 
 
-def configure(level: str) -> None:
-    """Send the log to standard error from a level on."""
+def configure(level: str, *, connections: bool = False) -> None:
+    """Send the log to standard error from a level on, with or without clients that connect and leave."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.getLogger(client_log.LOGGER).setLevel(
+        logging.NOTSET if connections or root.level <= logging.DEBUG else logging.WARNING
+    )
     logging.getLogger("asyncio").setLevel(max(logging.WARNING, root.level))
 
 

@@ -34,6 +34,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
 from pybroker.broker.domain.ports import Broker
+from pybroker.transports.client_log import ClientLog
 from pybroker.transports.openwire.client import Client
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.inactivity import Inactivity
@@ -112,6 +113,7 @@ class OpenWireSession(Session):
         self._verbatim: Client | None = None
         """The client, while it is connected and sends messages in the bytes they are stored in."""
         self._connection_id = ""
+        self._client_log = ClientLog()
         self._inactivity: Inactivity | None = None
         self._wakes_at = 0.0
         self._wakes_for_pull = False
@@ -203,6 +205,7 @@ class OpenWireSession(Session):
     def lost(self) -> None:
         """Undo what the connection holds in the broker."""
         self._state = State.CLOSED
+        self._client_log.ended(self._link.ending)
         self._disconnect()
 
     # ------------------------------------------------------------ frames
@@ -284,6 +287,8 @@ class OpenWireSession(Session):
         connection = self._broker.connect(connection_id, info.client_id, self._link)
         self._connection_id = connection_id
         self._sessions[connection_id] = self
+        protocol = f"OpenWire {self._peer.wire.version}"
+        self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
         return Client(
             connection,
             self._peer,
@@ -294,6 +299,7 @@ class OpenWireSession(Session):
     def yield_to_successor(self) -> None:
         """Give everything up: the client is back on another socket, before this one was known to be dead."""
         _log.info("%s from %s is back on another socket", self._connection_id, self._link.peer)
+        self._client_log.ended("the client is back on another socket")
         self._close()
 
     # ------------------------------------------------------------ in between
@@ -330,11 +336,13 @@ class OpenWireSession(Session):
         self._client.obey(info)
         if isinstance(info.object_id, ConnectionId) and info.object_id.value == self._connection_id:
             self._client.end_of_chunk()
+            self._client_log.ended("RemoveInfo")
             self._forget()
             self._client = self._verbatim = None
             self._state = State.LEFT
 
     def _shut_down(self, info: ShutdownInfo) -> None:
+        self._client_log.ended("ShutdownInfo")
         self._close()
 
     def _refuse(self, command: BaseCommand, error: ClientError) -> None:
@@ -348,6 +356,7 @@ class OpenWireSession(Session):
         """Say what was wrong, and close."""
         name = self._connection_id or "a connection"
         _log.warning("%s from %s closed: %s", name, self._link.peer, error)
+        self._client_log.ended(str(error))
         if self._peer is not None:
             self._peer.complain(RemoteProtocolError(str(error)))
         self._close()
@@ -357,6 +366,7 @@ class OpenWireSession(Session):
         _log.info(
             "%s from %s is to reconnect: it lost track in the last failover", self._connection_id, self._link.peer
         )
+        self._client_log.ended("made to reconnect")
         self._close()
 
     def _close(self) -> None:

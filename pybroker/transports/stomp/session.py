@@ -15,6 +15,7 @@ from pybroker.broker.domain.ports import Broker, Clock, Connection
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.errors import Broken, Refused, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
+from pybroker.transports.client_log import ClientLog
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import Client
 from pybroker.transports.stomp.flow import Flow, Jam
@@ -63,6 +64,7 @@ class StompSession(Session):
         self._client: Client | None = None
         self._heart_beat: HeartBeat | None = None
         self._flow = Flow()
+        self._client_log = ClientLog()
         self._enter(State.OPENED)
         self._link.wake_at(link.time() + limits.connect_seconds)
 
@@ -115,6 +117,7 @@ class StompSession(Session):
     def lost(self) -> None:
         """Undo what the connection holds in the broker."""
         self._enter(State.CLOSED)
+        self._client_log.ended(self._link.ending)
         self._disconnect()
 
     # ------------------------------------------------------------ frames
@@ -193,12 +196,14 @@ class StompSession(Session):
         self._heart_beat = HeartBeat(agreement, grace=self._limits.heart_beat_grace, now=now)
         self._link.wake_at(self._heart_beat.next_look())
         self._enter(TRANSITIONS[State.OPENED, Command.CONNECT].state)
+        self._client_log.connected(self._connection_id, client_id, self._link.peer, f"STOMP {version.value}")
 
     def _leave(self, frame: Frame) -> None:
         """Answer DISCONNECT once everything before it is safe, and close."""
         self._enter(TRANSITIONS[self._state, Command.DISCONNECT].state)
         farewell = partial(self._farewell, frame.headers.get("receipt"))
         self._link.wake_at(None)
+        self._client_log.ended("DISCONNECT")
         if self._connection is None:
             farewell()
         else:
@@ -236,6 +241,7 @@ class StompSession(Session):
     def _break_off(self, error: BrokerError, receipt: str | None = None) -> None:
         """Say what was wrong, and close."""
         _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, error)
+        self._client_log.ended(str(error))
         self._write_error(error, receipt)
         self._enter(State.CLOSED)
         self._link.wake_at(None)

@@ -96,6 +96,7 @@ class FakeLink:
     """Collects what is written; time passes when the test says so."""
 
     peer = "127.0.0.1:50312"
+    ending = "closed by the client"
 
     def __init__(self) -> None:
         self.output = bytearray()

@@ -24,6 +24,7 @@ class FakeLink:
     """Collects what is written; time stands still until the test moves it."""
 
     peer = "127.0.0.1:50312"
+    ending = "closed by the client"
 
     def __init__(self) -> None:
         self.output = bytearray()
