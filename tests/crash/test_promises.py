@@ -47,6 +47,7 @@ class Peer:
     """A client: what is written to it, and its session."""
 
     peer = "test"
+    ending = ""
 
     def __init__(self, world: "World", number: int) -> None:
         self.output = b""

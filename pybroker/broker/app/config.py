@@ -73,6 +73,13 @@ def _name(value: object) -> str:
     return name
 
 
+def _header(value: object) -> str:
+    header = text(value)
+    if not header.strip() or not header.isprintable():
+        raise ValueError("a header has at least one character, and neither line ends nor other control characters")
+    return header
+
+
 def _store(value: object) -> str:
     store = text(value)
     if not store:
@@ -179,6 +186,12 @@ class Config:
         "",
         description="Comma list of all members' OpenWire URLs, which failover clients then know without having them in "
         "their own; empty: they use what they have.",
+    )
+    stomp_server: str | None = _declared(
+        _header,
+        None,
+        description="The `server` header of STOMP's CONNECTED, by which some clients choose the features they use; by "
+        "default `ActiveMQ/5.17.2 pybroker/VERSION`, so that they use those of ActiveMQ.",
     )
     lock: str = _declared(
         choice("file", "flock", "postgres-row", "postgres-lease", "postgres-advisory"),

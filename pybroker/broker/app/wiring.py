@@ -47,7 +47,7 @@ from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettin
 from pybroker.transports.server import Protocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.refusals import Refusals
-from pybroker.transports.stomp.session import StompSession
+from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the driver is an extra
@@ -452,6 +452,7 @@ def _stomp(config: Config, broker: Broker) -> _Transport:
             limits=limits,
             clock=clock,
             refusals=refusals,
+            server=config.stomp_server or SERVER,
         )
 
     told = f"This broker has its {config.connections_max} connections already; try again later."

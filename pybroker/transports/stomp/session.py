@@ -25,7 +25,9 @@ from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
 
 _log = logging.getLogger(__name__)
 
-_SERVER = f"pybroker/{__version__}"
+SERVER = f"ActiveMQ/5.17.2 pybroker/{__version__}"
+"""The `server` header of CONNECTED: by the specification a name with a version, a blank, and a comment. Clients choose
+a dialect by the name (stomp-php by `activemq` anywhere in it), and here the dialect is that ActiveMQ's."""
 
 
 class StompSession(Session):
@@ -40,6 +42,7 @@ class StompSession(Session):
         limits: StompLimits,
         clock: Clock,
         refusals: Refusals | None = None,
+        server: str = SERVER,
     ) -> None:
         """Wait for CONNECT.
 
@@ -49,6 +52,7 @@ class StompSession(Session):
             connection_id: names the connection in message ids and `ack` headers; unique for ever.
             limits: what the peer may make the broker hold.
             clock: milliseconds since the epoch, for messages without a timestamp.
+            server: the header of that name in CONNECTED.
             refusals: logs what finds no room, for all connections together; None: for this one.
         """
         self._broker = broker
@@ -56,6 +60,7 @@ class StompSession(Session):
         self._connection_id = connection_id
         self._limits = limits
         self._clock = clock
+        self._server = server
         self._refusals = refusals or Refusals()
         self._decoder = FrameDecoder(limits)
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.stranger_body_bytes)
@@ -184,7 +189,7 @@ class StompSession(Session):
             write=self._write,
             flow=self._flow,
         )
-        answer = {"version": version.value, "heart-beat": str(agreement), "session": client_id, "server": _SERVER}
+        answer = {"version": version.value, "heart-beat": str(agreement), "session": client_id, "server": self._server}
         asked = headers.get("request-id", headers.get("receipt"))
         if asked is not None:
             answer |= {"response-id": asked, "receipt-id": asked}
@@ -240,9 +245,13 @@ class StompSession(Session):
 
     def _break_off(self, error: BrokerError, receipt: str | None = None) -> None:
         """Say what was wrong, and close."""
-        _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, error)
-        self._client_log.ended(str(error))
         self._write_error(error, receipt)
+        self._give_up(str(error))
+
+    def _give_up(self, reason: str) -> None:
+        """Close, and log why; to a peer that is silent nothing is sent but the end, as ActiveMQ does."""
+        _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, reason)
+        self._client_log.ended(reason)
         self._enter(State.CLOSED)
         self._link.wake_at(None)
         self._link.close()
@@ -252,11 +261,8 @@ class StompSession(Session):
         reading_since = self._link.reading_since
         heart_beat.not_read_until(now if reading_since is None else reading_since)
         if heart_beat.is_peer_dead(now):
-            self._break_off(
-                Broken(
-                    f"Nothing was received for {heart_beat.silence_seconds_max:g} seconds",
-                    "Send frames or heart-beats (a line feed) as often as the heart-beat header of CONNECT promised.",
-                )
+            self._give_up(
+                f"nothing was received for {heart_beat.silence_seconds_max:g} seconds, though it promised more"
             )
             return
         if heart_beat.is_beat_due(now):

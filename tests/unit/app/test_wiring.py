@@ -4,9 +4,11 @@ import socket
 
 import pytest
 
+from pybroker import __version__
 from pybroker.broker.app import wiring
-from pybroker.broker.app.config import Config
+from pybroker.broker.app.config import Config, UnfitError
 from pybroker.store.memory import MemoryStore
+from tests.unit.transports.openwire.conversation import FakeLink
 
 
 def protocols(**settings):
@@ -39,3 +41,21 @@ def test_nothing_is_said_to_refused_clients_whose_protocol_is_not_known():
 )
 def test_where_openwire_clients_are_told_to_find_it(settings, ports, url):
     assert wiring.openwire_url(Config(store="memory:", **settings), ports) == url
+
+
+@pytest.mark.parametrize(
+    ("settings", "header"),
+    [({}, f"ActiveMQ/5.17.2 pybroker/{__version__}"), ({"stomp_server": "Broker/1"}, "Broker/1")],
+)
+def test_stomp_clients_are_shown_the_server_header(settings, header):
+    link = FakeLink()
+    session = protocols(**settings)["stomp"].session(link)
+    session.receive(b"CONNECT\n\n\0")
+    assert f"\nserver:{header}\n".encode() in link.output
+    session.lost()
+
+
+@pytest.mark.parametrize("header", ["", " ", "a\nb", "a\0"])
+def test_a_server_header_that_would_break_the_frame_is_refused(header):
+    with pytest.raises(UnfitError, match="a header has"):
+        Config(stomp_server=header)

@@ -26,7 +26,12 @@ def test_highest_common_version_is_chosen(connect: Any, parsed: Any, accept: str
     [answer] = connect(None).say(f"STOMP\n{accept}\n^")
     assert parsed(answer) == (
         "CONNECTED",
-        {"version": version, "heart-beat": "0,0", "session": "ID:host-1-1", "server": f"pybroker/{__version__}"},
+        {
+            "version": version,
+            "heart-beat": "0,0",
+            "session": "ID:host-1-1",
+            "server": f"ActiveMQ/5.17.2 pybroker/{__version__}",
+        },
         "",
     )
 
@@ -156,7 +161,7 @@ def test_without_heart_beats_no_timer_is_set(connect: Any) -> None:
 
 
 def test_server_beats_and_gives_a_silent_client_up_as_recorded(connect: Any, broker: Any) -> None:
-    """18-heartbeat, 500,500: a beat, then the end after 1.5 s; here with an ERROR."""
+    """18-heartbeat, 500,500: a beat, then the end after 1.5 s, without an ERROR."""
     peer = connect("1.2", headers="heart-beat:500,500\n")
     beats: list[float] = []
     while not peer.link.closed:
@@ -167,7 +172,7 @@ def test_server_beats_and_gives_a_silent_client_up_as_recorded(connect: Any, bro
             peer.link.output.clear()
     assert beats == [0.5, 1.0]
     assert peer.link.now == 101.5
-    assert peer.hear()[0].startswith("ERROR\nmessage:Nothing was received for 1.5 seconds\n")
+    assert peer.hear() == []
     assert broker.connections == []
     assert peer.link.wake is None
 
@@ -196,7 +201,7 @@ def test_silence_counts_only_while_the_client_is_read(connect: Any) -> None:
         peer.link.now = peer.link.wake
         peer.session.on_timer()
     assert peer.link.now == resumed_at + 3
-    assert peer.hear()[0].startswith("ERROR\nmessage:Nothing was received for 3 seconds\n")
+    assert peer.hear() == []
 
 
 def test_timer_that_comes_late_is_harmless(connect: Any) -> None:
