@@ -1,7 +1,9 @@
 """A real ActiveMQ and pybroker hand scheduled messages to one another: none lost, none doubled, each at its time."""
 
+import contextlib
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +20,8 @@ from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.values import Long, Value
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.scheduler.store import JournalJobStore
+from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.stomp_client import StompClient
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
 
@@ -197,3 +201,75 @@ def test_the_scheduler_goes_back_and_forth(tmp_path: Path, activemq: Callable[..
 
 def message_of(node: Node, job: Job) -> Message:
     return routing(node.jobs.load(job))
+
+
+class TestDefaultLayout:
+    """ActiveMQ's own configuration: DATA/kahadb and DATA/localhost/scheduler."""
+
+    @pytest.fixture
+    def stock(self, java: Any, tmp_path: Path) -> Callable[..., list[str]]:
+        """Opens the directory as such an ActiveMQ, performs steps, and returns what it prints."""
+        data = f"default:{tmp_path / 'data'}"
+        return lambda *steps: java.run(PROGRAM, data, *steps, timeout_seconds=90).splitlines()
+
+    @pytest.fixture
+    def start(self, tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+        with contextlib.ExitStack() as running:
+
+            def begin(name: str, *extra: str) -> BrokerProcess:
+                broker = BrokerProcess(str(tmp_path / "data"), name=name, port=free_port(), extra=extra)
+                return running.enter_context(contextlib.closing(broker))
+
+            yield begin
+
+    def test_start_names_the_jobs_and_leaves_them(
+        self, stock: Callable[..., list[str]], start: Callable[..., BrokerProcess], tmp_path: Path
+    ) -> None:
+        stock("send:LATER:theirs:AMQ_SCHEDULED_DELAY=3600000", "halt")
+        elsewhere = tmp_path / "data" / "localhost" / "scheduler"
+        before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+        broker = start("a")
+        broker.wait_for(rf'1 scheduled message in {elsewhere}: not served.*set scheduler_store = "{elsewhere}"')
+        broker.wait_for("listening on")
+        assert broker.terminate() == 0
+        assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+
+    def test_new_master_names_what_activemq_scheduled_meanwhile(
+        self, java: Any, start: Callable[..., BrokerProcess], tmp_path: Path
+    ) -> None:
+        data = tmp_path / "data"
+        command = java.command(PROGRAM, f"default:{data}", "jobs", "wait")
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stock:
+            assert stock.stdin is not None
+            assert stock.stdout is not None
+            try:
+                assert stock.stdout.readline() == "waiting\n"
+                standby = start("b")
+                standby.wait_for("waiting for the lock")
+                stock.stdin.write("send:LATER:theirs:AMQ_SCHEDULED_DELAY=3600000\n")
+                stock.stdin.flush()
+                assert stock.stdout.readline() == "done\n"
+            finally:
+                stock.kill()
+        standby.wait_for("listening on")
+        standby.wait_for(f"1 scheduled message in {data / 'localhost' / 'scheduler'}: not served")
+
+    def test_scheduler_store_serves_them_and_leaves_its_own(
+        self, stock: Callable[..., list[str]], start: Callable[..., BrokerProcess], tmp_path: Path
+    ) -> None:
+        stock("send:LATER:theirs:AMQ_SCHEDULED_DELAY=5000", "halt")
+        elsewhere = tmp_path / "data" / "localhost" / "scheduler"
+        broker = start("a", "--scheduler-store", str(elsewhere))
+        broker.wait_for("listening on")
+        with contextlib.closing(StompClient(broker.port)) as client:
+            client.send("SUBSCRIBE", id="1", destination="/queue/LATER")
+            assert client.read().body == b"theirs"
+            client.send_bytes(
+                b"SEND\ndestination:/queue/LATER\nAMQ_SCHEDULED_DELAY:3600000\npersistent:true\nreceipt:r\n\nours\0"
+            )
+            assert client.read_until("RECEIPT", receipt_id="r")
+        assert not any("not served" in line for line in broker.lines)
+        assert not (tmp_path / "data" / "scheduler").exists()
+        broker.kill()
+        (job,) = stock("jobs")
+        assert job.split()[2] == "3600000"

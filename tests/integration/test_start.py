@@ -1,5 +1,6 @@
 """`pybroker start` and `status` as a user meets them: one serves, one waits, a stop hands over; mistakes."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.locks.file import FileLock
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
-from tests.integration.cluster import START_SECONDS, Pair
+from tests.integration.cluster import START_SECONDS, BrokerProcess, Pair, free_port
 
 PYBROKER = [sys.executable, "-m", "pybroker.broker.app.cli"]
 
@@ -195,3 +197,16 @@ class TestClients:
         found = run("produce", "--url", "stomp://127.0.0.1:1", "Q", "x")
         assert found.returncode == 1
         assert "no broker answers at stomp://127.0.0.1:1" in found.stderr
+
+
+def test_scheduler_of_another_broker_is_refused(tmp_path: Path) -> None:
+    store, theirs = tmp_path / "data", tmp_path / "theirs"
+    theirs.mkdir()
+    lock = FileLock(theirs / "lock", clock=lambda: 0)
+    lock.acquire()
+    broker = BrokerProcess(str(store), name="a", port=free_port(), extra=("--scheduler-store", str(theirs)))
+    with contextlib.closing(broker):
+        broker.wait_for("lock is held by another broker, which schedules in")
+        assert broker.join() == 1
+    lock.release()
+    assert [path.name for path in theirs.iterdir()] == ["lock"]

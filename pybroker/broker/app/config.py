@@ -368,6 +368,13 @@ class Config:
         True,
         description="Serve `AMQ_SCHEDULED_DELAY` and its kin; otherwise such messages are delivered at once.",
     )
+    scheduler_store: Path | None = _declared(
+        path,
+        None,
+        description="Directory of the scheduled messages, the same for all members; by default `scheduler` in the "
+        "store's. An ActiveMQ has them in `DATA/BROKER/scheduler` unless its `schedulerDirectory` says otherwise: name "
+        "that one to serve them, and to leave them to an ActiveMQ again.",
+    )
     jobs_max: int = _declared(
         whole, 1_000_000, least=1, description="How many scheduled messages clients may have at a time."
     )
@@ -408,6 +415,7 @@ class Config:
                 raise UnfitError(name, str(error)) from error
         try:
             self._check_database()
+            self._check_scheduler()
             self._check_lock()
             self._check_limits()
             self._check_listeners()
@@ -445,6 +453,12 @@ class Config:
                 "lock there: leave lock_url out"
             )
 
+    def _check_scheduler(self) -> None:
+        if self.scheduler_store is not None and not self.is_in_directory:
+            raise ValueError(
+                "scheduler_store goes with a store in a directory: others hold scheduled messages themselves"
+            )
+
     def _check_lock(self) -> None:
         if is_in_database(self.lock):
             if not self.lock_url:
@@ -479,6 +493,11 @@ class Config:
                 raise ValueError(f"{name} needs a certificate: set tls_certificate")
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
+
+    @property
+    def is_in_directory(self) -> bool:
+        """True when the store is a directory: neither a database nor memory."""
+        return self.store != MEMORY_STORE and not is_database(self.store)
 
     def ports(self) -> dict[str, int]:
         """Return the listeners that are on: their settings' names and their ports."""

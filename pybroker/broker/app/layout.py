@@ -2,7 +2,7 @@
 
 ```text
 DIR/kahadb/      journal (db-1.log, …) and lock
-DIR/scheduler/   scheduled messages
+DIR/scheduler/   scheduled messages, unless `scheduler_store` names another directory
 DIR/members/     who is there
 ```
 
@@ -21,8 +21,21 @@ class Layout(NamedTuple):
     members: Path
 
 
-def layout(store: str) -> Layout:
-    """Return the directories of a store. Looks, but creates nothing."""
+def layout(store: str, scheduler: Path | None = None) -> Layout:
+    """Return the directories of a store; looks, but creates nothing.
+
+    Args:
+        store: the data directory, or that of the journal.
+        scheduler: where scheduled messages are, if not in the default place.
+    """
     root = Path(store)
-    bare = any(root.glob("db-*.log"))
-    return Layout(journal=root if bare else root / "kahadb", scheduler=root / "scheduler", members=root / "members")
+    return Layout(
+        journal=root if has_data_files(root) else root / "kahadb",
+        scheduler=scheduler or root / "scheduler",
+        members=root / "members",
+    )
+
+
+def has_data_files(directory: Path) -> bool:
+    """Return True when a directory holds data files of a journal."""
+    return any(directory.glob("db-*.log"))

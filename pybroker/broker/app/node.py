@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pybroker.broker.app import wiring
+from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages, supported_bytes
 from pybroker.broker.app.standby import Standby
@@ -87,6 +87,7 @@ class Node:
         self._lock_won_at = 0.0
         self._standby: Standby | None = None
         self._follower: Follower | None = None
+        self._has_stood_by = False
 
     async def run(self) -> None:
         """Wait, serve, end.
@@ -167,6 +168,7 @@ class Node:
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 if not await self._stand_by():
                     return
+                self._has_stood_by = True
         except Exception as error:
             if not isinstance(error, BrokerError):
                 _log.exception("waiting for the lock failed unexpectedly")
@@ -255,6 +257,8 @@ class Node:
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             _load_selectors(),
         ]
+        if self._has_stood_by and config.is_in_directory:
+            chores.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
         if term.jobs is not None:
             chores.append(self._every(config.cleanup_interval, term.jobs.cleanup))
         term.chores.extend(map(asyncio.create_task, chores))

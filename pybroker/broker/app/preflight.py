@@ -35,6 +35,8 @@ def check(config: Config) -> None:
     if journal.is_dir():
         _check_directory(journal)
         inspect(journal)
+    if config.scheduler_store is not None:
+        _check_directory(config.scheduler_store, "scheduler_store")
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
 
@@ -45,14 +47,14 @@ def _check_ports(config: Config) -> None:
             bound.enter_context(bind(config.bind, port, setting))
 
 
-def _check_directory(directory: Path) -> None:
+def _check_directory(directory: Path, setting: str = "store") -> None:
     """Make sure that a directory is writable, or can be made."""
     existing = directory
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir():
-        raise ConfigError(f"{existing} is not a directory", setting="store", hint="name a directory, or a new one")
+        raise ConfigError(f"{existing} is not a directory", setting=setting, hint="name a directory, or a new one")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"{existing} is not writable for this user", setting="store", hint="change its owner, or name another"
+            f"{existing} is not writable for this user", setting=setting, hint="change its owner, or name another"
         )

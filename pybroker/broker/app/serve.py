@@ -10,7 +10,7 @@ import sys
 import time
 
 from pybroker import __version__
-from pybroker.broker.app import database, eventloop, preflight, signals, wiring
+from pybroker.broker.app import database, eventloop, preflight, schedulers, signals, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.membership import Membership
@@ -64,6 +64,7 @@ async def _serve(config: Config) -> None:
     if is_database(config.store):
         await _serve_database(config)
         return
+    schedulers.warn(config)
     where = layout(config.store)
     try:
         where.journal.mkdir(parents=True, exist_ok=True)

@@ -324,15 +324,21 @@ def make_jobs(
     turn: Turn,
     store: MessageStore,
 ) -> JobStore | None:
-    """Return the store of scheduled messages beside a store, closed as yet; None when there is no scheduler."""
+    """Return the store of scheduled messages beside a store, closed as yet; None when there is no scheduler.
+
+    Raises:
+        StoreUnavailable: another broker holds the lock of the directory that `scheduler_store` names.
+    """
     if not config.scheduler:
         return None
     if config.store == MEMORY_STORE:
         return MemoryJobStore()
     if is_database(config.store):
         return _make_database_jobs(config, lock, on_failure, turn, store)
+    if config.scheduler_store is not None:
+        _check_scheduler_lock(config.scheduler_store)
     return JournalJobStore(
-        layout(config.store).scheduler,
+        layout(config.store, config.scheduler_store).scheduler,
         settings=_journal_settings(config),
         check=lock.check,
         call_soon=turn.commit,
@@ -340,6 +346,21 @@ def make_jobs(
         on_failure=on_failure,
         clock=clock,
     )
+
+
+def _check_scheduler_lock(directory: Path) -> None:
+    """Check that no ActiveMQ with another KahaDB has a scheduler's directory, which the store's lock does not guard.
+
+    Raises:
+        StoreUnavailable: one has it.
+    """
+    path = directory / "lock"
+    if file.is_locked(path):
+        raise StoreUnavailable(
+            f"{path} is held by another broker, which schedules in {directory}",
+            path=str(directory),
+            hint="name the scheduler's directory of the ActiveMQ that this store belongs to: scheduler_store",
+        )
 
 
 def _make_database_jobs(

@@ -1,4 +1,5 @@
 import java.io.File;
+import java.util.Scanner;
 import java.util.TreeSet;
 import javax.jms.Connection;
 import javax.jms.Message;
@@ -16,23 +17,29 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *   job ID DELAY PERIOD REPEAT CRON NEXT   a job, sorted; CRON "-" when there is none, NEXT in the broker's local time
  *   got ID TEXT JOBID                      a message, in the order of arrival
  *
- * Arguments: the directory, then any of
+ * Arguments: the directory, or default:DIRECTORY for the layout of ActiveMQ's own configuration (DIRECTORY/kahadb and
+ * DIRECTORY/localhost/scheduler), then any of
  *   send:QUEUE:TEXT:NAME=VALUE,...   send a message with properties (numbers as longs, REPEAT as int)
  *   take:QUEUE:COUNT                 receive so many messages and acknowledge them
  *   jobs                             print the jobs
+ *   wait                             print "waiting", then perform a step per line of standard input, each with "done"
  *   halt                             leave at once, without stopping the broker
  */
 public class OpenScheduler {
     public static void main(String[] arguments) throws Exception {
         BrokerService broker = new BrokerService();
-        broker.setBrokerName("probe");
+        boolean isDefault = arguments[0].startsWith("default:");
+        String directory = arguments[0].replaceFirst("^default:", "");
+        broker.setBrokerName(isDefault ? "localhost" : "probe");
         broker.setUseJmx(false);
         broker.setAdvisorySupport(false);
         broker.setSchedulerSupport(true);
-        broker.setSchedulerDirectoryFile(new File(arguments[0], "scheduler"));
-        broker.setDataDirectory(arguments[0] + "/data");
+        broker.setDataDirectory(isDefault ? directory : directory + "/data");
+        if (!isDefault) {
+            broker.setSchedulerDirectoryFile(new File(directory, "scheduler"));
+        }
         KahaDBPersistenceAdapter store = new KahaDBPersistenceAdapter();
-        store.setDirectory(new File(arguments[0], "kahadb"));
+        store.setDirectory(new File(directory, "kahadb"));
         broker.setPersistenceAdapter(store);
         broker.start();
         broker.waitUntilStarted();
@@ -43,11 +50,19 @@ public class OpenScheduler {
                     System.out.flush();
                     Runtime.getRuntime().halt(0);
                     break;
+                case "wait":
+                    System.out.println("waiting");
+                    Scanner lines = new Scanner(System.in);
+                    while (lines.hasNextLine()) {
+                        converse(broker.getBrokerName(), lines.nextLine().split(":", 4));
+                        System.out.println("done");
+                    }
+                    break;
                 case "jobs":
                     jobs(broker);
                     break;
                 default:
-                    converse(step);
+                    converse(broker.getBrokerName(), step);
             }
         }
         broker.stop();
@@ -64,8 +79,8 @@ public class OpenScheduler {
         lines.forEach(System.out::println);
     }
 
-    private static void converse(String[] step) throws Exception {
-        Connection connection = new ActiveMQConnectionFactory("vm://probe?create=false").createConnection();
+    private static void converse(String broker, String[] step) throws Exception {
+        Connection connection = new ActiveMQConnectionFactory("vm://" + broker + "?create=false").createConnection();
         connection.start();
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         if (step[0].equals("send")) {

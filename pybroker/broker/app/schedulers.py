@@ -1,0 +1,83 @@
+"""Scheduled messages that lie where this broker does not read them: they are found, counted, and named in the log.
+
+An ActiveMQ keeps them in `<dataDirectory>/<brokerName>/scheduler` unless `schedulerDirectory` says otherwise, and its
+KahaDB usually in `<dataDirectory>/kahadb`. pybroker's are in `DIR/scheduler`, or where `scheduler_store` says. Found is
+what has the name `scheduler`, in or beside the store's directory or up to two levels below. It is only read.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.domain.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
+_PLACES: Final = ("scheduler", "*/scheduler", "*/*/scheduler")
+
+
+def warn(config: Config) -> None:
+    """Name in the log each directory near the store whose scheduled messages this broker does not serve, and why."""
+    try:
+        others = list(_others(config))
+    except OSError as error:
+        _log.warning("cannot look for other scheduled messages near %s: %s", config.store, error)
+        return
+    for directory in others:
+        try:
+            count = _count(directory)
+        except StoreError as error:
+            _log.warning("%s may hold scheduled messages that this broker does not serve: %s", directory, error)
+            continue
+        if count:
+            _log.warning("%s", _sentence(config, directory, count))
+
+
+def _sentence(config: Config, directory: Path, count: int) -> str:
+    where = layout(config.store, config.scheduler_store)
+    what = f"{count:,} scheduled message{'' if count == 1 else 's'} in {directory}"
+    if not config.scheduler:
+        remedy = "set scheduler = true"
+        if not _is_same(directory, where.scheduler):
+            remedy += f' and scheduler_store = "{directory}"'
+        return f"{what}: not served, because the scheduler is off; {remedy}, on all members"
+    return (
+        f"{what}: not served, because this broker's are in {where.scheduler}; "
+        f'set scheduler_store = "{directory}" to serve them in place of those, on all members'
+    )
+
+
+def _others(config: Config) -> Iterator[Path]:
+    """Yield directories that have a scheduler's name and data files, and are not the one that is served."""
+    where = layout(config.store, config.scheduler_store)
+    root = Path(config.store)
+    served = where.scheduler if config.scheduler else None
+    seen: set[Path] = set()
+    for base in (root, root.parent) if where.journal == root else (root,):
+        for place in _PLACES:
+            for directory in sorted(base.glob(place)):
+                found = directory.resolve()
+                if found in seen or (served is not None and _is_same(directory, served)):
+                    continue
+                seen.add(found)
+                if has_data_files(directory):
+                    yield directory
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _count(directory: Path) -> int:
+    """Return how many scheduled messages a directory holds.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    from pybroker.store.journal.tools.replaying import read_jobs  # nearly no broker needs it
+    from pybroker.store.scheduler.state import JobState
+
+    return len(read_jobs(directory, JobState(), held_bytes_max=0).jobs)
