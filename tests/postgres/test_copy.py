@@ -9,6 +9,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc import statements as statements_module
 from pybroker.store.jdbc.changes import Changes, MessageRow
+from pybroker.store.jdbc.fence import CHECK
 from pybroker.store.jdbc.postgres import Connection, Copy
 from pybroker.store.jdbc.statements import COPY_ROWS_MIN, statements
 from tests.postgres.conftest import JdbcLives
@@ -37,7 +38,7 @@ def batch(first: int, rows: Any = ROWS) -> Changes:
 
 
 def write(connection: Connection, changes: Changes) -> list[bytes | Copy]:
-    messages = statements(connection, changes)
+    messages = statements(connection, CHECK, changes)
     for message in messages:
         connection.execute(message)
     return messages

@@ -7,6 +7,7 @@ import pytest
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.store.jdbc.changes import ApartKey, Changes, SubscriptionKey, SubscriptionRows
+from pybroker.store.jdbc.fence import CHECK
 from pybroker.store.jdbc.postgres import Connection
 from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
@@ -60,6 +61,6 @@ def test_batch_of_many_keys_fits_the_servers_stack(lives: JdbcLives, count: int)
         changes.subscriptions[key] = SubscriptionRows((), ("topic://PRICES", None, False))
     connection = Connection(lives.database.url)
     connection.execute("PREPARE fence AS SELECT 1")
-    for message in statements(connection, changes):
+    for message in statements(connection, CHECK, changes):
         connection.execute(message, seconds=None)
     connection.close()

@@ -12,6 +12,7 @@ from pybroker.locks.postgres.session import Session, Target
 from pybroker.locks.postgres.timing import Timing
 from pybroker.store.jdbc import postgres
 from pybroker.store.jdbc.changes import Changes
+from pybroker.store.jdbc.fence import CHECK
 from pybroker.store.jdbc.postgres import Connection, quoted, quoted_bytes
 from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
@@ -83,7 +84,7 @@ def test_setting_changed_in_the_session_is_refused(lives: JdbcLives) -> None:
     connection = Connection(lives.database.url)
     connection.execute(f"SET {OFF}")
     with pytest.raises(StoreUnavailable, match="and not on"):
-        statements(connection, Changes())
+        statements(connection, CHECK, Changes())
     connection.close()
     session = Session(Target(lives.database.url), Timing.of())
     session.run(f"SET {OFF}")

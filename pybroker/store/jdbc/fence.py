@@ -21,10 +21,8 @@ from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection
 
 MESSAGES, JOBS = "attempt", "job_attempt"
 """A number for each that writes on a connection of its own."""
-CHECK = b"EXECUTE fence"
-"""What a transaction begins with. Prepared, it takes a third of the time."""
-LOOK = b"EXECUTE look"
-"""The same where nothing is written: it locks nothing, so that there is nothing for the disk."""
+CHECK, LOOK = b"EXECUTE fence", b"EXECUTE look"
+"""What the two statements begin with, see `Fence`."""
 
 
 class Fence:
@@ -40,16 +38,35 @@ class Fence:
         self._epoch = epoch
         self._attempt = 0
 
+    @property
+    def check(self) -> bytes:
+        """Return what a transaction begins with. Prepared, it takes a third of the time.
+
+        Its name is of these numbers alone. Behind a pooler that gives one session of the server to several clients,
+        another mastership's fence cannot run in its place: there is no such statement, and the transaction fails.
+        """
+        return b"%b_%b" % (CHECK, self._name)
+
+    @property
+    def look(self) -> bytes:
+        """Return the same for where nothing is written: it locks nothing, so that there is nothing for the disk."""
+        return b"%b_%b" % (LOOK, self._name)
+
+    @property
+    def _name(self) -> bytes:
+        return f"{self._column}_{self._epoch}_{self._attempt}".encode()
+
     def prepare(self, connection: Connection) -> None:
-        """Tell a connection the numbers, as they are now; what it writes begins with `CHECK`, and `LOOK` is there.
+        """Prepare `check` and `look` on a connection, with the numbers as they are now.
 
         Raises:
             StoreUnavailable: the database fails.
         """
         row = f"SELECT FROM pybroker_epoch WHERE id = 1 AND epoch = {self._epoch} AND {self._column} = {self._attempt}"
         # PostgreSQL fails on purpose, outside of functions, only in arithmetic.
-        prepared = "PREPARE {} AS SELECT 1 / count(*) FROM ({}) AS fence"
-        connection.execute(f"{prepared.format('fence', row + ' FOR SHARE')};{prepared.format('look', row)}")
+        prepared = "PREPARE {}_{} AS SELECT 1 / count(*) FROM ({}) AS fence"
+        name = self._name.decode()
+        connection.execute(f"{prepared.format('fence', name, row + ' FOR SHARE')};{prepared.format('look', name, row)}")
 
     def shut_out(self, connection: Connection, *, seconds: float = STATEMENT_SECONDS) -> None:
         """Let nothing commit that was sent before, and prepare a connection. Blocks while such a transaction runs.

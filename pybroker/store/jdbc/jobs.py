@@ -105,6 +105,7 @@ class JdbcJobStore:
         self._held_bytes_max = held_bytes_max
         self._grace = grace
         self._read_seconds = read_seconds
+        self._server = ""
         self._held_bytes = 0
         self._held: dict[int, int] = {}
         self._last_id = 0
@@ -122,6 +123,7 @@ class JdbcJobStore:
             LockNotHeld: another broker has taken over.
         """
         connection = Connection(self._url)
+        self._server = connection.server
         fence = Fence(JOBS, self._epoch())
         try:
             ensure(connection)
@@ -133,7 +135,7 @@ class JdbcJobStore:
         self._writer = DatabaseWriter(
             connection,
             fence=fence,
-            connect=lambda seconds: Connection(self._url, seconds=seconds),
+            connect=lambda seconds: Connection(self._url, seconds=seconds, server=self._server),
             render=_statements,
             is_done=_is_done,
             take=self._take,
@@ -308,7 +310,7 @@ class JdbcJobStore:
 
     def _new_reader(self) -> BodyReader:
         """Return what reads messages; who asks again does so by the clock."""
-        return BodyReader(lambda: Connection(self._url), self._post, lambda: None, _BODIES)
+        return BodyReader(lambda: Connection(self._url, server=self._server), self._post, lambda: None, _BODIES)
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, self._new_reader()
@@ -326,9 +328,9 @@ def _is_done(_connection: Connection, _changes: JobChanges) -> bool:
     return False
 
 
-def _statements(connection: Connection, changes: JobChanges) -> list[bytes | Copy]:
+def _statements(connection: Connection, check: bytes, changes: JobChanges) -> list[bytes | Copy]:
     """Return the messages to the server that a batch is."""
-    writer = StatementWriter(connection)
+    writer = StatementWriter(connection, check)
     with connection.translated():
         writer.delete("pybroker_jobs", ("id",), ((each,) for each in changes.removed))
         writer.rows(

@@ -22,11 +22,12 @@ Source: PostgreSQL 15, libpq parameters, "Client Connection Defaults"; psycopg2 
 
 import contextlib
 import io
+import logging
 import math
 import os
 import socket
 from binascii import hexlify
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg2  # type: ignore[import-untyped]
@@ -50,24 +51,33 @@ REQUIRED = {"standard_conforming_strings": "on", "client_encoding": "UTF8"}
 """How the server must read what is sent. It reports both at the connect and whenever they change."""
 SESSION = (
     "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
+    "SET client_min_messages = warning;"
     "SET tcp_user_timeout = 7000; SET statement_timeout = 9000; SET idle_in_transaction_session_timeout = 10000;"
     # From version 14 on the server looks, while a statement takes long, whether anybody still waits for it.
     "SELECT set_config(name, '1000', false) FROM pg_settings WHERE name = 'client_connection_check_interval';"
     # What was acknowledged must survive a crash of the server; stronger settings than `on` stay.
     "SELECT set_config('synchronous_commit', 'on', false)"
-    " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local');"
+    "SELECT pg_is_in_recovery(), pg_backend_pid()"
 )
+SERVER = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' of ' || system_identifier FROM pg_control_system()"
+"""The timeline, which is another once a replica was promoted or a backup restored, and whose copy the database is."""
+IS_REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 ROWS_PER_FETCH = 10_000
 STATEMENT_SECONDS = 9.5
 """After that this side gives up. The server does so before, where it can be heard."""
 
+POOLED_HINT = "let the pooler give each client a session of its own (pool_mode = session), or connect directly"
 HINTS = {
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the store's role CREATE on the schema, and all rights on its tables",
     errorcodes.READ_ONLY_SQL_TRANSACTION: "the database takes no writes: name the primary server in the store's URL",
     errorcodes.DISK_FULL: "the database's disk is full: make room",
     errorcodes.QUERY_CANCELED: "the database was too slow, or somebody else locks the tables: see pg_stat_activity",
+    errorcodes.INVALID_SQL_STATEMENT_NAME: POOLED_HINT,
     errorcodes.UNDEFINED_TABLE: "the tables are not there: allow them to be created, or correct the schema",
 }
+POOLED_TRIES = 3
+"""Poolers differ in which of their sessions they give out next."""
 CONNECT_HINT = "check host, port, database, user and password in the store's URL, and that PostgreSQL runs there"
 POOLER_HINT = "let the pooler pass the session's options on, or ignore them: ignore_startup_parameters = options"
 READING_HINT = (
@@ -87,6 +97,7 @@ COPY_BYTES = 64 * 1024
 """What is handed to libpq at a time."""
 
 _watchdog = Watchdog()
+logger = logging.getLogger(__name__)
 
 
 class DatabaseAway(StoreUnavailable):
@@ -162,13 +173,16 @@ class Connection:
     Args:
         url: `postgresql://user:password@host:port/database?parameters`, or libpq's `key=value` form.
         seconds: how long to wait for a server; at least two.
+        server: the `server` of a former connection; empty: any.
 
     Raises:
         ConfigError: the URL makes no sense.
-        DatabaseAway: nobody answers there, or does not let us in.
+        DatabaseAway: no server answers there, or it refuses the connection, or it is a replica.
+        LockNotHeld: it is another server than the former one, or a replica that was promoted since.
+        StoreUnavailable: its settings cannot be used.
     """
 
-    def __init__(self, url: str, *, seconds: float = CONNECT_SECONDS) -> None:
+    def __init__(self, url: str, *, seconds: float = CONNECT_SECONDS, server: str = "") -> None:
         given = parse(url)
         self.name = describe(url)
         """Where it leads, for logs and errors."""
@@ -186,12 +200,46 @@ class Connection:
         self._connection.autocommit = True
         self._is_late = False
         self._quoting: Any = self._connection.cursor()
+        self._is_set_up = False
+        self.server = ""
+        """Which database server this is, and which timeline of it; empty where it does not say."""
+        self.backend_pid = 0
+        """The server's process."""
         try:
-            self.require_reading()
-            self.execute(SESSION)
+            self._set_up(server)
         except BaseException:
             self.close()
             raise
+        self._is_set_up = True
+
+    def _set_up(self, server: str) -> None:
+        self.require_reading()
+        ((is_replica, self.backend_pid),) = self.rows(SESSION)
+        if is_replica:
+            message = f"{self.name}: this is a replica, which may lag behind"
+            raise DatabaseAway(message, path=self.name, hint=HINTS[errorcodes.READ_ONLY_SQL_TRANSACTION])
+        self.server = self._read_server()
+        if server and self.server and self.server != server:
+            raise LockNotHeld(
+                f"{self.name}: this is timeline {self.server}, and not {server} as before: a replica was promoted, or a"
+                " backup restored; unless it was replicated synchronously, what was confirmed last may be missing there"
+            )
+        self._connection.notices.clear()
+
+    def _read_server(self) -> str:
+        try:
+            ((found,),) = self.rows(SERVER)
+        except DatabaseAway:
+            raise
+        except StoreUnavailable as error:  # a service that hides its log, or rights that were revoked
+            logger.debug("the server does not say which it is: %s", error)
+            return ""
+        return str(found)
+
+    @property
+    def is_pooled(self) -> bool:
+        """True when a pooler stands between: it announced another process than that which answers."""
+        return bool(self._connection.info.backend_pid != self.backend_pid)
 
     def require_reading(self) -> None:
         """Make sure that the server reads strings as they are written here; nothing is asked.
@@ -223,6 +271,7 @@ class Connection:
                 cursor.copy_expert(sql.sql, io.BytesIO(sql.data), COPY_BYTES)
             else:
                 cursor.execute(sql)
+        self._heed_warnings()
 
     def rows(
         self, sql: str, values: Sequence[Any] = (), *, seconds: float = STATEMENT_SECONDS
@@ -231,7 +280,38 @@ class Connection:
         with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
             cursor.execute(sql, [_adapted(each) for each in values] or None)
             found: list[tuple[Any, ...]] = cursor.fetchall()
-            return found
+        self._heed_warnings()
+        return found
+
+    def _heed_warnings(self) -> None:
+        """Take a commit for uncertain that did not wait for its synchronous replica.
+
+        When that wait is cancelled, the server reports success with a warning, whose text is in the server's language.
+        The transaction is committed there and may be nowhere else. A later commit that does wait settles both.
+
+        Raises:
+            DatabaseAway: replication is synchronous, and there was a warning; the connection is closed.
+        """
+        notices = self._connection.notices
+        if not notices or not self._is_set_up:
+            return
+        text = self._one_line(" ".join(notices))
+        notices.clear()
+        with self.translated(), self._watched(STATEMENT_SECONDS), self._connection.cursor() as cursor:
+            cursor.execute(IS_REPLICATED)
+            ((is_replicated,),) = cursor.fetchall()
+        logger.warning("%s: %s", self.name, text)
+        if is_replicated:
+            self.close()
+            hint = "see whether the synchronous replica is there"
+            raise DatabaseAway(
+                f"{self.name}: it is uncertain whether this is replicated: {text}", path=self.name, hint=hint
+            )
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """True while a transaction is open, be it a failed one."""
+        return bool(self._connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE)
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None, None, None]:
@@ -318,6 +398,33 @@ class Connection:
         """Return a message without line breaks and without the password."""
         line = " ".join(text.split())
         return line.replace(self._secret, "***") if self._secret else line
+
+
+def require_session(connection: Connection, connect: Callable[[], Connection]) -> None:
+    """Refuse a pooler that pools by transaction: there each transaction may have another process of the server.
+
+    Fence, settings and locks of a session would be another client's, or lost. Behind a pooler, others hold the process
+    that served `connection` last inside a transaction, so that its next one gets another if it can. Blocks.
+
+    Args:
+        connection: not in a transaction.
+        connect: opens another one.
+
+    Raises:
+        StoreUnavailable: the pooler does.
+        DatabaseAway: the server fails.
+    """
+    others: list[Connection] = []
+    try:
+        while connection.is_pooled and len(others) < POOLED_TRIES:
+            others.append(connect())
+            others[-1].execute("BEGIN")
+            if connection.rows("SELECT pg_backend_pid()") != [(connection.backend_pid,)]:
+                message = f"{connection.name}: the pooler there pools by transaction"
+                raise StoreUnavailable(message, path=connection.name, hint=POOLED_HINT)
+    finally:
+        for other in others:
+            other.close()
 
 
 def parse(url: str) -> dict[str, str]:

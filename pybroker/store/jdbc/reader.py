@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from pybroker.broker.domain.errors import NotReadYet, StoreUnavailable
+from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, StoreUnavailable
 from pybroker.store.jdbc.postgres import Connection, DatabaseAway
 
 READ_SECONDS = 0.2
@@ -211,6 +211,9 @@ class BodyReader:
                     self._done(order, self._patiently(order), None)
                 except StoreUnavailable as error:
                     self._done(order, [], error)
+                except LockNotHeld as error:  # the writer finds out as well, and ends the mastership
+                    logger.error("messages cannot be read: %s", error)
+                    self._done(order, [], StoreUnavailable(str(error)))
                 except Exception as error:  # a bug; who asked must not wait for ever
                     logger.exception("reading failed unexpectedly")
                     self._done(order, [], StoreUnavailable(f"messages cannot be read: {error!r}"))

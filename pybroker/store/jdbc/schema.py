@@ -151,10 +151,10 @@ def ensure(connection: Connection, *, prioritized: bool = False, may_create: boo
 
 
 def _check_server(connection: Connection) -> None:
-    ((encoding, recovers, read_only),) = connection.rows(
-        "SELECT current_setting('server_encoding'), pg_is_in_recovery(), current_setting('transaction_read_only')"
+    ((encoding, read_only),) = connection.rows(
+        "SELECT current_setting('server_encoding'), current_setting('transaction_read_only')"
     )
-    if recovers or read_only == "on":
+    if read_only == "on":
         hint = "name the primary server, and a role that may write, in the store's URL"
         raise StoreUnavailable(f"{connection.name}: the database takes no writes", path=connection.name, hint=hint)
     if encoding not in ("UTF8", "SQL_ASCII"):

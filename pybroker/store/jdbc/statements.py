@@ -16,7 +16,6 @@ from typing import Any
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
-from pybroker.store.jdbc.fence import CHECK
 from pybroker.store.jdbc.postgres import Connection, Copy, quoted_bytes
 from pybroker.store.jdbc.xid import SENT_PREFIX
 
@@ -39,13 +38,13 @@ _SIZE = struct.Struct(">i")
 _FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, _SIZE.pack(-1)
 
 
-def statements(connection: Connection, changes: Changes) -> list[bytes | Copy]:
-    """Return the messages that a batch is: one as a rule. The first begins with the fence.
+def statements(connection: Connection, check: bytes, changes: Changes) -> list[bytes | Copy]:
+    """Return the messages that a batch is: one as a rule. The first begins with the fence's `check`.
 
     Raises:
         StoreUnavailable: a value cannot be written in SQL.
     """
-    writer = StatementWriter(connection)
+    writer = StatementWriter(connection, check)
     if changes.is_long:
         writer.add(b"SET LOCAL statement_timeout = 0")
     with connection.translated():
@@ -87,11 +86,11 @@ class StatementWriter:
         StoreUnavailable: the server would read strings otherwise than they are written.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, check: bytes) -> None:
         connection.require_reading()
         self._connection = connection
         self._done: list[tuple[list[bytes], bytes | None]] = []
-        self._open = [CHECK]
+        self._open = [check]
         self._size = 0
 
     def add(self, sql: bytes) -> None:

@@ -31,7 +31,7 @@ from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
 from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.limits import read_limits
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe, require_session
 from pybroker.store.jdbc.reader import READ_ALL, READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
@@ -102,6 +102,7 @@ class JdbcStore:
         self._may_create = may_create
         self._grace = grace
         self._read_seconds = read_seconds
+        self._server = ""
         self._state = StoreState(prioritized=prioritized)
         self._writer: DatabaseWriter[Changes] | None = None
         self._room: HoldingRoom | None = None
@@ -117,7 +118,9 @@ class JdbcStore:
             LockNotHeld: the lock was lost on the way, or another broker has taken over.
         """
         connection = Connection(self._url)
+        self._server = connection.server
         try:
+            require_session(connection, lambda: Connection(self._url))
             return self._open(connection)
         except BaseException:
             connection.close()
@@ -161,7 +164,7 @@ class JdbcStore:
         return DatabaseWriter(
             connection,
             fence=fence,
-            connect=lambda seconds: Connection(self._url, seconds=seconds),
+            connect=lambda seconds: Connection(self._url, seconds=seconds, server=self._server),
             render=statements,
             is_done=is_done,
             take=lambda: self._state.take(),
@@ -188,7 +191,7 @@ class JdbcStore:
         )
 
     def _new_reader(self) -> BodyReader:
-        return BodyReader(lambda: Connection(self._url), self._post, lambda: self.on_readable())
+        return BodyReader(lambda: Connection(self._url, server=self._server), self._post, lambda: self.on_readable())
 
     def _backlogs(self) -> list[Backlog]:
         return [

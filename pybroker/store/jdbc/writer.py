@@ -40,7 +40,7 @@ from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
-from pybroker.store.jdbc.fence import LOOK, Fence
+from pybroker.store.jdbc.fence import Fence
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, Copy, DatabaseAway, DatabaseFull
 
 Callback = Callable[[], None]
@@ -94,7 +94,7 @@ class DatabaseWriter(Generic[B]):
         connection: for the thread alone from `start` on.
         fence: of this writer.
         connect: opens another connection, within so many seconds if it can.
-        render: turns a batch into messages to the server, see `statements`.
+        render: turns a batch into messages to the server that begin with the fence, see `statements`.
         is_done: tells whether a batch has taken effect already, or need not be known to have; see `statements`.
         grace: how long a database may be away, in seconds.
         take: returns what has gathered, and begins anew.
@@ -112,7 +112,7 @@ class DatabaseWriter(Generic[B]):
         *,
         fence: Fence,
         connect: Callable[[float], Connection],
-        render: Callable[[Connection, B], Sequence[bytes | Copy]],
+        render: Callable[[Connection, bytes, B], Sequence[bytes | Copy]],
         is_done: Callable[[Connection, B], bool],
         take: Callable[[], B],
         peek: Callable[[], B],
@@ -359,8 +359,11 @@ class DatabaseWriter(Generic[B]):
         self._check()
 
     def _execute(self, changes: B | _Told) -> None:
+        if isinstance(changes, _Told):
+            self._connection.execute(self._fence.look)
+            return
         seconds = None if changes.is_long else STATEMENT_SECONDS
-        for message in (LOOK,) if isinstance(changes, _Told) else self._render(self._connection, changes):
+        for message in self._render(self._connection, self._fence.check, changes):
             self._connection.execute(message, seconds=seconds)
 
     def _get_on(self, changes: B | _Told, error: DatabaseAway) -> None:
@@ -406,6 +409,6 @@ class DatabaseWriter(Generic[B]):
                 raise
             if is_done:
                 return
-        else:
+        elif self._connection.is_in_transaction:
             self._connection.execute("ROLLBACK")  # of a batch in several messages, whose last ones were not sent
         self._execute(changes)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld
-from pybroker.store.jdbc.fence import LOOK
+from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.writer import DatabaseWriter
 from tests.conformance.conftest import WAIT_SECONDS, Loop
+
+FENCE = Fence(MESSAGES, 7)
 
 
 @dataclass
@@ -52,11 +54,11 @@ class Desk:
         self.loop, self.database, self.batch = Loop(), FakeDatabase(), Batch()
         self.timers: list[Callable[[], None]] = []
         self.answered = 0
-        parts: dict[str, Any] = {"fence": None, "connect": None, "is_done": None}
+        parts: dict[str, Any] = {"fence": FENCE, "connect": None, "is_done": None}
         self.writer = DatabaseWriter[Batch](
             self.database,  # type: ignore[arg-type]
             **parts,
-            render=lambda _, batch: [len(batch.callbacks)],  # type: ignore[list-item]
+            render=lambda _, __, batch: [len(batch.callbacks)],  # type: ignore[list-item]
             take=self._take,
             peek=lambda: self.batch,
             check=lambda: None,
@@ -141,7 +143,7 @@ def test_who_has_nothing_to_be_committed_is_told_once_the_fence_was_asked(desk: 
     desk.writer.tell([desk._answer, desk._answer])
     assert not desk.answered
     desk.run_until_answered(2)
-    assert desk.database.sizes == [LOOK]
+    assert desk.database.sizes == [FENCE.look]
 
 
 def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Desk) -> None:
@@ -150,7 +152,7 @@ def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Des
         desk.writer.tell([desk._answer])
     desk.database.gate.set()
     desk.run_until_answered(4)
-    assert desk.database.sizes == [LOOK, LOOK]
+    assert desk.database.sizes == [FENCE.look, FENCE.look]
 
 
 def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> None:
