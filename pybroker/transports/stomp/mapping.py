@@ -13,9 +13,10 @@ content-length                       BytesMessage, else TextMessage; `amq-msg-ty
 
 A text body is stored in Java's modified UTF-8, so that JMS clients can read it whatever it contains, and sent in
 proper UTF-8. A body without `content-length` that is no UTF-8 becomes a BytesMessage: nothing is lost, and STOMP
-clients see no difference.
+clients see no difference. Maps and objects are made of text, and shown as text, where `transformation` asks for it.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 
 from pybroker.broker.domain.delivery import Delivery
@@ -34,6 +35,10 @@ from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.destinations import DestinationNames, names_a_destination, remember
 from pybroker.transports.stomp.java_text import java_text
+from pybroker.transports.stomp.transformation import bodies
+from pybroker.transports.stomp.transformation.tree import NotTransformable
+
+_log = logging.getLogger(__name__)
 
 _LONG = (-(2**63), 2**63 - 1)
 _INTEGER = (-(2**31), 2**31 - 1)
@@ -142,11 +147,6 @@ _JMS_FIELDS: Mapping[str, _Setter] = {
 """Another name for some of the same fields; they come last and so win, as in ActiveMQ."""
 _JMS_NAMES = frozenset(_JMS_FIELDS)
 
-_TRANSFORMATIONS = frozenset(
-    {"jms-xml", "jms-json", "jms-map-xml", "jms-map-json", "jms-object-xml", "jms-object-json"}
-)
-"""What ActiveMQ knows under this name: text to be made a map or an object."""
-
 _SESSION_ID = -1
 _PRODUCER_VALUE = 1
 """A STOMP connection has one producer, and ActiveMQ numbers it so: `<connection id>:-1:1:<n>`."""
@@ -175,7 +175,10 @@ class MessageReader:
         """
         template = self._templates.get(headers.get("destination", "")) or self._template(headers)
         fields = self._fields(headers)
-        kind, content = _body(headers, body)
+        if bodies.TRANSFORMATION in headers and "content-length" not in headers:
+            kind, content = _transformed(fields.properties, headers, body)
+        else:
+            kind, content = _body(headers, body)
         self._sequence += 1
         now = self._clock()
         return template.build(
@@ -222,10 +225,17 @@ class MessageReader:
         if "amq-msg-type" in properties and "content-length" in headers:
             # ActiveMQ keeps it there, and JMS programs may have come to read it.
             properties["content-length"] = headers["content-length"]
-        if "content-length" not in headers and properties.get("transformation") in _TRANSFORMATIONS:
-            # Bodies are not transformed here; ActiveMQ marks a message so whose body it could not transform.
-            properties["transformation-error"] = f"Unknown transformation: {properties['transformation']}"
         return fields
+
+
+def _transformed(properties: dict[str, str], headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
+    """Return type and content as the header `transformation` asks for; where that fails, a property says why."""
+    try:
+        transformed = bodies.read(headers[bodies.TRANSFORMATION], body)
+    except NotTransformable as error:
+        properties[bodies.ERROR] = str(error)
+        transformed = None
+    return transformed or _body(headers, body)
 
 
 def _body(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
@@ -282,6 +292,7 @@ _STANDARD = frozenset(
         "redelivered",
         "persistent",
         "transformation",
+        "transformation-error",
         "content-length",
     }
 )
@@ -295,7 +306,17 @@ _TEXT = MessageType.TEXT
 class MessageWriter:
     """Renders messages for one subscription."""
 
-    __slots__ = ("_escape", "_heads", "_names", "_property_names", "_subscription_id", "_transformation", "_version")
+    __slots__ = (
+        "_escape",
+        "_form",
+        "_heads",
+        "_names",
+        "_property_names",
+        "_saw_bodiless",
+        "_subscription_id",
+        "_transformation",
+        "_version",
+    )
 
     def __init__(
         self, names: DestinationNames, version: Version, *, subscription_id: str | None, transformation: str | None
@@ -306,13 +327,15 @@ class MessageWriter:
             names: writes destinations as the client knows them.
             version: decides on escapes.
             subscription_id: the client's id, repeated in each MESSAGE; None: none.
-            transformation: what SUBSCRIBE asked for; it is repeated on messages without a body of bytes.
+            transformation: the form that SUBSCRIBE asked for maps, objects and advisories; see `transformation.bodies`.
         """
         self._names = names
         self._version = version
         self._escape = ESCAPERS[version]
         self._subscription_id = subscription_id
         self._transformation = transformation
+        self._form = _form(version, transformation)
+        self._saw_bodiless = False
         self._heads: dict[Destination, str] = {}
         self._property_names: dict[str, str] = {}
 
@@ -329,7 +352,7 @@ class MessageWriter:
         message = delivery.message
         fields = view(message)
         rendered = fields.rendered
-        if rendered is None or rendered[0] is not self._version:
+        if rendered is None or rendered[0] is not self._form:
             properties = fields.properties
             if not _STANDARD.isdisjoint(properties):
                 return self._write_overridden(delivery, fields, ack)
@@ -353,27 +376,30 @@ class MessageWriter:
 
     def _render(
         self, message: Message, fields: OpenWireMessage, properties: Mapping[str, Value]
-    ) -> tuple[Version, str, bytes]:
-        """Return the version, the last lines of the head, and the body: the same for all consumers of that version.
+    ) -> tuple[object, str, bytes]:
+        """Return the form, the last lines of the head, and the body: the same for all consumers of that form.
 
         A topic's message keeps them for its next consumer. A queue's message has one consumer, and the memory is better
         spent on other messages.
         """
         escape = self._escape
-        body = _body_of(fields)
+        body, added = self._body(message, fields)
         lines = (
             f"message-id:{escape(message.message_id)}\n"
             f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
         )
         if message.persistent:
             lines += "persistent:true\n"
-        for name, value in _optional_headers(fields, body).items():
+        headers = _optional_headers(fields, body)
+        if added:
+            headers |= added
+        for name, value in headers.items():
             lines += f"{name}:{escape(value)}\n"
         names = self._property_names
         for name, held in properties.items():
             text = held if type(held) is str else java_text(held)
             lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
-        rendered = (self._version, lines + "\n", body)
+        rendered = (self._form, lines + "\n", body)
         if not message.destination.is_queue:
             fields.rendered = rendered
         return rendered
@@ -384,7 +410,7 @@ class MessageWriter:
         They cannot take the place of what the client needs to acknowledge and to read the frame.
         """
         message = delivery.message
-        body = _body_of(fields)
+        body, added = self._body(message, fields)
         headers = {
             "destination": self._names.write(message.destination),
             "message-id": message.message_id,
@@ -396,13 +422,11 @@ class MessageWriter:
             headers["persistent"] = "true"
         if delivery.redelivery_count:
             headers["redelivered"] = "true"
-        own = self._own_headers(fields)
-        headers |= _optional_headers(fields, body) | own
+        headers |= _optional_headers(fields, body) | self._own_headers(fields)
         headers |= {name: java_text(value) for name, value in fields.properties.items()}
+        headers |= added
         if "content-length" in headers:
             headers["content-length"] = str(len(body))
-        if "transformation" in own:
-            headers["transformation"] = own["transformation"]
         if self._subscription_id is not None:
             headers["subscription"] = self._subscription_id
         if ack is not None:
@@ -419,9 +443,29 @@ class MessageWriter:
             headers["reply-to"] = self._names.write(fields.reply_to)
         if fields.original_destination is not None:
             headers["original-destination"] = self._names.write(fields.original_destination)
-        if self._transformation is not None and fields.type is not _BYTES:
-            headers["transformation"] = self._transformation
         return headers
+
+    def _body(self, message: Message, fields: OpenWireMessage) -> tuple[bytes, Mapping[str, str]]:
+        """Return a frame's body, and the headers that say what form it was brought into."""
+        kind, asked = fields.type, self._transformation
+        if kind is _BYTES:
+            return fields.body_bytes(), _NONE_ADDED
+        if asked is not None:
+            return bodies.render(fields, asked) or (_body_of(fields), {bodies.TRANSFORMATION: asked})
+        if kind is _TEXT:
+            return _body_of(fields), _NONE_ADDED
+        if _is_advisory(message, fields) and fields.properties.get(bodies.TRANSFORMATION) is None:
+            rendered = bodies.render(fields, None)
+            if rendered is not None:
+                return rendered
+        if fields.content and not self._saw_bodiless:
+            self._saw_bodiless = True
+            _log.info(
+                "a %s message of %s goes to subscription %s without its body, as do more like it: "
+                "SUBSCRIBE with transformation:jms-json shows maps and plain objects",
+                kind.name.lower(), message.destination, self._subscription_id,
+            )  # fmt: skip
+        return b"", _NONE_ADDED
 
     def _head(self, destination: Destination) -> str:
         """Return the first lines of every MESSAGE from a destination."""
@@ -437,6 +481,27 @@ class MessageWriter:
         written = readable_name(name) + ":"
         remember(self._property_names, name, written)
         return written
+
+
+_NONE_ADDED: Mapping[str, str] = {}
+
+_FORMS: Mapping[tuple[Version, str], tuple[Version, str]] = {
+    (version, name): (version, name) for version in Version for name in bodies.KNOWN
+}
+
+
+def _form(version: Version, transformation: str | None) -> object:
+    """Return what tells a form from others: one object for all subscriptions that see the same."""
+    if transformation is None:
+        return version
+    return _FORMS.get((version, transformation)) or object()
+
+
+def _is_advisory(message: Message, fields: OpenWireMessage) -> bool:
+    return fields.jms_type == bodies.ADVISORY_TYPE or message.destination.name.startswith(_ADVISORY_TOPICS)
+
+
+_ADVISORY_TOPICS = "ActiveMQ.Advisory."
 
 
 def _optional_headers(fields: OpenWireMessage, body: bytes) -> dict[str, str]:
@@ -456,9 +521,7 @@ def _optional_headers(fields: OpenWireMessage, body: bytes) -> dict[str, str]:
 
 
 def _body_of(fields: OpenWireMessage) -> bytes:
-    """Return a frame's body: text as UTF-8, bytes as they are, nothing for the other types."""
-    if fields.type is _BYTES:
-        return fields.body_bytes()
+    """Return a body that is not transformed: text as UTF-8, nothing for the other types."""
     if fields.type is not _TEXT:
         return b""
     try:

@@ -235,8 +235,9 @@ def test_text_is_stored_as_java_reads_it(reader: MessageReader) -> None:
 
 
 def test_transformation_that_was_not_made_is_marked(reader: MessageReader) -> None:
-    fields = read(reader, {"transformation": "jms-map-json"}, b"{}")
-    assert fields.properties["transformation-error"] == "Unknown transformation: jms-map-json"
+    fields = read(reader, {"transformation": "jms-json"}, b"{}")
+    assert fields.properties["transformation-error"] == "Unknown transformation: jms-json"
+    assert fields.text() == "{}"
     assert "transformation-error" not in read(reader, {"transformation": "my-own"}).properties
     assert "transformation-error" not in read(reader, {"transformation": "jms-xml", "content-length": "1"}).properties
 
@@ -350,12 +351,38 @@ def test_properties_take_the_place_of_standard_headers_but_not_of_those_the_fram
 
 def test_bytes_have_a_length_and_other_bodies_are_empty(names: DestinationNames) -> None:
     assert written(names, replace(PLAIN, type=MessageType.BYTES, content=b"a\0b"))[0]["content-length"] == "3"
-    for kind in (MessageType.MAP, MessageType.OBJECT, MessageType.STREAM, MessageType.MESSAGE, MessageType.TEXT):
+    for kind in (MessageType.STREAM, MessageType.MESSAGE, MessageType.TEXT):
         headers, body = written(names, replace(PLAIN, type=kind), transformation="jms-json")
         assert body == b""
         assert "content-length" not in headers
         assert headers["transformation"] == "jms-json"
     assert "transformation" not in written(names, replace(PLAIN, type=MessageType.BYTES), transformation="jms-json")[0]
+
+
+@pytest.mark.parametrize("kind", [MessageType.MAP, MessageType.OBJECT, MessageType.STREAM])
+def test_body_without_transformation_is_empty_and_logged_once(
+    names: DestinationNames, caplog: pytest.LogCaptureFixture, kind: MessageType
+) -> None:
+    writer = MessageWriter(names, Version.V1_2, subscription_id="s", transformation=None)
+    message = to_message(replace(PLAIN, type=kind, content=b"\0\0\0\0"))
+    with caplog.at_level("INFO"):
+        frames = [writer.write(Delivery(message, 0)) for _ in range(2)]
+    assert frames[0].endswith(b"\n\n\0\n")
+    assert len(caplog.records) == 1
+    assert caplog.records[0].message.startswith(f"a {kind.name.lower()} message of queue://")
+
+
+def test_topic_message_has_each_subscriptions_form(names: DestinationNames) -> None:
+    message = to_message(replace(PLAIN, type=MessageType.MAP, destination=topic("t"), content=encode_map({"a": 1})))
+    asked = ["jms-json", "jms-json", "jms-xml", None]
+    frames = [
+        MessageWriter(names, Version.V1_2, subscription_id="1", transformation=each).write(Delivery(message, 0))
+        for each in asked
+    ]
+    assert frames[0] == frames[1]
+    assert b'{"map":{"entry":{"string":"a","int":1}}}' in frames[0]
+    assert b"<int>1</int>" in frames[2]
+    assert frames[3].endswith(b"\n\n\0\n")
 
 
 def test_subscriptions_transformation_wins_over_the_property(names: DestinationNames) -> None:

@@ -1,0 +1,119 @@
+"""The header `transformation`: which bodies are transformed, and how the message says so.
+
+Source: ActiveMQ 5.17's STOMP transport.
+
+```text
+SUBSCRIBE             map               object               advisory
+jms-xml, jms-json     jms-map-…         jms-object-…         jms-advisory-…     body and header of MESSAGE
+any other below       as it is          as it is             jms-advisory-…
+none                  empty body        empty body           jms-advisory-json
+
+SEND                  jms-map-…: a MapMessage     jms-object-…: an ObjectMessage     others: text as it is, and an error
+```
+
+A failure never costs a message: the header `transformation-error` says why, and the body goes on as it is. Where
+ActiveMQ fails to render an object it closes the connection, and in mode auto the message is lost.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
+from pybroker.broker.domain.openwire.values import decode_map, encode_map
+from pybroker.transports.stomp.transformation.advisory import tree_of_command
+from pybroker.transports.stomp.transformation.java_object import read_object, write_object
+from pybroker.transports.stomp.transformation.json_text import from_json, to_json
+from pybroker.transports.stomp.transformation.map_values import map_of, tree_of, value_of
+from pybroker.transports.stomp.transformation.tree import BODY_BYTES_MAX, Node, NotTransformable, check_size
+from pybroker.transports.stomp.transformation.xml_text import from_xml, to_xml
+
+TRANSFORMATION: Final = "transformation"
+ERROR: Final = "transformation-error"
+STREAM_ERROR: Final = "A StreamMessage has no form in XML or JSON"
+ADVISORY_TYPE: Final = "Advisory"
+"""JMSType of an advisory."""
+
+_BYTE: Final = "jms-byte"
+_GENERAL: Final = frozenset({"jms-xml", "jms-json"})
+_READ: Final = frozenset({"jms-map-xml", "jms-map-json", "jms-object-xml", "jms-object-json"})
+KNOWN: Final = _READ | _GENERAL | {"jms-advisory-xml", "jms-advisory-json", _BYTE}
+"""ActiveMQ's names; any other is passed on without effect."""
+_KINDS: Final[Mapping[MessageType, str]] = {
+    MessageType.MAP: "map",
+    MessageType.OBJECT: "object",
+    MessageType.MESSAGE: "advisory",
+}
+
+
+# ---------------------------------------------------------------- MESSAGE
+
+
+def render(fields: OpenWireMessage, asked: str | None) -> tuple[bytes, dict[str, str]] | None:
+    """Return a message's body in the form asked for, and the headers that say so; None if it is not to be transformed.
+
+    Args:
+        fields: the message.
+        asked: the header of SUBSCRIBE; None: it had none.
+
+    Raises:
+        MalformedOpenWire: the message's content does not decode.
+    """
+    kind = _KINDS.get(fields.type)
+    if asked is not None and asked not in KNOWN:
+        return None
+    if fields.type is MessageType.STREAM and asked is not None:
+        return b"", {TRANSFORMATION: asked, ERROR: STREAM_ERROR}
+    if kind is None or (kind == "advisory" and fields.jms_type != ADVISORY_TYPE):
+        return None
+    if asked is None:
+        form = f"jms-{kind}-{'json' if kind == 'advisory' else 'xml'}"
+    else:
+        form = f"jms-{kind}-{asked[4:]}" if asked in _GENERAL else asked
+    headers = {TRANSFORMATION: form}
+    try:
+        tree = _tree(fields)
+    except NotTransformable as error:
+        body = fields.body_bytes()
+        headers |= {ERROR: str(error), "content-length": str(len(body))}
+        return body, headers
+    text = to_json(tree) if form.endswith("json") else to_xml(tree)
+    return text.encode(errors="replace"), headers
+
+
+def _tree(fields: OpenWireMessage) -> Node:
+    if fields.type is MessageType.MESSAGE:
+        data = fields.data_structure
+        check_size(len(data or b""))
+        return tree_of_command(data)
+    check_size(len(fields.content or b""))
+    try:
+        body = fields.body_bytes(BODY_BYTES_MAX)
+    except MalformedOpenWire as error:
+        raise NotTransformable(str(error)) from error
+    if fields.type is MessageType.MAP:
+        return tree_of(decode_map(body))
+    return tree_of(read_object(body) if body else None)
+
+
+# ---------------------------------------------------------------- SEND
+
+
+def read(transformation: str, body: bytes) -> tuple[MessageType, bytes] | None:
+    """Return the type and content of the message that a SEND's body stands for; None if it is not to be transformed.
+
+    Raises:
+        NotTransformable: it cannot be.
+    """
+    if transformation == _BYTE or transformation not in KNOWN:
+        return None
+    if transformation not in _READ:
+        raise NotTransformable(f"Unknown transformation: {transformation}")
+    check_size(len(body))
+    tree = from_json(body) if transformation.endswith("json") else from_xml(body)
+    try:
+        if transformation.startswith("jms-map"):
+            return MessageType.MAP, encode_map(map_of(tree))
+        return MessageType.OBJECT, write_object(value_of(tree))
+    except UnencodableOpenWire as error:
+        raise NotTransformable(str(error)) from error
