@@ -13,7 +13,7 @@ from typing import Final
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import commands as wire
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, UnencodableOpenWire
+from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX
 from pybroker.broker.domain.openwire.marshal.wireformat import (
@@ -359,6 +359,8 @@ class OpenWireConversation:
 
     def _message(self, message: Outgoing) -> wire.BaseCommand:
         make, content = encode_body(message.body, message.kind)
+        for text in (message.group_id, message.correlation_id, message.type):
+            string(text)  # raises for one that Java could not read, which the codec has to take from others
         producer_id = self._producer_id(message.producer)
         properties = message.properties
         if self._is_restoring and message.transaction is None:  # what is in an open transaction nobody has seen

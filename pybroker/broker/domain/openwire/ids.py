@@ -31,7 +31,7 @@ from pybroker.broker.domain.openwire.loose import (
     UnencodableOpenWire,
     byte_sequence,
     decode_mutf8,
-    string,
+    restored,
 )
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -293,21 +293,21 @@ def destination(value: Destination | None) -> bytes:
     """Encode a nullable destination as a field."""
     if value is None:
         return NULL
-    return bytes((1, _DATA_TYPES[value.type])) + string(value.name)
+    return bytes((1, _DATA_TYPES[value.type])) + restored(value.name)
 
 
 def producer_id(value: ProducerId | None) -> bytes:
     """Encode a nullable producer id as a field."""
     if value is None:
         return NULL
-    return b"\x01\x7b" + string(value.connection_id) + _TWO_LONGS.pack(value.value, value.session_id)
+    return b"\x01\x7b" + restored(value.connection_id) + _TWO_LONGS.pack(value.value, value.session_id)
 
 
 def consumer_id(value: ConsumerId | None) -> bytes:
     """Encode a nullable consumer id as a field."""
     if value is None:
         return NULL
-    return b"\x01\x7a" + string(value.connection_id) + _TWO_LONGS.pack(value.session_id, value.value)
+    return b"\x01\x7a" + restored(value.connection_id) + _TWO_LONGS.pack(value.session_id, value.value)
 
 
 def message_id(value: OpenWireMessageId | None) -> bytes:
@@ -316,7 +316,7 @@ def message_id(value: OpenWireMessageId | None) -> bytes:
         return NULL
     return b"".join((
         b"\x01\x6e",
-        string(value.text_view),
+        restored(value.text_view),
         producer_id(value.producer_id),
         _TWO_LONGS.pack(value.producer_sequence_id, value.broker_sequence_id),
     ))  # fmt: skip
@@ -328,7 +328,7 @@ def transaction_id(value: TransactionId | None) -> bytes:
         case None:
             return NULL
         case LocalTransactionId(connection_id, number):
-            return b"\x01\x6f" + LONG.pack(number) + b"\x01\x78" + string(connection_id)
+            return b"\x01\x6f" + LONG.pack(number) + b"\x01\x78" + restored(connection_id)
         case XATransactionId(format_id, global_id, branch):
             return b"\x01\x70" + INT.pack(format_id) + byte_sequence(global_id) + byte_sequence(branch)
 
@@ -339,7 +339,7 @@ def broker_ids(values: tuple[str, ...] | None) -> bytes:
         return NULL
     if len(values) > BROKER_PATH_MAX:
         raise UnencodableOpenWire(f"a path of {len(values)} brokers, where {BROKER_PATH_MAX} is the limit")
-    return PRESENT + SHORT.pack(len(values)) + b"".join([b"\x01\x7c" + string(value) for value in values])
+    return PRESENT + SHORT.pack(len(values)) + b"".join([b"\x01\x7c" + restored(value) for value in values])
 
 
 def id_bytes(value: ProducerId | ConsumerId | OpenWireMessageId | TransactionId | Destination) -> bytes:

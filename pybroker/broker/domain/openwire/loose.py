@@ -166,6 +166,32 @@ def string(text: str | None) -> bytes:
     return _PRESENT_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
 
 
+def restored(text: str | None) -> bytes:
+    """Encode a nullable string that was decoded before, so that what fitted once always fits again.
+
+    Some producers write standard UTF-8, in which U+0000 and supplementary characters are shorter than in Java's form.
+    A string that only standard UTF-8 has room for came so, and is written so.
+
+    Raises:
+        UnencodableOpenWire: it takes more than 65535 bytes in either form, which no decoded string does.
+    """
+    if text is None:
+        return NULL
+    encoded = _encode_restored(text)
+    return _PRESENT_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
+
+
+def restored_mutf8(text: str) -> bytes:
+    """Encode a string that cannot be null and was decoded before: its length, and its bytes as of `restored`."""
+    encoded = _encode_restored(text)
+    return UNSIGNED_SHORT.pack(checked_length(encoded)) + encoded
+
+
+def _encode_restored(text: str) -> bytes:
+    encoded = encode_mutf8(text)
+    return encoded if len(encoded) <= STRING_BYTES_MAX else text.encode("utf-8", "surrogatepass")
+
+
 def mutf8(text: str) -> bytes:
     """Encode a string that cannot be null: its length as an unsigned short, and modified UTF-8.
 

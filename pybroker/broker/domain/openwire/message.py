@@ -46,7 +46,7 @@ from pybroker.broker.domain.openwire.loose import (
     Reader,
     UnencodableOpenWire,
     byte_sequence,
-    string,
+    restored,
 )
 from pybroker.broker.domain.openwire.routing import clamped_priority
 from pybroker.broker.domain.openwire.routing import routing as routing
@@ -288,13 +288,13 @@ def _header(fields: OpenWireMessage) -> tuple[bytes, ...]:
         ids.destination(fields.original_destination),
         ids.message_id(fields.message_id),
         ids.transaction_id(fields.original_transaction_id),
-        string(fields.group_id),
+        restored(fields.group_id),
         INT.pack(fields.group_sequence),
-        string(fields.correlation_id),
+        restored(fields.correlation_id),
         _DELIVERY.pack(fields.persistent, fields.expiration, fields.priority),
         ids.destination(fields.reply_to),
         LONG.pack(fields.timestamp),
-        string(fields.jms_type),
+        restored(fields.jms_type),
     )
 
 
@@ -308,18 +308,21 @@ def _payload(fields: OpenWireMessage) -> tuple[bytes, ...]:
 
 
 def _broker_fields(fields: OpenWireMessage) -> tuple[bytes, ...]:
-    blob = fields.type is MessageType.BLOB
     return (
         ids.consumer_id(fields.target_consumer_id),
         _COMPRESSED_REDELIVERY.pack(fields.compressed, fields.redelivery_counter),
         ids.broker_ids(fields.broker_path),
         LONG.pack(fields.arrival),
-        string(fields.user_id),
+        restored(fields.user_id),
         _TWO_FLAGS.pack(fields.received_by_bridge, fields.droppable),
         ids.broker_ids(fields.cluster),
         _TIMES_FLAG.pack(fields.broker_in_time, fields.broker_out_time, fields.group_first_for_consumer),
-        string(fields.remote_blob_url) + string(fields.mime_type) + bytes((fields.deleted_by_broker,)) if blob else b"",
+        _blob_fields(fields) if fields.type is MessageType.BLOB else b"",
     )
+
+
+def _blob_fields(fields: OpenWireMessage) -> bytes:
+    return restored(fields.remote_blob_url) + restored(fields.mime_type) + bytes((fields.deleted_by_broker,))
 
 
 # ---------------------------------------------------------------- messages as the broker carries them

@@ -31,7 +31,7 @@ from pybroker.broker.domain.openwire.loose import (
     MalformedOpenWire,
     Reader,
     UnencodableOpenWire,
-    string,
+    restored,
 )
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
@@ -106,10 +106,10 @@ def encode_subscription_info(subscription: DurableSubscription) -> bytes:
     """
     return b"".join((
         SUBSCRIPTION_INFO.to_bytes(),
-        string(subscription.client_id),
+        restored(subscription.client_id),
         ids.destination(subscription.destination),
-        string(subscription.selector),
-        string(subscription.name),
+        restored(subscription.selector),
+        restored(subscription.name),
         ids.destination(subscription.subscribed_destination),
         bytes((subscription.no_local,)),
     ))  # fmt: skip
@@ -196,9 +196,9 @@ def throwable(value: Throwable | None) -> bytes:
     for _ in range(CAUSES_MAX):
         if value is None:
             return bytes(out) + NULL
-        out += PRESENT + string(value.class_name) + string(value.message) + SHORT.pack(len(value.stack))
+        out += PRESENT + restored(value.class_name) + restored(value.message) + SHORT.pack(len(value.stack))
         for frame in value.stack:
-            out += string(frame.class_name) + string(frame.method) + string(frame.file) + INT.pack(frame.line)
+            out += restored(frame.class_name) + restored(frame.method) + restored(frame.file) + INT.pack(frame.line)
         value = value.cause
     raise UnencodableOpenWire(f"an exception with more than {CAUSES_MAX - 1} causes")
 

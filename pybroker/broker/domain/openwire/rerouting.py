@@ -12,14 +12,21 @@ data type … producer id | destination | transaction id | original destination 
 """
 
 from dataclasses import replace
+from struct import Struct
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.loose import Reader
+from pybroker.broker.domain.openwire.shapes import skip_fields
 
 _PRODUCER_ID_OFFSET = 6
 """Data type, command id, response required."""
+
+_BETWEEN_ID_AND_DELIVERY = "osis"
+"""Original transaction id, group id and sequence, correlation id."""
+
+_PERSISTENT_EXPIRATION = Struct(">?q")
 
 
 class Rerouting:
@@ -67,3 +74,24 @@ class Rerouting:
             )
         )
         return replace(self._message, destination=destination, data=data, decoded=None)
+
+
+def unread(message: Message, destination: Destination, expiration: int) -> Message:
+    """Return a message for another destination, and with another time to live, though it may not decode.
+
+    No more of it is read than its first reader, `routing`, has read: its text may be no UTF-8, its properties no map.
+
+    Raises:
+        MalformedOpenWire: not even that much of it can be read.
+    """
+    copy = Rerouting(message).copy(destination, message.destination)
+    reader = Reader(copy.data, _PRODUCER_ID_OFFSET)
+    ids.read_producer_id(reader)
+    skip_fields(reader, "ooo")
+    ids.read_message_id(reader)
+    skip_fields(reader, _BETWEEN_ID_AND_DELIVERY)
+    data = bytearray(copy.data)
+    _PERSISTENT_EXPIRATION.pack_into(data, reader.offset, message.persistent, expiration)
+    copy.data = bytes(data)
+    copy.expiration = expiration
+    return copy

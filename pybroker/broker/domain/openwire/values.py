@@ -28,7 +28,7 @@ from pybroker.broker.domain.openwire.loose import (
     UnencodableOpenWire,
     decode_mutf8,
     encode_mutf8,
-    mutf8,
+    restored_mutf8,
 )
 
 
@@ -98,7 +98,7 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
     """
     out = bytearray(INT.pack(len(entries)))
     for name, value in entries.items():
-        out += _short_name(name) if len(name) <= _REMEMBERED_CHARS_MAX else mutf8(name)
+        out += _short_name(name) if len(name) <= _REMEMBERED_CHARS_MAX else restored_mutf8(name)
         # Java reads the strings of a message's own map as standard UTF-8 though it writes the modified form: what it
         # wrote itself it shows garbled, if there is a U+0000 or a supplementary character. We write what it reads.
         if type(value) is str:
@@ -150,7 +150,7 @@ def decode_stream(data: bytes) -> list[Value]:
 
 # ---------------------------------------------------------------- writing
 
-_short_name = lru_cache(_REMEMBERED)(mutf8)
+_short_name = lru_cache(_REMEMBERED)(restored_mutf8)
 
 
 def _append(out: bytearray, value: Value, levels: int) -> None:
@@ -172,7 +172,7 @@ def _append_map(out: bytearray, entries: Mapping[str, Value], levels: int) -> No
     _check_depth(levels, UnencodableOpenWire)
     out += _TAGGED_INT.pack(_MAP, len(entries))
     for name, value in entries.items():
-        out += mutf8(name)
+        out += restored_mutf8(name)
         _append(out, value, levels - 1)
 
 

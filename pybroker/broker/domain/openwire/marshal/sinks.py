@@ -16,7 +16,7 @@ from pybroker.broker.domain.openwire.loose import (
     UNSIGNED_SHORT,
     UnencodableOpenWire,
     encode_mutf8,
-    string,
+    restored,
 )
 from pybroker.broker.domain.openwire.marshal.caches import WriteCache
 from pybroker.broker.domain.openwire.marshal.sources import NESTING_MAX
@@ -90,7 +90,7 @@ class LooseSink:
 
     def string(self, value: str | None) -> None:
         """Put a nullable string."""
-        self.out += string(value)
+        self.out += restored(value)
 
     def byte_sequence(self, value: bytes | None) -> None:
         """Put a nullable byte sequence."""
