@@ -14,13 +14,13 @@ what there is already, alone. What nobody listens to is never made. There are no
 Source: ActiveMQ 5.17, `AdvisoryBroker`, `AdvisorySupport`; OpenWire, the commands that are their subjects.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.domain.destination import Destination, DestinationType, matches, meets, topic
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
@@ -37,7 +37,6 @@ from pybroker.broker.domain.openwire.commands import (
     ProducerInfo,
     RemoveInfo,
 )
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import from_store, stored
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.values import Value, encode_map
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
     from pybroker.broker.core.connection import Connection
     from pybroker.broker.core.consumer import Consumer
     from pybroker.broker.core.topic import TopicSubscription
-
-_log = logging.getLogger(__name__)
 
 PREFIX: Final = "ActiveMQ.Advisory."
 
@@ -147,8 +144,8 @@ class Advisories:
             return
         try:
             bodiless = replace(from_store(message.data), content=None)
-        except MalformedOpenWire as error:
-            _log.error("%s does not decode, and nobody is told of its end: %s", message.message_id, error)
+        except Exception as error:  # the message's fault: nothing else is touched here
+            contain(error, "making an advisory", message)
             return
         self._tell(subject, bodiless, {"orignalMessageId": message.message_id, **(properties or {})})
 
@@ -175,7 +172,12 @@ class Advisories:
         )
         for subject, about, properties in told:
             if wants(subject):
-                publish(self._message(subject, about, properties, consumer_id(consumer)))
+                try:
+                    message = self._message(subject, about, properties, consumer_id(consumer))
+                except Exception as error:  # as in `_tell`
+                    contain(error, "making an advisory")
+                else:
+                    publish(message)
 
     def _present_connections(self) -> Iterator[_Told]:
         for connection in self._broker.connections():
@@ -219,7 +221,11 @@ class Advisories:
 
     def _tell(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
         """Tell those who hear it. No topic is made for that: there would soon be one for all that ever was."""
-        message = self._message(subject, about, properties or {}, None)
+        try:
+            message = self._message(subject, about, properties or {}, None)
+        except Exception as error:  # a name too long, say: nothing else is touched here
+            contain(error, "making an advisory")
+            return
         existing = self._broker.topics.get(message.destination)
         if existing is not None:
             existing.send(message)

@@ -16,6 +16,7 @@ from pybroker.broker.core.advisory import PENDING_MAX, Advisories, is_advisory
 from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.handover import COMMITTED, Handover
@@ -86,18 +87,19 @@ class Broker:
         self.store = store
         self.scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
-        self.handover = Handover(store)
         self.clock = clock
         self.limits = limits or Limits()
         self._policies = policies or PolicyMap()
         self.advisories = Advisories(self)
         self.dead_letters = DeadLetters(
             target=lambda _: self,
+            last_resort=self.queue,
             clock=clock,
             strategies=lambda destination: self.policy(destination).dead_letter_strategy,
             on_buried=self._buried,
             on_expired=partial(self.advisories.concerning, "Expired"),
         )
+        self.handover = Handover(store, self.dead_letters.bury)
         self.usage = Usage(self.limits.memory_bytes_max)
         self.usage.paging.call_soon = call_soon
         self.queues: dict[Destination, Queue] = {}
@@ -155,6 +157,7 @@ class Broker:
             wake_at=wake_at,
             connection_id=connection_id,
             jobs_max=jobs_max,
+            bury=self.dead_letters.bury,
         )
         self.scheduler.load(recovered)
         self.handover.open(self.scheduler, jobs)
@@ -166,19 +169,18 @@ class Broker:
     def expire(self) -> None:
         """Let go of waiting messages past their time; called every now and then, for destinations nobody reads."""
         for source in (*self.queues.values(), *self.durables.values()):
-            source.expire()
+            attempt(source.expire, "looking for expired messages")
 
     def relieve(self) -> None:
         """Go on with what may wait for what never comes: producers, see `usage`, and what is left to schedule.
 
         Called every now and then.
         """
-        self.handover.go_on()
-        self.usage.relieve()
-        for queue in self.queues.values():
-            queue.usage.relieve()
-        for topic in self.topics.values():
-            topic.usage.relieve()
+        attempt(self.handover.go_on, "scheduling what was committed")
+        usages = [self.usage, *[queue.usage for queue in self.queues.values()]]
+        usages += [topic.usage for topic in self.topics.values()]
+        for usage in usages:
+            attempt(usage.relieve, "having producers go on")
 
     def report(self) -> None:
         """Log what happened to many messages since the last report, in counts; called every few seconds."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.advisory import is_advisory
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.handover import put_aside
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
@@ -301,20 +302,32 @@ class Connection:
         if self.closed or self._broker.abandoned:
             return
         self.closed = self.is_held = True
+        try:
+            self._undo()
+        finally:  # whatever happened: the client id must be free for the next connection
+            self._leave()
+
+    def _undo(self) -> None:
+        """Give back what is held. One thing that cannot be given back does not keep the others."""
         for consumer in self.consumers:
             consumer.resize()
         for transaction in list(self.transactions):
-            self.rollback(transaction)
+            attempt(partial(self.rollback, transaction), "rolling back for a connection that closes")
         for consumer in list(self.consumers):
-            consumer.close()
+            attempt(consumer.close, "closing a consumer")
         for producer_id in list(self.producers):
-            self.remove_producer(producer_id)
-        self._broker.disconnect(self)
-        for usage in self._awaited:
-            usage.leave(self)
-        self._awaited.clear()
-        self._release()  # the socket may outlive this, and its end is only learned by reading
-        self._unthrottle()
+            attempt(partial(self.remove_producer, producer_id), "removing a producer")
+
+    def _leave(self) -> None:
+        """Go."""
+        try:
+            self._broker.disconnect(self)
+        finally:
+            for usage in self._awaited:
+                usage.leave(self)
+            self._awaited.clear()
+            self._release()  # the socket may outlive this, and its end is only learned by reading
+            self._unthrottle()
 
     def _schedule(self, scheduler: Scheduler, message: Message, transaction: TransactionId | None) -> None:
         """Have a message delivered later, counted from its transaction's commit if it is in one."""

@@ -13,6 +13,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.core.reference import Reference, Source
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
@@ -89,7 +90,10 @@ class Consumer:
         connection.delivery_count = reference.delivery = connection.delivery_count + 1
         if self._pulled:
             self._pulled -= 1
-        self.deliver(reference)
+        try:
+            self.deliver(reference)
+        except Exception as error:  # whoever has it dispatched is not to suffer; it comes back when the consumer leaves
+            contain(error, "delivering", reference.message)
 
     def dispatch(self) -> None:
         """Have every backlog deliver what there is room for, a different one first each time."""

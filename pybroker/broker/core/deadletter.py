@@ -25,8 +25,10 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
+from pybroker.broker.core.containment import FATAL, attempt
 from pybroker.broker.core.occurrences import Occurrences
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
@@ -35,10 +37,10 @@ from pybroker.broker.core.policy import (
     SharedDeadLetterStrategy,
 )
 from pybroker.broker.domain.destination import Destination, queue
-from pybroker.broker.domain.errors import ClientError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import to_message, view
+from pybroker.broker.domain.openwire.rerouting import unread
 from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.ports import Clock
 
@@ -71,7 +73,7 @@ class Target(Protocol):
 
 
 class DeadLetters:
-    """Keeps or drops what died, as the strategy of its destination says.
+    """Keeps or drops what died, as the strategy of its destination says. Nothing that a message is makes a burial fail.
 
     Attributes:
         on_buried: called after each burial.
@@ -79,18 +81,29 @@ class DeadLetters:
         occurrences: the lines of the log about what died.
     """
 
-    __slots__ = ("_audits", "_clock", "_strategies", "_target", "occurrences", "on_buried", "on_expired")
+    __slots__ = (
+        "_audits",
+        "_clock",
+        "_last_resort",
+        "_strategies",
+        "_target",
+        "occurrences",
+        "on_buried",
+        "on_expired",
+    )
 
     def __init__(
         self,
         *,
         target: Callable[[Destination], Target],
         clock: Clock,
+        last_resort: Callable[[Destination], Target] | None = None,
         strategies: Strategies | None = None,
         on_buried: OnBuried | None = None,
         on_expired: OnExpired | None = None,
     ) -> None:
         self._target = target
+        self._last_resort = last_resort or target
         self._clock = clock
         self._strategies: Strategies = strategies or _shared
         self._audits: OrderedDict[Destination, Audit] = OrderedDict()
@@ -113,14 +126,14 @@ class DeadLetters:
         cause = f"java.lang.Throwable: Message Expired. Expiration:{message.expiration}"
         self._bury(message, cause, subscription_key, is_expired=True)
         if self.on_expired is not None:
-            self.on_expired(message)
+            attempt(partial(self.on_expired, message), "telling of an expired message", message)
 
     # ------------------------------------------------------------ private
 
     def _bury(self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool) -> None:
         letter = self._letter(message, cause, subscription_key, is_expired=is_expired)
         if self.on_buried is not None:
-            self.on_buried(message, letter, cause)
+            attempt(partial(self.on_buried, message, letter, cause), "telling of a dead letter", message)
 
     def _letter(
         self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool
@@ -143,25 +156,33 @@ class DeadLetters:
         return letter
 
     def _send_or_fall_back(self, message: Message, place: Destination, cause: str, expiration: int) -> Message:
+        """Send a letter to its place; to `ActiveMQ.DLQ` itself, past all that may stand before it, if that fails.
+
+        Raises:
+            StoreError, LockError, OSError: nothing can be stored any more. No message causes these.
+        """
         try:
-            return self._send(message, place, cause, expiration)
-        except ClientError as error:  # too many destinations, or a name too long: no reason to lose the message
-            if place == DEAD_LETTER_QUEUE:
+            return self._send(message, self._target(place), place, cause, expiration)
+        except Exception as error:  # too many destinations, a name too long: no reason to lose the message
+            if isinstance(error, FATAL):
                 raise
             _log.error(
                 "%s goes to %s, because %s cannot have it: %s", message.message_id, DEAD_LETTER_QUEUE, place, error
             )
-            return self._send(message, DEAD_LETTER_QUEUE, cause, expiration)
+        return self._send(message, self._last_resort(DEAD_LETTER_QUEUE), DEAD_LETTER_QUEUE, cause, expiration)
 
-    def _send(self, message: Message, place: Destination, cause: str, expiration: int) -> Message:
+    def _send(self, message: Message, target: Target, place: Destination, cause: str, expiration: int) -> Message:
         try:
             letter = dead_letter(message, place, cause, expiration)
-        except MalformedOpenWire as error:
+        except Exception as error:  # the message's fault: nothing else is touched here
             _log.error(
-                "%s is dead-lettered as it is, without saying why: it does not decode: %s", message.message_id, error
+                "%s from %s is dead-lettered as it is, without saying why, since it cannot be made again: %s",
+                message.message_id,
+                message.destination,
+                error,
             )
-            letter = replace(message, destination=place, expiration=expiration, decoded=None)
-        self._target(place).send(letter)
+            letter = _as_it_is(message, place, expiration)
+        target.send(letter)
         self.occurrences.note("dead-lettered", message.message_id, f"from {message.destination} to {place}", cause)
         return letter
 
@@ -174,6 +195,13 @@ class DeadLetters:
         else:
             self._audits.move_to_end(place)
         return audit
+
+
+def _as_it_is(message: Message, place: Destination, expiration: int) -> Message:
+    try:
+        return unread(message, place, expiration)
+    except MalformedOpenWire:  # made otherwise than by a client; what is stored is read back as it is
+        return replace(message, destination=place, expiration=expiration, decoded=None)
 
 
 def _shared(destination: Destination) -> AnyDeadLetterStrategy:

@@ -8,6 +8,7 @@ it costs is one look.
 from collections import deque
 from collections.abc import Callable
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.domain.message import Message
 
 
@@ -42,4 +43,7 @@ class Gate:
         assert commit is None, "commits reach the disk in their order"
         while self._waiting and (message := self._waiting[0]) is not None:
             self._waiting.popleft()
-            self._deliver(message)
+            try:
+                self._deliver(message)
+            except Exception as error:
+                contain(error, "delivering after a commit", message)

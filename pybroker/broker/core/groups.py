@@ -115,6 +115,7 @@ def first_of_group(message: Message) -> Message:
 
     Raises:
         MalformedOpenWire: the message does not decode.
+        UnencodableOpenWire: it cannot be encoded again.
     """
     flagged = replace(message.decoded or decode(message.data), group_first_for_consumer=True)
     return FirstOfGroup(message, encode(flagged))

@@ -14,19 +14,19 @@ No client comes near that queue. An ActiveMQ that takes over keeps what is in it
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from pybroker.broker.core.containment import FATAL
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.paging import severity
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import ClientError, StoreUnavailable
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import JobStore
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import to_message, view
 from pybroker.broker.domain.ports import MessageStore
 
@@ -42,8 +42,10 @@ _log = logging.getLogger(__name__)
 class Handover:
     """Between a broker's transactions and its scheduler; a transaction's `Target`."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, bury: Callable[[Message, str], None]) -> None:
+        """Begin without a scheduler; `bury` makes a dead letter of what cannot be scheduled."""
         self.gate = Gate(self.send)
+        self._bury = bury
         self._store = store
         self._scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
@@ -76,18 +78,31 @@ class Handover:
         return message.persistent
 
     def send(self, message: Message) -> None:
-        """Make a job of a message that is committed; one of which none can be made stays where it is."""
+        """Make a job of a message that is committed; one of which none can be made becomes a dead letter."""
         if self._scheduler is None or self._jobs is None:
             _log.warning("%s is committed, and waits for a master with a scheduler", message.message_id)
             return
         try:
             self._scheduler.schedule(_taken_up(message))
-        except (ClientError, MalformedOpenWire) as error:
-            _log.error("%s cannot be scheduled and stays on %s: %s", message.message_id, COMMITTED, error)
-            return
+        except StoreUnavailable as error:  # of a read: a store that can write no more has said so itself
+            if message.persistent:
+                _log.log(severity(error), "%s is committed, and scheduled later: %s", message.message_id, error)
+                self._left.append(message.message_id)
+            else:
+                _log.error("%s is dropped, it cannot be scheduled and is not stored: %s", message.message_id, error)
+        except Exception as error:
+            if isinstance(error, FATAL):
+                raise
+            _log.error("%s is committed and cannot be scheduled: %s", message.message_id, error)
+            self._bury(message, f"scheduling failed: {error}")
+            self._remove(message, self._store.when_durable)
+        else:
+            self._remove(message, self._jobs.when_durable)
+
+    def _remove(self, message: Message, when_safe: Callable[[Callable[[], None]], None]) -> None:
+        """Remove a message from `COMMITTED` once what was made of it is on disk."""
         if message.persistent:
-            done = partial(self._store.remove, COMMITTED, message.message_id, consumed_by=None)
-            self._jobs.when_durable(done)
+            when_safe(partial(self._store.remove, COMMITTED, message.message_id, consumed_by=None))
 
 
 def put_aside(message: Message) -> Message:

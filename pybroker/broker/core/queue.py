@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.containment import contain
 from pybroker.broker.core.contenders import Contenders
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
@@ -32,7 +33,6 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -240,8 +240,8 @@ class Queue(StoredSource):
         if message.group_id is not None and contenders.join_group(message, consumer):
             try:
                 reference.message = first_of_group(message)
-            except MalformedOpenWire as error:
-                _log.error("%s opens a group without saying so: it does not decode: %s", message.message_id, error)
+            except Exception as error:  # the message's fault: nothing else is touched here
+                contain(error, "flagging as the first of its group", message)
         if len(contenders.all) > 1:
             contenders.served(consumer)
         consumer.offer(reference)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol, assert_never
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.core.policy import (
     FixedCountRecovery,
     FixedSizeRecovery,
@@ -21,9 +22,9 @@ from pybroker.broker.core.policy import (
 )
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import decode, to_message
+from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, to_message
 from pybroker.broker.domain.openwire.spotting import may_have
-from pybroker.broker.domain.openwire.values import encode_map
+from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.ports import Clock
 
 RETAIN = "ActiveMQ.Retain"
@@ -155,6 +156,14 @@ class Past:
             return message  # nobody can have asked for anything
         if str(properties.pop(RETAIN, "")).lower() != "true":
             return message
+        try:
+            return self._retain(fields, properties)
+        except Exception as error:  # the message's fault: nothing else is touched here
+            contain(error, "retaining", message)
+            return message
+
+    def _retain(self, fields: OpenWireMessage, properties: dict[str, Value]) -> Message:
+        """Keep a message for those who come later; return it as it goes out."""
         live = to_message(replace(fields, marshalled_properties=encode_map(properties) if properties else None))
         properties[RETAINED] = True
         kept = replace(fields, marshalled_properties=encode_map(properties))

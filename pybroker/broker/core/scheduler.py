@@ -31,7 +31,9 @@ from typing import Final
 
 from pybroker.broker.core import cron
 from pybroker.broker.core.agenda import Agenda
+from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.cron import UtcOffset
+from pybroker.broker.core.paging import severity
 from pybroker.broker.core.scheduled import (
     JOB_ID,
     PERIOD_MIN,
@@ -44,7 +46,14 @@ from pybroker.broker.core.scheduled import (
 )
 from pybroker.broker.core.scheduled import is_scheduled as is_scheduled
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, NotReadYet, ResourceLimit
+from pybroker.broker.domain.errors import (
+    ClientError,
+    InvalidDestination,
+    JournalCorrupt,
+    NotReadYet,
+    ResourceLimit,
+    StoreUnavailable,
+)
 from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -72,6 +81,9 @@ RETRY_MS: Final = 1000
 """When a message is offered again that could not be sent because there was no room."""
 READ_AGAIN_MS: Final = 200
 """When a job's message is asked for again that the store could not read in time."""
+UNREADABLE_MS: Final = 60_000
+"""When it is asked for again if the disk has failed to read it: seldom enough for the log, soon enough for a shared
+directory that was away for a while."""
 WAKE_MS_MAX: Final = 10_000
 """The clock is looked at that often at least, because somebody may set it."""
 
@@ -91,6 +103,7 @@ class Scheduler:
             not at all.
         connection_id: of the producer that repeated messages are from; one that no broker ever had before.
         jobs_max: how many jobs clients may have at a time.
+        bury: keeps a message that is due and cannot be made again, as a dead letter; told why.
         offset_at: the time zone of cron entries.
     """
 
@@ -106,6 +119,7 @@ class Scheduler:
         wake_at: Callable[[int | None], None],
         connection_id: str,
         jobs_max: int = JOBS_MAX,
+        bury: Callable[[Message, str], None] | None = None,
         offset_at: UtcOffset = cron.local_offset,
     ) -> None:
         self._jobs = jobs
@@ -116,11 +130,14 @@ class Scheduler:
         self._producer_id = ProducerId(connection_id, 0, 0)
         self._sequence = 0
         self._jobs_max = jobs_max
+        self._bury = bury
         self._offset_at = offset_at
         self._agenda = Agenda()
         self._is_firing = False
         self._refusals: list[ClientError] = []
         """Of the messages that are being sent."""
+        self._unreadable: list[str] = []
+        """Of the messages that are being sent: why some cannot be read just now."""
         self._browses: deque[tuple[Destination, deque[Job]]] = deque()
         self._browse_at = 0
         self._armed: int | None = None
@@ -216,33 +233,66 @@ class Scheduler:
         self._tell_browsers()
         if not self._is_firing and (due := self._agenda.take_due(now, FIRED_MAX)):
             self._is_firing = True
-            done = [job for job in due if self._run(job, now)]
+            done = [job for job in due if self._run_contained(job, now)]
             if self._refusals:
                 _log.warning("%d scheduled messages have to wait: %s", len(self._refusals), self._refusals[0])
                 self._refusals.clear()
+            if self._unreadable:
+                _log.error("%d scheduled messages cannot be read now: %s", len(self._unreadable), self._unreadable[0])
+                self._unreadable.clear()
             self._when_sent(partial(self._sent, done, now))
         self._arm()
 
+    def _run_contained(self, job: Job, now: int) -> bool:
+        """Send a job's message; tell whether this run is over. What the message causes stays with this job."""
+        try:
+            return self._run(job, now)
+        except Exception as error:
+            contain(error, "scheduled delivery", about=f"job {job.job_id}")
+            self._agenda.discard(job)  # it stays in the store, for the next master
+            return False
+
     def _run(self, job: Job, now: int) -> bool:
-        """Send a job's message; tell whether this run is over."""
         if job.cron and job.repeat:
             return True  # its instant starts another job, see `_settle`
+        data = self._load(job, now)
+        if data is None:
+            return False
         try:
-            message = delivered(job, self._jobs.load(job), now, self._fresh_id())
+            message = delivered(job, data, now, self._fresh_id())
+        except Exception as error:  # the message's fault: nothing else is touched here
+            return self._give_up(job, data, error)
+        return self._deliver(job, data, message, now)
+
+    def _load(self, job: Job, now: int) -> bytes | None:
+        """Return a job's message; None when it cannot be read, which concerns this job only."""
+        try:
+            return self._jobs.load(job)
         except NotReadYet as error:
             _log.debug("scheduled message %s has to wait: %s", job.job_id, error)
             self._agenda.wake(job, now + READ_AGAIN_MS)
-            return False
         except JournalCorrupt as error:
             _log.error("scheduled message %s cannot be read and is left where it is: %s", job.job_id, error)
             self._agenda.discard(job)
-            return False
-        except (MalformedOpenWire, ClientError) as error:
-            _log.error("scheduled message %s is dropped, nothing can be made of it: %s", job.job_id, error)
-            return True
-        return self._deliver(job, message, now)
+        except StoreUnavailable as error:  # a store that can write no more has said so itself
+            self._unreadable.append(f"{job.job_id}: {error}")
+            self._agenda.wake(job, now + UNREADABLE_MS)
+        return None
 
-    def _deliver(self, job: Job, message: Message, now: int) -> bool:
+    def _give_up(self, job: Job, data: bytes, cause: Exception) -> bool:
+        """Have a message that cannot be delivered kept as a dead letter; tell whether the run is over."""
+        try:
+            message = routing(data)
+        except MalformedOpenWire as error:
+            _log.error("scheduled message %s is none and is left where it is: %s", job.job_id, error)
+            self._agenda.discard(job)
+            return False
+        _log.error("scheduled message %s to %s cannot be made again: %s", job.job_id, message.destination, cause)
+        if self._bury is not None:
+            self._bury(message, f"scheduled delivery failed: {cause}")
+        return True
+
+    def _deliver(self, job: Job, data: bytes, message: Message, now: int) -> bool:
         try:
             self._send(message)
         except InvalidDestination as error:
@@ -251,6 +301,8 @@ class Scheduler:
             self._refusals.append(error)
             self._agenda.wake(job, now + RETRY_MS)
             return False
+        except MalformedOpenWire as error:  # a copy for another destination cannot be made
+            return self._give_up(job, data, error)
         return True
 
     def _sent(self, jobs: Sequence[Job], now: int) -> None:
@@ -258,7 +310,7 @@ class Scheduler:
         self._is_firing = False
         for job in jobs:
             if job in self._agenda:  # it may have been cancelled meanwhile
-                self._settle(job, now)
+                attempt(partial(self._settle, job, now), "noting a scheduled delivery")
         self._arm()
 
     def _settle(self, job: Job, now: int) -> None:
@@ -266,9 +318,9 @@ class Scheduler:
         next_time = self._next_time(job, now)
         try:
             started = self._spawned(job, now) if job.cron and job.repeat else None
-        except NotReadYet as error:
-            _log.debug("job %s starts its repetitions a little later: %s", job.job_id, error)
-            self._agenda.wake(job, now + READ_AGAIN_MS)
+        except StoreUnavailable as error:  # of a read, as in `_load`
+            _log.log(severity(error), "job %s starts its repetitions later: %s", job.job_id, error)
+            self._agenda.wake(job, now + (READ_AGAIN_MS if isinstance(error, NotReadYet) else UNREADABLE_MS))
             return
         if next_time is None:
             if started is not None:
@@ -359,7 +411,9 @@ class Scheduler:
         self._sequence += 1
         try:
             message = described(job, self._jobs.load(job), reply_to, self._producer_id, self._sequence)
-        except (JournalCorrupt, MalformedOpenWire, ClientError) as error:
+        except NotReadYet:
+            raise
+        except Exception as error:  # the message's fault, or its place's on the disk
             _log.error("scheduled message %s cannot be shown: %s", job.job_id, error)
             return True
         try:

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
@@ -95,7 +96,10 @@ class StoredSource(Source):
         if not self.is_over(reference.message):
             return False
         self.pending.take(reference, _SETTLED)
-        self.expired(reference)
+        try:
+            self.expired(reference)
+        except Exception as error:  # it stays in the store, and comes back with the next master
+            contain(error, "expiring", reference.message)
         return True
 
     def is_over(self, message: Message) -> bool:
@@ -268,9 +272,7 @@ class StoredSource(Source):
             suspect.suspected += 1
         for reference in seen:
             reference.redelivery_count += 1
-            if 0 <= max_redeliveries < reference.suspected:
-                self._give_up(reference)
-            else:
+            if not (0 <= max_redeliveries < reference.suspected and self._give_up(reference)):
                 returned.append(reference)
         for reference in returned:
             self._note_expiry(reference.message)
@@ -289,9 +291,15 @@ class StoredSource(Source):
         self.forget(reference, None, consumed_by=None)
         self.settle(reference)
 
-    def _give_up(self, reference: Reference) -> None:
+    def _give_up(self, reference: Reference) -> bool:
+        """Dead-letter a reference that was left too often; False when that failed, and it waits again."""
         message = reference.message
         if not message.persistent:
             cause = f"its consumers left it {reference.suspected} times, and it is not persistent"
             self._dead_letters.occurrences.note("dropped", message.message_id, f"from {message.destination}", cause)
-        self.reject(reference, f"redelivered {self.policy.max_redeliveries} times without an acknowledgement")
+        try:
+            self.reject(reference, f"redelivered {self.policy.max_redeliveries} times without an acknowledgement")
+        except Exception as error:
+            contain(error, "giving up", message)
+            return False
+        return True

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker.broker.core.consumer import take_back
+from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.destination import Destination
@@ -163,8 +164,9 @@ class Transaction:
             for gate in self._gates:
                 gate.close()
                 self._store.when_durable(gate.open)
+        # The store counts all of it from here on, so all of it is done, whatever one action raises.
         for action in self._at_commit:
-            action()
+            attempt(action, "carrying out a commit")
 
     def rollback(self) -> None:
         """Undo: sends vanish, consumers hold their references again; those of consumers that left go to others."""

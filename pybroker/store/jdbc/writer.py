@@ -39,7 +39,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from pybroker.broker.domain.errors import StoreError, StoreUnavailable
+from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.jdbc.fence import Fence
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, Copy, DatabaseAway, DatabaseFull
 
@@ -306,15 +306,17 @@ class DatabaseWriter(Generic[B]):
                 self.wake()
 
     def _call(self, callbacks: Sequence[Callback]) -> None:
-        bug: Exception | None = None
+        failure: Exception | None = None
         for callback in callbacks:
             try:
                 callback()
-            except Exception as error:  # the others still learn that their changes are safe
+            except (StoreError, LockError, OSError) as error:  # the others still learn that their changes are safe
                 logger.exception("a callback failed")
-                bug = bug or error
-        if bug is not None:
-            self._failed(bug)
+                failure = failure or error
+            except Exception:  # of what one client asked for, who is not answered; what is written is as good as before
+                logger.exception("a callback failed, and the store goes on")
+        if failure is not None:
+            self._failed(failure)
 
     def _failed(self, error: Exception) -> None:
         """Stop for good and say why, once."""

@@ -42,7 +42,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 
-from pybroker.broker.domain.errors import StoreError, StoreUnavailable
+from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, explained
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
@@ -250,8 +250,8 @@ class JournalWriter:
     def when_durable(self, callback: Callback) -> None:
         """Call back when all that was appended so far is written (and synced, if the strategy says so).
 
-        At once when it already is. In order of the calls. Never after a failure. A callback that raises is a
-        bug, and ends the writer once the others have been called.
+        At once when it already is. In order of the calls. Never after a failure. What a callback raises is logged and
+        goes no further, but for errors of a store or of the lock: they end the writer once the others were called.
         """
         if self._records:
             self._open.callbacks.append(callback)
@@ -483,15 +483,17 @@ class JournalWriter:
         self._call(batch.callbacks)
 
     def _call(self, callbacks: Sequence[Callback]) -> None:
-        bug: Exception | None = None
+        failure: Exception | None = None
         for callback in callbacks:
             try:
                 callback()
-            except Exception as error:  # the others still learn that their records are safe
+            except (StoreError, LockError, OSError) as error:  # the others still learn that their records are safe
                 logger.exception("a callback failed")
-                bug = bug or error
-        if bug is not None:
-            self._failed(bug)
+                failure = failure or error
+            except Exception:  # of what one client asked for, who is not answered; what is written is as good as before
+                logger.exception("a callback failed, and the journal goes on")
+        if failure is not None:
+            self._failed(failure)
 
     def _failed(self, error: Exception) -> None:
         """Stop for good and say why, once."""

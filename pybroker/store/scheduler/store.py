@@ -332,7 +332,7 @@ class JournalJobStore:
         """
         try:
             data = self.load(job)
-        except JournalCorrupt as error:
+        except (JournalCorrupt, StoreUnavailable) as error:
             logger.error("job %s stays where it is: %s", job.job_id, error)
             return None
         if job.data is None:

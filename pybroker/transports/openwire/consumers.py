@@ -20,7 +20,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import ClientError, TransactionError
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispatch
-from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire, Reader, UnencodableOpenWire
+from pybroker.broker.domain.openwire.loose import INT, LONG, Reader
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.openwire.objects import AckType
 from pybroker.broker.domain.ports import Connection, Consumer
@@ -257,7 +257,7 @@ class OpenWireConsumer:
                 redelivery_counter=delivery.redelivery_count,
             )
             self._peer.send(dispatch)
-        except (MalformedOpenWire, UnencodableOpenWire) as error:
+        except Exception as error:  # whatever it is, it is of this message: the link only queues bytes
             self._on_unencodable(self, delivery, str(error))
         else:
             self._pulling = False

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Clock, Connection
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.errors import Refused
@@ -404,7 +403,7 @@ class Client:
             for subscription, delivery, cause in unwritable:
                 subscription.give_up(delivery, cause)
 
-    def _note_unwritable(self, subscription: Subscription, delivery: Delivery, error: BrokerError) -> None:
+    def _note_unwritable(self, subscription: Subscription, delivery: Delivery, error: Exception) -> None:
         """Tell the client of a message that cannot be shown; it is given up after this, not amidst a dispatch."""
         message = delivery.message
         _log.error("message %s of %s cannot be rendered: %s", message.message_id, message.destination, error)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, parts_to_consume
-from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Consumer
 from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -131,7 +130,7 @@ class Subscription:
         connection_id: str,
         writer: MessageWriter,
         outbox: Outbox,
-        unwritable: Callable[["Subscription", Delivery, BrokerError], None],
+        unwritable: Callable[["Subscription", Delivery, Exception], None],
     ) -> None:
         """Prepare to deliver.
 
@@ -166,7 +165,7 @@ class Subscription:
     def _deliver_auto(self, delivery: Delivery, /) -> None:
         try:
             frame = self._writer.write(delivery)
-        except BrokerError as error:
+        except Exception as error:  # whatever it is, it is of this message: nothing else is touched here
             self._unwritable(self, delivery, error)
             return
         self._outbox.message(frame, self, delivery)
@@ -176,7 +175,7 @@ class Subscription:
         ack = None if self._ack_prefix is None else f"{self._ack_prefix}{serial}"
         try:
             frame = self._writer.write(delivery, ack)
-        except BrokerError as error:
+        except Exception as error:  # as above
             self.unacknowledged.take(serial)
             self._unwritable(self, delivery, error)
             return

@@ -1,7 +1,7 @@
 """Dead letters: what is kept, where, what it says, and what is dropped."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -13,9 +13,9 @@ from pybroker.broker.core.policy import (
     SharedDeadLetterStrategy,
 )
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
-from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.errors import ResourceLimit, StoreUnavailable
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.domain.openwire.message import decode, view
 from pybroker.broker.domain.openwire.values import Long
 from tests.unit.core.conftest import World, make_message
 
@@ -115,8 +115,8 @@ def test_an_expired_message_says_when_it_expired_and_is_told_of_twice() -> None:
 
 
 def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
-    message = make_message("m", "queue://A")
-    message.data, message.decoded = message.data[:-1], None
+    message = make_message("m", "queue://A", expiration=NOW - 1, properties={"a": 5})
+    message.data, message.decoded = message.data.replace(b"a\x05", b"a\x63"), None
     taken: list[Message] = []
 
     class Plain:
@@ -124,7 +124,12 @@ def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
             taken.append(message)
 
     DeadLetters(target=lambda destination: Plain(), clock=lambda: NOW).bury(message, "why")
-    assert [(letter.destination, letter.data) for letter in taken] == [(queue("ActiveMQ.DLQ"), message.data)]
+    (letter,) = taken
+    fields, original = decode(letter.data), decode(message.data)
+    assert (letter.destination, letter.expiration) == (queue("ActiveMQ.DLQ"), 0)
+    assert fields == replace(
+        original, destination=queue("ActiveMQ.DLQ"), original_destination=queue("A"), expiration=0
+    ), "else a next master would take it for one of another queue, or drop it as expired"
 
 
 # ---------------------------------------------------------------- what is dropped
@@ -277,15 +282,26 @@ def test_as_often_as_it_dies_without_an_audit() -> None:
 def test_a_letter_that_could_not_be_sent_is_not_remembered() -> None:
     class Full:
         def send(self, message: Message) -> None:
-            raise RuntimeError("full")
+            raise StoreUnavailable("the journal has stopped")
 
     graveyard = Graveyard()
     message = make_message("m", "queue://A")
     works, graveyard.dead_letters._target = graveyard.dead_letters._target, lambda destination: Full()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(StoreUnavailable):
         graveyard.bury(message)
     graveyard.dead_letters._target = works
     assert graveyard.bury(message) is not None
+
+
+def test_a_letter_its_place_cannot_have_goes_straight_to_the_queue() -> None:
+    class Refusing:
+        def send(self, message: Message) -> None:
+            raise RuntimeError("a copy of it cannot be made")
+
+    graveyard = Graveyard()
+    graveyard.dead_letters._target = lambda destination: Refusing()
+    graveyard.bury(make_message("m", "queue://A"))
+    assert graveyard.places() == ["queue://ActiveMQ.DLQ"]
 
 
 def test_dead_letter_queues_are_remembered_up_to_a_limit() -> None:

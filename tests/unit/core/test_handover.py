@@ -228,7 +228,7 @@ def test_a_store_that_does_not_answer_is_asked_again(pair: Pair) -> None:
     assert pair.store.kept() == 0
 
 
-def test_what_cannot_be_scheduled_stays_and_others_go_on(
+def test_what_cannot_be_scheduled_is_dead_lettered(
     pair: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign = make_message("theirs", str(COMMITTED), properties=LATER)  # an ActiveMQ's client may send there
@@ -237,15 +237,16 @@ def test_what_cannot_be_scheduled_stays_and_others_go_on(
     client.connection.commit(begun(client))
     pair.die()
     pair.sync()
-    assert f"{foreign.message_id} cannot be scheduled and stays on {COMMITTED}" in caplog.text
+    assert f"{foreign.message_id} is committed and cannot be scheduled" in caplog.text
     assert [decode(job.data or b"").content for job in pair.jobs.recover()] == [b"a"]
-    assert pair.store.kept() == 1
+    assert pair.store.kept() == 0
     monkeypatch.setattr(pair.jobs, "add", refuse)
     client = pair.client()
     client.connection.commit(begun(client, "b"))
     pair.sync()
-    assert pair.store.kept() == 2
+    assert pair.store.kept() == 0
     assert pair.received() == ["now", "now"]
+    assert pair.client().subscribe("queue://ActiveMQ.DLQ").ids == ["theirs", "b"]
 
 
 def refuse(*_: object) -> None:

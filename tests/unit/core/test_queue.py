@@ -4,6 +4,7 @@ import pytest
 
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.errors import ClientError, InvalidSelector
+from pybroker.broker.domain.openwire.message import decode
 from tests.unit.core.conftest import make_message
 
 
@@ -435,7 +436,9 @@ class TestDeadLetterQueue:
         inbox = client.subscribe("queue://Q")
         inbox.consumer.reject(inbox.deliveries[0], "NACK")
         dead = client.subscribe("queue://ActiveMQ.DLQ").deliveries
-        assert [delivery.message.data for delivery in dead] == [message.data]
+        assert [decode(each.message.data).marshalled_properties for each in dead] == [
+            decode(message.data).marshalled_properties
+        ]
         client.connection.close()
         world.start()
         assert len(world.client().subscribe("queue://ActiveMQ.DLQ").deliveries) == 1

@@ -13,7 +13,13 @@ from pybroker.broker.core import scheduler as scheduler_module
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import FIRED_MAX, READ_AGAIN_MS, RETRY_MS, WAKE_MS_MAX, Scheduler
 from pybroker.broker.domain.destination import Destination, parse, queue
-from pybroker.broker.domain.errors import ClientError, InvalidDestination, JournalCorrupt, NotReadYet, ResourceLimit
+from pybroker.broker.domain.errors import (
+    ClientError,
+    InvalidDestination,
+    JournalCorrupt,
+    NotReadYet,
+    ResourceLimit,
+)
 from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -21,7 +27,6 @@ from pybroker.broker.domain.openwire.message import (
     MessageType,
     OpenWireMessage,
     decode,
-    encode,
     routing,
     to_message,
     view,
@@ -530,31 +535,6 @@ def test_a_message_nobody_can_take_any_more_is_dropped_aloud(world: World, caplo
     assert not world.jobs.recover()
 
 
-def nameless() -> bytes:
-    return encode(OpenWireMessage(type=MessageType.TEXT, destination=queue("Q")))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"garbage",
-        nameless(),
-        message(properties={"AMQ_SCHEDULED_REPEAT": "x"}).data,
-        message(properties={"a": 5}).data.replace(b"a\x05", b"a\x63"),
-    ],
-)
-def test_a_job_of_which_nothing_can_be_made_is_dropped_aloud(world: World, caplog: Any, data: bytes) -> None:
-    world.jobs.add(Job(job_id="bad", start_time=1, next_time=START, data=data))
-    world.jobs.add(Job(job_id="good", start_time=1, next_time=START + 1, data=message().data))
-    world.start()
-    world.order("BROWSE", reply_to=queue("A"))
-    world.sent.clear()
-    world.run_to(START + 10)
-    assert "bad is dropped" in caplog.text
-    assert world.take() == [(1, "hello")]
-    assert not world.jobs.recover()
-
-
 def test_a_job_that_cannot_be_read_stays_on_disk(make_world: Callable[..., World], caplog: Any) -> None:
     class Unreadable(MemoryJobStore):
         def load(self, job: Job) -> bytes:
@@ -624,13 +604,6 @@ def test_a_browse_waits_for_what_is_not_read_yet_and_nothing_else_waits(make_wor
     assert [text for _, text in world.take()] == ["in 120000"]
     assert world.wake_time is not None
     assert world.wake_time > world.now, "it is over"
-
-
-def test_a_bug_in_sending_is_not_swallowed(world: World) -> None:
-    world.send(properties={"AMQ_SCHEDULED_DELAY": 500})
-    world.refusal = RuntimeError("a bug")
-    with pytest.raises(RuntimeError):
-        world.run_to(START + 2000)
 
 
 def test_a_large_backlog_goes_in_portions_each_safe_before_the_next(world: World) -> None:

@@ -32,6 +32,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
@@ -87,6 +88,9 @@ class Selector:
         except MalformedOpenWire as error:
             # Not a warning: every consumer with a selector comes by, over and over, as long as the message waits.
             _log.debug("message %s does not match any selector: %s", message.message_id, error)
+            return False
+        except Exception as error:  # whoever sends or looks must not suffer from one message's properties
+            contain(error, "evaluating a selector", message)
             return False
 
 
