@@ -44,6 +44,7 @@ def main() -> None:
     report.table("appends, turn after turn of the event loop", list(appends(options)))
     report.table("a lone message: from append to the callback", list(lone_batches(options)))
     report.table("one sync per message against group commit (sync always)", group_commit(options))
+    report.table("the fence behind each sync (sync always)", fence(options))
     report.table("recovery", list(recoveries(options)))
     report.finish()
 
@@ -132,6 +133,28 @@ def group_commit(options: Namespace) -> list[Row]:
 
     grouped = float(in_store(options, SyncStrategy.ALWAYS, work)["appends/s"])
     return [{"one sync each: messages/s": single, "group commit: messages/s": grouped, "ratio": grouped / single}]
+
+
+def fence(options: Namespace) -> list[Row]:
+    """Time, batch by batch, a short batch's write and sync, and then the question whether the journal is still ours."""
+    count = 50 if options.quick else 3_000
+    writes: list[float] = []
+    looks: list[float] = []
+    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
+        appender = Appender(JournalFiles(Path(folder)), JournalSettings())
+        offset = 0
+        for message in messages(count):
+            record = encode_add_record(message)
+            begun = time.perf_counter()
+            appender.write(1, offset, (record,))
+            written = time.perf_counter()
+            appender.require_own()
+            looks.append((time.perf_counter() - written) * 1e6)
+            writes.append((written - begun) * 1e6)
+            offset += BATCH_HEADER_BYTES + len(record)
+        appender.close()
+    write, look = quantile(writes, 0.5), quantile(looks, 0.5)
+    return [{"batches": count, "write and sync p50 µs": write, "fence p50 µs": look, "share": look / (write + look)}]
 
 
 # ---------------------------------------------------------------- recovery

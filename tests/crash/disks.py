@@ -23,10 +23,10 @@ class SmallDisk(JournalFiles):
     def free(self) -> int:
         return self.capacity - sum(path.stat().st_size for path in self.directory.iterdir() if path.is_file())
 
-    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+    def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
         if self.free() <= 0:
             self._refuse(self.path(file_id))
-        return super().create(file_id, preallocate_bytes)
+        return super().create(file_id, preallocate_bytes, is_claim=is_claim)
 
     def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
         data = b"".join(buffers)

@@ -201,10 +201,10 @@ class VolatileFiles(JournalFiles):
         self._cache: list[tuple[int, bytes, int]] = []
         self._creating = False
 
-    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+    def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
         self._creating = True
         try:
-            return super().create(file_id, preallocate_bytes)
+            return super().create(file_id, preallocate_bytes, is_claim=is_claim)
         finally:
             self._creating = False
 

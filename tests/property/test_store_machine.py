@@ -111,9 +111,9 @@ class HeldDisk(JournalFiles):
             self.is_held, self._is_dead = False, dead
             self._changed.notify_all()
 
-    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+    def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
         self._wait()
-        return super().create(file_id, preallocate_bytes)
+        return super().create(file_id, preallocate_bytes, is_claim=is_claim)
 
     def write(self, descriptor: int, buffers: Any, offset: int) -> None:
         self._wait()

@@ -19,20 +19,23 @@ each batch is synced the hole is therefore filled with zeros, half a megabyte ah
 eight producers that waited for their syncs sent half as many messages again. A file's first batch does not wait for it:
 it is what a take-over writes.
 
+Whether the journal is still this master's is asked here, because the files say it: `require_own`, decision 030.
+
 Which location a record gets is not decided here: the writer knows before the bytes are written.
 
 Source: KahaDB journal of ActiveMQ 5.17 (`DataFileAppender`, preallocation, `journalDiskSyncStrategy`).
 """
 
 import enum
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header
+from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header, data_file_name
 from pybroker.store.journal.reserve import is_no_room
 
 AHEAD_BYTES = 512 << 10
@@ -116,6 +119,9 @@ class Appender:
         self.file_id = 0
         """The data file that is open; 0 before the first."""
         self._descriptor = -1
+        self._own: os.stat_result | None = None
+        """What the open data file is known by; None when none is open."""
+        self._name = self._next_name = ""
         self._end = 0
         self._ahead = 0
         """Up to where the hole is filled, or was left a hole for lack of room."""
@@ -134,6 +140,7 @@ class Appender:
             DiskFull: the same call may be made again; until it succeeds the file ends before the batch, as far as
                 anybody was told, and the reader takes the rest for a torn tail.
             OSError: nothing may be written any more, since nobody knows what the file holds now.
+            LockNotHeld: another master has begun the data file that was to be created, or replaced the one before it.
         """
         if file_id != self.file_id:
             self._open(file_id)
@@ -173,19 +180,41 @@ class Appender:
             self._files.sync(self._descriptor)
             self.unsynced = False
 
+    def require_own(self) -> None:
+        """Make sure that no other master has taken the journal over; what was synced before is then in what it reads.
+
+        A new master first creates the data file behind the newest, then reads, and then replaces the newest.
+
+        Raises:
+            LockNotHeld: one has.
+            OSError: the directory cannot be read.
+        """
+        self._require_own(self._next_name)
+
+    def _require_own(self, next_name: str = "") -> None:
+        assert self._own is not None, "a data file is open"
+        taker = self._files.find_taker(self._name, self._own, next_name=next_name)
+        if taker:
+            raise self._taken_over(taker)
+
     def close(self) -> None:
-        """Finish the open data file: sync it unless told never to, cut it behind its EOF marker, let go."""
+        """Finish the open data file: sync it unless told never to, cut it behind its EOF marker, close it."""
+        self._finish()
+        self.abandon()
+
+    def _finish(self) -> None:
+        """Sync the open data file and cut it; nothing happens when none is open."""
         if self._descriptor < 0:
             return
         if self._settings.sync is not SyncStrategy.NEVER:
             self.sync()
         self.unsynced = False
         self._files.truncate(self._descriptor, self._end + len(EOF_MARKER))
-        self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the open data file as it is: what a writer does that may not touch it any more."""
+        """Close the open data file as it is: what a writer does that may not touch it any more."""
         descriptor, self._descriptor = self._descriptor, -1
+        self._own = None
         if descriptor >= 0:
             self._files.close(descriptor)
 
@@ -193,27 +222,45 @@ class Appender:
         """Create a data file, in which nothing is yet: from here on nobody else can have its number.
 
         Raises:
-            FileExistsError: somebody else has it.
-            OSError: it cannot be created; a `DiskFull` may go away.
+            FileExistsError: another master has it, or an earlier try left it.
+            OSError: it cannot be created; the number may be taken all the same.
         """
-        self._open(file_id)
-
-    def withdraw(self) -> None:
-        """Take a claim back, as long as nothing was written; nothing happens when there is none."""
-        if self._descriptor >= 0 and not self._end:
-            descriptor, self._descriptor = self._descriptor, -1
-            self._files.discard(self.file_id, descriptor)
-            self.file_id = 0
+        self._begin(file_id, self._create(file_id, is_claim=True))
 
     def _open(self, file_id: int) -> None:
-        """Go on in a new data file."""
-        self.close()
+        """Go on in a new data file, unless another master has taken the number, or the file so far.
+
+        The file so far stays open until it was found in its place: an inode that is closed and removed can come again.
+        """
+        self._finish()
         try:
-            self._descriptor = self._files.create(file_id, self._preallocate_bytes)
+            descriptor = self._create(file_id)
+        except FileExistsError as error:
+            if self._own is None:
+                raise
+            raise self._taken_over(self._files.path(file_id).name) from error
+        if self._own is not None:
+            try:
+                self._require_own()
+            except BaseException:
+                self._files.discard(file_id, descriptor)
+                raise
+        self.abandon()
+        self._begin(file_id, descriptor)
+
+    def _create(self, file_id: int, *, is_claim: bool = False) -> int:
+        try:
+            return self._files.create(file_id, self._preallocate_bytes, is_claim=is_claim)
         except OSError as error:
             raise _told(error) from error
-        self.file_id = file_id
-        self._ahead = 0
+
+    def _begin(self, file_id: int, descriptor: int) -> None:
+        self.file_id, self._descriptor, self._own = file_id, descriptor, os.fstat(descriptor)
+        self._name, self._next_name = data_file_name(file_id), data_file_name(file_id + 1)
+        self._end = self._ahead = 0
+
+    def _taken_over(self, name: str) -> LockNotHeld:
+        return LockNotHeld(f"{self._files.directory}: another master has taken the journal over: {name} is its own")
 
 
 def _told(error: OSError) -> OSError:

@@ -13,7 +13,11 @@ What is durable when:
   has it.
 * `remove`, `archive` and `replace` return after the directory entry is on disk.
 
-What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room.
+What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room; but
+for a number that a new master claims, which stays taken.
+
+`find_taker` looks whether another master has taken the journal over. It opens the directory for each look: on NFS that
+is what makes the client ask the server, where `stat` alone may answer from its cache.
 """
 
 import contextlib
@@ -29,23 +33,32 @@ SEALED_SUFFIX = ".sealed"
 """Ends the name of a copy in the making; neither ActiveMQ nor this package takes such a file for a data file."""
 
 
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
 class JournalFiles:
     """Files of one journal directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._name = os.fspath(directory)
 
     def path(self, file_id: int) -> Path:
         """Return where the data file of that id is."""
         return self.directory / data_file_name(file_id)
 
-    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
+    def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
         """Create an empty data file and return its descriptor.
 
         As ActiveMQ does it (scope ENTIRE_JOURNAL, strategy SPARSE_FILE): an EOF marker at the start, and one in the
         last five bytes of the preallocated length, with a hole between. With 0 the file grows with the writes.
 
         The creation is exclusive: two masters that both believe in themselves never share a data file.
+
+        Args:
+            file_id: the number.
+            preallocate_bytes: the length.
+            is_claim: the name stays when anything fails behind its creation, see decision 030.
         """
         descriptor = os.open(self.path(file_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -55,10 +68,39 @@ class JournalFiles:
             os.fsync(descriptor)
             self.sync_directory()
         except BaseException:
-            self._take_away(self.path(file_id), descriptor)
+            if not is_claim:
+                self._take_away(self.path(file_id), descriptor)
             os.close(descriptor)
             raise
         return descriptor
+
+    def find_taker(self, name: str, own: os.stat_result, *, next_name: str = "") -> str:
+        """Return the name of the file that shows that another master has taken over; empty when none has.
+
+        Args:
+            name: of the data file that the caller writes.
+            own: of its descriptor, which is open.
+            next_name: of the data file that no other master may have begun; empty: not looked for.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        directory = os.open(self._name, _DIRECTORY_FLAGS)
+        try:
+            if next_name:
+                try:
+                    os.stat(next_name, dir_fd=directory)
+                except FileNotFoundError:
+                    pass  # as it should be
+                else:
+                    return next_name
+            try:
+                found = os.stat(name, dir_fd=directory)
+            except FileNotFoundError:
+                return name
+            return "" if found.st_ino == own.st_ino and found.st_dev == own.st_dev else name
+        finally:
+            os.close(directory)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers, one after the other, at that offset."""
@@ -172,7 +214,7 @@ class JournalFiles:
 
 def _sync_directory(path: Path) -> None:
     """Make a directory's entries last."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path, _DIRECTORY_FLAGS)
     try:
         os.fsync(descriptor)
     finally:

@@ -79,6 +79,7 @@ class ReplayResult:
         end: the logical end of that file.
         open_ends: the files that may have been written last, and where each of them logically ends: a new master seals
             them.
+        chains: the `chained` checksum of each file's batches.
         unfinished: transactions in `state.inflight` that need a `Rollback`.
         closing: texts of the `Trace` records behind which nothing else follows, the state's own aside.
     """
@@ -89,6 +90,7 @@ class ReplayResult:
     last_file_id: int
     end: int
     open_ends: Mapping[int, int]
+    chains: Mapping[int, int]
     unfinished: Sequence[TransactionId]
     closing: Sequence[str]
 
@@ -313,6 +315,7 @@ class Replay:
             last_file_id=file_ids[-1] if file_ids else 0,
             end=ends[file_ids[-1]] if file_ids else 0,
             open_ends={file_id: end for file_id, end in ends.items() if file_id in writable},
+            chains=self.chains,
             unfinished=self.state.finish(),
             closing=self._closing,
         )
@@ -339,6 +342,21 @@ def chained(data: Buffer, offset: int, end: int, chain: int) -> int:
     A control record has the checksum of its batch, so the control records are enough; without it, the bytes are taken.
     """
     return crc32(data[offset - BATCH_HEADER_BYTES : offset if has_checksum(data, offset) else end], chain)
+
+
+def flaw(content: bytes, chain: int) -> int | None:
+    """Return the offset from which on a data file differs from what was replayed; None when it does not.
+
+    Args:
+        content: the file up to its logical end.
+        chain: the `chained` checksum of the batches that were replayed.
+    """
+    walk, found = DataFileWalk(content, 0), 0
+    for offset, end in walk.batches():
+        found = chained(content, offset, end, found)
+    if found == chain:
+        return None
+    return walk.damages[0].offset if walk.damages else 0
 
 
 def _is_journal(path: Path) -> bool:

@@ -16,9 +16,9 @@ What makes it safe to take over from anybody, a killed ActiveMQ as well as a fro
   the end of the journal is read: a predecessor that is still alive then has no number to go on with, so what the heir
   reads is a beginning of what it wrote. Where it was quicker, the heir reads on, and takes the number after.
 * **A sealed last file.** The file that the predecessor wrote last is replaced by a copy that ends at the logical end
-  the replay has seen. That cuts off a torn tail, and also the predecessor, should it still be alive: what it writes
-  from now on goes into a file without a name, and no later recovery finds it. Files in which nothing is, of masters
-  that came no further than to claim a number, are sealed likewise.
+  the replay has seen, once it was compared with that. That cuts off a torn tail, and also the predecessor, should it
+  still be alive: what it writes from now on goes into a file without a name, and no later recovery finds it. Files in
+  which nothing is, of masters that came no further than to claim a number, are sealed likewise.
 * **Transactions decided or kept.** What was not prepared is rolled back in the journal, local transactions and XA
   branches alike. What was stays in doubt, through any number of lives, until its coordinator decides.
 * **No index.** ActiveMQ's `db.data` describes the journal as it was; after any file was cut or removed it would refuse
@@ -42,7 +42,6 @@ from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
 from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Settled
@@ -70,17 +69,18 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, Added, Removed, Transaction, pack
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
-from pybroker.store.journal.format import EOF_MARKER, Location, encode_record
+from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.indexed import Messages
 from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.limit import StoreLimit
 from pybroker.store.journal.listing import Listing
 from pybroker.store.journal.marks import TimeMarks
-from pybroker.store.journal.reader import Damage, data_files, read_start
-from pybroker.store.journal.replay import Progress, ReplayResult
+from pybroker.store.journal.reader import Damage, data_files
+from pybroker.store.journal.replay import Progress, ReplayResult, flaw
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.takeover import claim_next, seal
 from pybroker.store.journal.writer import JournalWriter, Later, Schedule
 from pybroker.store.pages import page_count
 from pybroker.store.producers import UNSAID
@@ -98,8 +98,6 @@ SETTLE_SECONDS = 0.01
 
 CHECKPOINT = "pybroker index"
 CLEAN_STOP = "pybroker clean stop "
-CLAIMS_MAX = 10
-"""Numbers that a new master tries to get. A second one takes a predecessor that fills a data file in this moment."""
 
 DELIVERED_MAX = 20_000
 """Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
@@ -183,7 +181,7 @@ class JournalStore:
     def recover(self) -> Recovery:
         """Read the journal, take the directory over, and return the contents. Blocks.
 
-        Nothing is changed on disk before all of the journal was read, but for an empty data file, which goes again when
+        Nothing is changed on disk before all of the journal was read, but for an empty data file, which stays when
         something goes wrong.
 
         Raises:
@@ -197,10 +195,10 @@ class JournalStore:
                 result = self._catch_up()
                 recovery = self._read_contents(result)
                 self._report(result)
-                self._check()
+                self._writer.fence()
                 self._drop_index()
             except BaseException:
-                self._writer.withdraw()
+                self._writer.close_claim()
                 raise
             self._seal(result)
             self._begin(result)
@@ -214,7 +212,8 @@ class JournalStore:
         self._follower = None
         begun, before = time.perf_counter(), follower.record_count
         follower.catch_up(self._progress)
-        self._claim(follower)
+        read_on = partial(follower.catch_up, self._progress)
+        self._epoch = claim_next(self._files, self._claim, check=self._check, read_on=read_on)
         result = follower.finish(self._progress, below=self._epoch)
         if follower.location.file_id:
             milliseconds = (time.perf_counter() - begun) * 1000
@@ -225,29 +224,11 @@ class JournalStore:
         self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
         return result
 
-    def _claim(self, follower: Follower) -> None:
-        """Take the next number for a data file: from here on no predecessor can begin another one.
-
-        One that has lost the lock without noticing may just have taken that number. Whose it is the lock tells: while
-        it is ours, whatever is there was there before us.
-        """
-        reserve = Reserve(self._files, self._settings.reserve_bytes)
-        for attempt in range(CLAIMS_MAX):
-            self._check()
-            if attempt:
-                follower.catch_up(self._progress)
-            self._epoch = max(data_files(self.directory), default=0) + 1
-            self._writer = self._new_writer(self._epoch)
-            try:
-                return reserve.spend_on(self._writer.claim)
-            except FileExistsError:
-                path = self._files.path(self._epoch)
-                logger.warning("%s: a predecessor that lost its lock has just begun %s", self.directory, path.name)
-        raise StoreUnavailable(
-            f"{self.directory}: data files appear faster than one can be begun",
-            path=str(self.directory),
-            hint="find out which process writes here without the lock",
-        )
+    def _claim(self, file_id: int) -> None:
+        """Claim a number for the first data file of this master."""
+        self._writer.close_claim()  # of an earlier try
+        self._writer = self._new_writer(file_id)
+        Reserve(self._files, self._settings.reserve_bytes).spend_on(self._writer.claim)
 
     def _read_contents(self, result: ReplayResult) -> Recovery:
         """Return what the state amounts to. No body is read, but of what transactions in doubt have sent."""
@@ -337,11 +318,10 @@ class JournalStore:
         for file_id, end in result.open_ends.items():
             if end and file_id not in torn and _stopped_cleanly(result):
                 continue
-            path = self._files.path(file_id)
             if file_id in torn:
-                self._keep_torn(path)
-            sealed = (read_start(path, end), EOF_MARKER)
-            reserve.spend_on(partial(self._files.replace, file_id, sealed))
+                self._keep_torn(self._files.path(file_id))
+            self._writer.fence()
+            seal(self._files, file_id, end, reserve, flaw=partial(flaw, chain=result.chains.get(file_id, 0)))
 
     def _keep_torn(self, path: Path) -> None:
         """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
@@ -366,7 +346,7 @@ class JournalStore:
             self._files,
             file_ids=data_files(self.directory),
             settings=self._settings,
-            check=self._check,
+            check=self._writer.fence,
             post=self._post,
             append=self._append,
             damaged={damage.file_id for damage in self.damages},

@@ -13,8 +13,9 @@ writer thread        `-> write, sync, fence ---------------'-> batch 2 -> ...
   would make the next producer wait for that sync before its own.
 * No lock and no queue entry per record: the open batch belongs to the loop, a closed one to the thread.
 * Locations are plain arithmetic over sizes (ActiveMQ's own rotation rules), so nobody waits for the disk to learn one.
-* The fence runs after the sync and before anybody is told: a master that lost its lock while it was frozen may write
-  into its own file, but acknowledges nothing.
+* The fence runs after the sync and before any callback: the lock must be held, and the journal must not have been taken
+  over, whatever the lock says (decision 030). A master that lost either may write into its own file, but acknowledges
+  nothing.
 * A failed write, sync or fence is never retried: after a failed `fsync` the kernel may have dropped the pages, and a
   later one that succeeds proves nothing. The writer stops, nobody is called back any more, one failure is reported.
   Only a write that found no room is another matter, see below.
@@ -83,6 +84,9 @@ NEWEST_SHARE = 1 / 8
 ROOM_SECONDS = 0.2
 """How long a write that found no room waits for the next try, and a spent reserve to be held again."""
 
+OWNER_SECONDS = 1.0
+"""How often a writer without batches looks whether another master has taken the journal over."""
+
 SWITCH_INTERVAL_SECONDS = 50e-6
 """What an application passes to `sys.setswitchinterval`, so that a busy event loop cannot starve the writer's thread.
 
@@ -115,7 +119,7 @@ class JournalWriter:
         files: the journal's directory.
         file_id: of the first data file to create.
         settings: how to write.
-        check: the fence, asked after each sync by whoever wrote; raises `LockNotHeld`.
+        check: the lock's part of the fence, asked after each sync by whoever wrote; raises `LockNotHeld`.
         call_soon: runs a callback at the end of the loop's turn.
         post: the same from another thread.
         on_failure: told once, on the loop, why nothing is written or acknowledged any more.
@@ -150,6 +154,7 @@ class JournalWriter:
         self._appender = Appender(files, settings)
         self._reserve = Reserve(files, settings.reserve_bytes)
         self._room_at = 0.0
+        self._owner_at = monotonic() + OWNER_SECONDS
         self._ending = threading.Event()
         self.is_full = False
         """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
@@ -188,9 +193,9 @@ class JournalWriter:
         """
         self._appender.claim(self._file_id)
 
-    def withdraw(self) -> None:
-        """Take a claim back: remove the file, in which nothing is. Nothing happens without a claim. Blocks."""
-        self._appender.withdraw()
+    def close_claim(self) -> None:
+        """Close the claimed file, which stays: its number is what keeps a former master from going on."""
+        self._appender.abandon()
 
     def start(self, records: Sequence[bytes]) -> list[Location]:
         """Create the first data file unless it is claimed, write these records into it, and start the thread. Blocks.
@@ -209,7 +214,7 @@ class JournalWriter:
         try:
             for batch in batches:
                 self._write_at_start(batch)
-            self._check()
+            self.fence()
             self._note_room(is_full=not self._reserve.is_in_reach())
         except OSError as error:
             self._appender.abandon()
@@ -268,7 +273,7 @@ class JournalWriter:
         if self._stopped is not None:
             return
         try:
-            self._check()
+            self._check()  # not the journal: what was consumed before it was written is nothing that can get lost
         except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
             logger.error("the journal writer stops: %s", error)
             self._failed(error)
@@ -279,6 +284,16 @@ class JournalWriter:
     def write_seconds(self) -> float:
         """How long a short write took of late, on the loop or in the thread, in seconds; 0 before the first."""
         return self._write_seconds
+
+    def fence(self) -> None:
+        """Make sure that lock and journal are still this master's. For jobs in the thread; blocks.
+
+        Raises:
+            LockNotHeld: either is not.
+            OSError: the journal's directory cannot be read.
+        """
+        self._check()
+        self._appender.require_own()
 
     def end_batch(self) -> None:
         """Make the next record begin a batch."""
@@ -416,6 +431,11 @@ class JournalWriter:
         else:
             self._close_open()
 
+    def _look_for_owner(self) -> None:
+        """Have the fence asked: by the thread, and as a job, since the loop writes nothing meanwhile."""
+        if not self._queued_count:
+            self.submit(_nothing)
+
     def _may_wait(self) -> bool:
         """Tell whether nobody waits for the open batch, which so may take along what somebody will."""
         return self._call_later is not None and not self._open.callbacks and self._open_bytes() <= IDLE_BYTES_MAX
@@ -539,15 +559,18 @@ class JournalWriter:
                 self._post(partial(self._written, item))
             else:
                 self._sync_unless_never()
-                self._check()
+                self.fence()
                 item()
                 self._done_count += 1
 
     def _take(self, deadline: float) -> "_Batch | Callback | None":
-        """Wait for the next thing to do; meanwhile do in time what is due: the periodic sync, a look for room."""
+        """Wait for the next thing to do; meanwhile do what is due: the periodic sync, looks for room and owner."""
         while True:
             now = monotonic()
-            due: list[float] = []
+            due = [OWNER_SECONDS]
+            if now >= self._owner_at:
+                self._owner_at = now + OWNER_SECONDS
+                self._post(self._look_for_owner)
             if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
                 if now >= deadline:
                     self._appender.sync()
@@ -558,7 +581,7 @@ class JournalWriter:
             if self.is_full:
                 due.append(ROOM_SECONDS)
             try:
-                return self._inbox.get(timeout=min(due, default=None))
+                return self._inbox.get(timeout=min(due))
             except Empty:
                 continue  # something is due
 
@@ -578,7 +601,7 @@ class JournalWriter:
                 return
             except DiskFull as error:
                 self._run_short(error)
-                self._check()  # a master that lost its lock has nothing more to write, and the reserve is its heir's
+                self.fence()  # a master that lost its lock has nothing more to write, and the reserve is its heir's
                 if not self._reserve.release() and self._ending.wait(ROOM_SECONDS):
                     raise
 
@@ -595,7 +618,7 @@ class JournalWriter:
 
     def _look_for_room(self) -> None:
         """Hold the reserve, which says that there is room for everything."""
-        self._check()
+        self.fence()
         self._room_at = monotonic() + ROOM_SECONDS
         self._note_room(is_full=not self._reserve.hold())
         if self.is_full and self._on_shortage is not None:
@@ -621,7 +644,7 @@ class JournalWriter:
         """Make a batch last, and ask the fence; return how many seconds that took."""
         begun = perf_counter()
         self._appender.write(batch.file_id, batch.offset, batch.records)
-        self._check()
+        self.fence()
         seconds = perf_counter() - begun
         if batch.byte_count <= INLINE_BYTES_MAX:
             self._write_seconds += (seconds - self._write_seconds) * NEWEST_SHARE
@@ -637,3 +660,7 @@ class JournalWriter:
         logger.error("the journal writer stops: %s", failure)
         self._appender.abandon()
         return failure
+
+
+def _nothing() -> None:
+    """Do nothing behind the fence."""

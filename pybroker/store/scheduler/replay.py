@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from pybroker.broker.domain.errors import JournalCorrupt
 from pybroker.broker.domain.jobs import Job
@@ -56,6 +57,7 @@ class ReplayResult:
         torn_tails: unusable bytes where the last write may have been going on; nothing there was ever acknowledged.
         open_ends: the files that may have been written last, and where each of them logically ends: a new master seals
             them.
+        checksums: CRC-32 of those files up to there.
         last_remark: text of the `Trace` that is the last record; None when something else is.
     """
 
@@ -65,6 +67,7 @@ class ReplayResult:
     damages: list[Damage] = field(default_factory=list[Damage])
     torn_tails: list[Damage] = field(default_factory=list[Damage])
     open_ends: dict[int, int] = field(default_factory=dict[int, int])
+    checksums: dict[int, int] = field(default_factory=dict[int, int])
     last_remark: str | None = None
 
 
@@ -100,7 +103,8 @@ class _Replay:
 
     def read(self, file_id: int, path: Path) -> None:
         result = self.result
-        walk = DataFileWalk(load(path), file_id)
+        data = load(path)
+        walk = DataFileWalk(data, file_id)
         for location, payload in walk:
             try:
                 command = decode(payload)
@@ -119,6 +123,8 @@ class _Replay:
             self._apply(command, location, payload)
         result.damages += walk.damages
         self._ends[file_id] = walk.end
+        with memoryview(data) as view:
+            result.checksums[file_id] = crc32(view[: walk.end])
 
     def finish(self) -> None:
         """Tell torn tails from damage, now that it is known which files may have been written last.

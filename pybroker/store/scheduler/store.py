@@ -1,16 +1,16 @@
 """A job store that is ActiveMQ's scheduler directory: a KahaDB journal of its own, beside that of the messages.
 
 ```text
-recover   claim the next data file -> replay (reads only) -> drop ActiveMQ's index -> seal the last data file
-          -> write into the new one
+recover   replay (reads only) -> claim the next data file -> replay again if anything was appended meanwhile
+          -> drop ActiveMQ's index -> seal the last data file -> write into the new one
 add …     encode -> append to the open batch -> note in the state           (no I/O, no waiting)
 cleanup   decide on the state -> once all of it is durable: remove files, in the writer's thread
 close     write what is left, and a remark about the clean stop
 ```
 
-Taking over works as in the message journal: a new data file, exclusively created before the others are read, so that a
-predecessor that is still alive has no number to go on with; its last file replaced by a copy of what the replay has
-seen; no index, since ActiveMQ rebuilds `scheduleDB.data` from the journal.
+Taking over works as in the message journal: a new data file, exclusively created before the end of the others is read,
+so that a predecessor that is still alive has no number to go on with; its last file replaced by a copy of what the
+replay has seen; no index, since ActiveMQ rebuilds `scheduleDB.data` from the journal.
 
 A job's move is one record while the job was made in the file being written. Later the job is *renewed*: ended and made
 again in one step, in the new file, which lets go of the old one and leaves nothing for an index to know. Records of
@@ -27,9 +27,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
+from pybroker.broker.domain.errors import JournalCorrupt
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.ports import Clock
 from pybroker.store.journal.appender import JournalSettings, explained
@@ -44,10 +45,11 @@ from pybroker.store.journal.commands import (
     encode,
 )
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import EOF_MARKER, RECORD_HEADER_BYTES, Location, encode_record
+from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
-from pybroker.store.journal.reader import Damage, data_files, read_start, unavailable
+from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
 from pybroker.store.journal.reserve import Reserve
+from pybroker.store.journal.takeover import claim_next, seal
 from pybroker.store.journal.writer import JournalWriter, Schedule
 from pybroker.store.scheduler.replay import ReplayResult, replay
 from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
@@ -55,8 +57,6 @@ from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, r
 INDEX_FILES: Final = ("scheduleDB.data", "scheduleDB.redo", "scheduleDB.free")
 CLEAN_STOP: Final = "pybroker clean stop"
 
-CLAIMS_MAX: Final = 10
-"""Numbers that a new master tries to get. A second one takes a predecessor that fills a data file in this moment."""
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of messages kept in memory."""
 SINGLE_REMOVES_MAX: Final = 1000
@@ -131,7 +131,7 @@ class JournalJobStore:
     def recover(self) -> Sequence[Job]:
         """Read the journal, take the directory over, and return the jobs. Blocks.
 
-        Nothing is changed on disk before all of the journal was read, but for an empty data file, which goes again when
+        Nothing is changed on disk before all of the journal was read, but for an empty data file, which stays when
         something goes wrong.
 
         Raises:
@@ -141,14 +141,16 @@ class JournalJobStore:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            own = self._claim()
+            result = self._replay()
+            own = claim_next(self._files, self._claim, check=self._check, read_on=_read_nothing)
             try:
-                result = replay(self.directory, self._state, held_bytes_max=self._held_bytes_max, below=own)
+                if not self._is_still_all(result, own):
+                    result = self._replay(below=own)
                 self._report(result)
-                self._check()
+                self._writer.fence()
                 self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
             except BaseException:
-                self._writer.withdraw()
+                self._writer.close_claim()
                 raise
             self._seal(result)
             self._begin(result)
@@ -156,29 +158,23 @@ class JournalJobStore:
             raise explained(error, self.directory) from error
         return result.jobs
 
-    def _claim(self) -> int:
-        """Take the next number for a data file, and return it: no predecessor can begin another file from here on.
+    def _replay(self, below: int | None = None) -> ReplayResult:
+        self._state = JobState()
+        return replay(self.directory, self._state, held_bytes_max=self._held_bytes_max, below=below)
 
-        One that has lost the lock without noticing may just have taken that number. Whose it is the lock tells: while
-        it is ours, whatever is there was there before us.
-        """
-        reserve = Reserve(self._files, self._settings.reserve_bytes)
-        for _ in range(CLAIMS_MAX):
-            self._check()
-            file_id = max(data_files(self.directory), default=0) + 1
-            self._writer = self._new_writer(file_id)
-            try:
-                reserve.spend_on(self._writer.claim)
-            except FileExistsError:
-                name = self._files.path(file_id).name
-                logger.warning("%s: a predecessor that lost its lock has just begun %s", self.directory, name)
-            else:
-                return file_id
-        raise StoreUnavailable(
-            f"{self.directory}: data files appear faster than one can be begun",
-            path=str(self.directory),
-            hint="find out which process writes here without the lock",
+    def _is_still_all(self, result: ReplayResult, below: int) -> bool:
+        """Tell whether nothing was appended between a replay and the claim."""
+        found = {file_id for file_id in data_files(self.directory) if file_id < below}
+        return found == result.checksums.keys() and not any(
+            next(DataFileWalk(load(self._files.path(file_id)), file_id, start=end).batches(), None)
+            for file_id, end in result.open_ends.items()
         )
+
+    def _claim(self, file_id: int) -> None:
+        """Claim a number for the first data file of this master."""
+        self._writer.close_claim()  # of an earlier try
+        self._writer = self._new_writer(file_id)
+        Reserve(self._files, self._settings.reserve_bytes).spend_on(self._writer.claim)
 
     def _report(self, result: ReplayResult) -> None:
         self.damages = result.damages
@@ -195,8 +191,8 @@ class JournalJobStore:
         for file_id, end in result.open_ends.items():
             if end and is_clean:
                 continue
-            sealed = (read_start(self._files.path(file_id), end), EOF_MARKER)
-            reserve.spend_on(partial(self._files.replace, file_id, sealed))
+            self._writer.fence()
+            seal(self._files, file_id, end, reserve, flaw=partial(_flaw, checksum=result.checksums[file_id]))
 
     def _begin(self, result: ReplayResult) -> None:
         """Write into the new data file a remark about who goes on, and what the journal does not say well enough."""
@@ -435,7 +431,7 @@ class JournalJobStore:
         deleted: list[int] = []
         try:
             for file_id in file_ids:
-                self._check()
+                self._writer.fence()
                 path = self._files.path(file_id)
                 if self._settings.archive_directory is None:
                     self._files.remove(path)
@@ -463,6 +459,15 @@ def _ending(job: Job) -> bytes:
     where = place(job)
     time = job.next_time if where.told_time is None else where.told_time
     return encode_record(encode(RemoveScheduledJob(where.scheduler, job.job_id, time)))
+
+
+def _read_nothing() -> None:
+    """Read nothing before another claim: what was appended is looked for behind it."""
+
+
+def _flaw(content: bytes, checksum: int) -> int | None:
+    """Return where a file differs from what was replayed, which a checksum of all of it does not say; None: nowhere."""
+    return None if crc32(content) == checksum else 0
 
 
 def _behind(location: Location, record: bytes) -> Location:

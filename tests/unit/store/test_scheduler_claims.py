@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.store.journal import takeover
 from pybroker.store.journal.appender import JournalSettings, Preallocation
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, data_file_name
@@ -45,7 +46,7 @@ def test_once_a_number_is_claimed_no_predecessor_gets_past_it(tmp_path: Path) ->
     def go_on() -> None:
         stale.store.remove(added)
         stale.store.add(job("b"))
-        with pytest.raises(StoreUnavailable, match=rf"{data_file_name(before + 1)}: File exists"):
+        with pytest.raises(LockNotHeld, match=rf"{data_file_name(before + 1)} is its own"):
             stale.store.close()
 
     added = next(iter(stale.store._state.jobs()))
@@ -124,9 +125,7 @@ def test_damage_to_a_whole_file_is_no_claim(tmp_path: Path) -> None:
     heir.kill()
 
 
-def test_a_claim_on_a_journal_that_cannot_be_opened_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_that_cannot_be_opened_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master(tmp_path).kill()
     before = data_files(tmp_path)
 
@@ -165,7 +164,7 @@ def test_numbers_that_go_on_being_taken_end_the_promotion(tmp_path: Path) -> Non
     def take_next() -> None:
         (tmp_path / data_file_name(max(data_files(tmp_path)) + 1)).touch()
 
-    takes: list[Callable[[], None]] = [take_next] * store_module.CLAIMS_MAX
+    takes: list[Callable[[], None]] = [take_next] * takeover.CLAIMS_MAX
     files.before_create = takes
     with pytest.raises(StoreUnavailable, match="data files appear faster than one can be begun"):
         Life(tmp_path, files=files)

@@ -88,8 +88,8 @@ class RecordingFiles(JournalFiles):
         if error is not None:
             raise error
 
-    def create(self, file_id: int, preallocate_bytes: int = 0) -> int:
-        descriptor = super().create(file_id, preallocate_bytes)
+    def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
+        descriptor = super().create(file_id, preallocate_bytes, is_claim=is_claim)
         self.calls.clear()
         self.note("create")
         return descriptor
@@ -774,10 +774,10 @@ class TestFailure:
 
     def test_a_file_that_cannot_be_created_is_a_failure(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path, file_bytes_max=100)
-        (tmp_path / "db-2.log").touch()
+        rig.files.fail_at["create"] = OSError(errno.EIO, "Input/output error")
         rig.writer.append(b"\0" * 100)
         rig.loop.run_until(lambda: bool(rig.failures))
-        with pytest.raises(StoreUnavailable, match="File exists"):
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
             rig.writer.close()
 
     def test_a_fence_closed_from_the_start_starts_nothing(self, tmp_path: Path) -> None:
