@@ -10,7 +10,7 @@ COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) 
 COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py kills.py) tests/java
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start test check fast-tests compiled-tests wheel kills format lock setup clean
+.PHONY: help demo start test check fast-tests compiled-tests wheel kills fences format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and Java,
 format: .venv/.complete ## Format the sources and mend what the linter can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+fences: export PYBROKER_FENCE_RUNS ?= 20
+fences: .venv/.complete ## Have two members be master at once, by mixed locks and a stalled database, 20 times each
+	$(BIN)/python -m pytest -s tests/integration/test_two_masters.py
 
 lock: $(BIN)/uv ## Write uv.lock anew after a change of dependencies
 	$(BIN)/uv lock

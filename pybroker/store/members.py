@@ -91,6 +91,7 @@ class Member:
         promotions: how often it became master since it started.
         listeners: the addresses it serves; none unless it is master.
         lock: what it locks to be master.
+        lock_kind: the setting `lock`, by which all members of a store have to agree; empty from an earlier version.
         followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
     """
 
@@ -106,6 +107,7 @@ class Member:
     promotions: int = 0
     listeners: tuple[str, ...] = ()
     lock: str = ""
+    lock_kind: str = ""
     followed: Followed | None = None
 
 
@@ -392,7 +394,7 @@ def _decode(block: bytes, name: str) -> Member:
 def _member(record: Mapping[str, Any]) -> Member:
     try:
         # What earlier versions do not write may be missing.
-        record = {"followed": None, **record}
+        record = {"followed": None, "lock_kind": "", **record}
         known: dict[str, Any] = {field.name: record[field.name] for field in fields(Member)}
         known["role"] = MemberRole(known["role"])
         known["listeners"] = tuple(known["listeners"])

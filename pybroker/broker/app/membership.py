@@ -12,7 +12,8 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.broker.app.wiring import clock
 from pybroker.broker.core.mastership import Role
-from pybroker.store.members import Followed, Member, MemberFile, MemberRole, prune
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.store.members import Followed, Member, MemberFile, MemberRole, prune, read_members
 
 _log = logging.getLogger(__name__)
 
@@ -21,16 +22,27 @@ _FORGET_DEAD_MS = 24 * 3600 * 1000
 """How long a member that is gone is still listed: long enough to see next morning what happened at night."""
 
 
+_FILE_KINDS = {"lock": "file", "lock.flock": "flock"}
+"""Kinds of lock by the names of their files."""
+
+
 class Membership:
     """An entry in the store's `members` directory, written by a thread of its own because disks take their time."""
 
-    def __init__(self, directory: Path, name: str | None, lock: str) -> None:
-        """Claim an entry.
+    def __init__(self, directory: Path, name: str | None, lock: str, lock_kind: str) -> None:
+        """Claim an entry, and write it.
+
+        Args:
+            directory: where the members meet.
+            name: of this one; None: the host's.
+            lock: what is locked.
+            lock_kind: the setting `lock`.
 
         Raises:
-            ConfigError: a living member has that name.
+            ConfigError: a living member has that name, or another lock.
             StoreUnavailable: the directory cannot be written.
         """
+        self._directory = directory
         self._file = MemberFile.claim(directory, name)
         self.name = self._file.name
         now = clock()
@@ -44,11 +56,44 @@ class Membership:
             started_ms=now,
             updated_ms=now,
             lock=lock,
+            lock_kind=lock_kind,
         )
         self.followed: Callable[[], Followed | None] = _nothing
         """Asked at each renewal how far this member has followed the journal."""
         self._writer = ThreadPoolExecutor(1, "members")
         prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
+        try:
+            self._file.publish(self._member)  # before the others are looked at: of two that start, one sees the other
+            self.require_same_lock()
+        except BaseException:
+            self.close()
+            raise
+
+    def require_same_lock(self) -> None:
+        """Make sure that all living members have the same kind of lock: with two kinds there would be two masters.
+
+        A member of an earlier version says what it locks, and not the kind.
+
+        Raises:
+            ConfigError: one has another.
+            StoreUnavailable: the directory cannot be read.
+        """
+        own = self._member.lock_kind
+        for each in read_members(self._directory):
+            other = each.member
+            if not each.alive or other is None or other.name == self.name:
+                continue
+            kind = other.lock_kind or _FILE_KINDS.get(Path(other.lock).name, "")
+            if kind == own or (not kind and own not in _FILE_KINDS.values()):
+                continue
+            raise ConfigError(
+                f"this member has {own}, and the living member {other.name} (process {other.pid} on {other.host}) has "
+                f"{kind or other.lock}: both could be master at once",
+                setting="lock",
+                hint=f"set `lock = {kind!r}` here, or stop {other.name} and give all members of this store one lock"
+                if kind
+                else "give all members of this store one lock",
+            )
 
     def close(self) -> None:
         """Write what is left; from here on this member counts as gone."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from pybroker.broker.app import database, eventloop, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
-from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.store.journal.replay import inspect
 from pybroker.transports.server import bind
 
@@ -37,8 +37,23 @@ def check(config: Config) -> None:
         inspect(journal)
     if config.scheduler_store is not None:
         _check_directory(config.scheduler_store, "scheduler_store")
+    _check_other_locks(config)
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
+
+
+def _check_other_locks(config: Config) -> None:
+    """Make sure that no process holds another kind of lock on the journal: an ActiveMQ shows itself only so."""
+    for kind, path in wiring.lock_paths(config.store).items():
+        is_held = False
+        with contextlib.suppress(StoreUnavailable):  # a file system that cannot say has no such locks
+            is_held = kind != config.lock and wiring.is_locked(path)
+        if is_held:
+            raise ConfigError(
+                f"this member has {config.lock}, and another process holds {path}: both could be master at once",
+                setting="lock",
+                hint=f"set `lock = {kind!r}`, or stop the process that holds it",
+            )
 
 
 def _check_ports(config: Config) -> None:

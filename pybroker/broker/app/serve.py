@@ -31,7 +31,8 @@ _GC_THRESHOLD = 50_000
 default of 700 the collector would run every few dozen messages, and ever so often go through the whole backlog."""
 
 _AGAIN_SECONDS = 1.0
-"""Between two lives, for a database that takes connections and fails all the same."""
+"""Between two runs as a member, for a database that takes connections and fails all the same, and for two masters that
+take the journal from each other."""
 
 _CLEAR_SECONDS = 0.05
 """Between two lives otherwise: by then closing connections and short timers have let the former term go."""
@@ -71,7 +72,7 @@ async def _serve(config: Config) -> None:
     except OSError as error:
         raise StoreUnavailable(f"cannot create {where.journal}: {error.strerror}", path=str(where.journal)) from error
     try:
-        membership = Membership(where.members, config.name, str(wiring.lock_name(config)))
+        membership = Membership(where.members, config.name, str(wiring.lock_name(config)), config.lock)
     except StoreUnavailable as error:
         if config.lock != "flock":
             raise
@@ -135,7 +136,7 @@ async def _live_again(
             if node.is_stopping:
                 raise
             _log.warning("standing by again after losing the lock: %s", error)
-            seconds = _CLEAR_SECONDS
+            seconds = _CLEAR_SECONDS if membership is None else _AGAIN_SECONDS
         except StoreUnavailable as error:
             may_pass = is_database(config.store) and (node.has_served or database.is_away(error))
             if node.is_stopping or not may_pass:
@@ -146,6 +147,8 @@ async def _live_again(
             return
         if not await _pauses(node, seconds):
             return
+        if membership is not None:
+            membership.require_same_lock()
         _free_former_term()
 
 

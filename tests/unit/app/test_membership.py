@@ -1,0 +1,91 @@
+"""Which members may stand beside one another."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.app.membership import Membership
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.store.members import Member, MemberFile, MemberRole, read_members
+
+OTHER = Member(
+    name="other", role=MemberRole.MASTER, pid=1, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
+)
+IN_DATABASE = "ACTIVEMQ_LOCK in db:5432/activemq"
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def live(others: ExitStack, directory: Path, **fields: str) -> MemberFile:
+    """Have another member live there."""
+    file = MemberFile.claim(directory, OTHER.name)
+    others.callback(file.close)
+    file.publish(replace(OTHER, **fields))  # type: ignore[arg-type]
+    return file
+
+
+def start(directory: Path, kind: str) -> None:
+    Membership(directory, "own", "what is locked", kind).close()
+
+
+@pytest.mark.parametrize(
+    ("own", "fields"),
+    [
+        ("flock", {"lock_kind": "file"}),
+        ("file", {"lock_kind": "postgres-row"}),
+        ("postgres-row", {"lock_kind": "postgres-lease"}),
+        ("flock", {"lock": "/mnt/a/kahadb/lock"}),
+        ("file", {"lock": "/mnt/a/kahadb/lock.flock"}),
+        ("postgres-row", {"lock": "/mnt/a/kahadb/lock"}),
+        ("file", {"lock": IN_DATABASE}),
+    ],
+)
+def test_living_member_with_another_lock_is_refused(
+    others: ExitStack, tmp_path: Path, own: str, fields: dict[str, str]
+) -> None:
+    """Earlier versions say no kind, but what they lock."""
+    live(others, tmp_path / "members", **fields)
+    with pytest.raises(ConfigError, match=r"other .process 1 on h.*both could be master at once"):
+        start(tmp_path / "members", own)
+
+
+@pytest.mark.parametrize(
+    ("own", "fields"),
+    [
+        ("file", {"lock_kind": "file", "lock": "/elsewhere/kahadb/lock"}),
+        ("flock", {"lock": "/elsewhere/kahadb/lock.flock"}),
+        ("postgres-row", {"lock": IN_DATABASE}),
+    ],
+)
+def test_living_member_with_the_same_lock_is_welcome(
+    others: ExitStack, tmp_path: Path, own: str, fields: dict[str, str]
+) -> None:
+    """The path may differ from machine to machine; one in a database says no kind, if it is of an earlier version."""
+    live(others, tmp_path / "members", **fields)
+    start(tmp_path / "members", own)
+
+
+def test_dead_member_with_another_lock_is_no_matter(others: ExitStack, tmp_path: Path) -> None:
+    live(others, tmp_path / "members", lock_kind="file").close()
+    start(tmp_path / "members", "flock")
+
+
+def test_living_member_that_has_written_nothing_is_no_matter(others: ExitStack, tmp_path: Path) -> None:
+    """It is about to look at the others itself, and finds this one."""
+    others.callback(MemberFile.claim(tmp_path / "members", "other").close)
+    start(tmp_path / "members", "flock")
+
+
+def test_kind_is_published_before_the_others_are_looked_at(tmp_path: Path) -> None:
+    membership = Membership(tmp_path / "members", "own", "what is locked", "flock")
+    found = read_members(tmp_path / "members")[0].member
+    membership.close()
+    assert found is not None
+    assert found.lock_kind == "flock"
