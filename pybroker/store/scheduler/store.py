@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.ports import Clock
 from pybroker.store.journal.appender import JournalSettings, explained
