@@ -10,6 +10,7 @@ from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, ResourceLimit
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc import jobs
 from pybroker.store.jdbc.jobs import JdbcJobStore
+from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
 from pybroker.store.jdbc.postgres import Connection, DatabaseAway
 from tests.conformance.conftest import Loop
 from tests.conformance.test_job_store import *  # noqa: F403
@@ -124,6 +125,12 @@ def test_a_message_that_cannot_be_read_now_is_read_once_the_database_is_back(
     assert found == [b"x" * 1000]
     lives.options["read_seconds"] = 20.0
     lives.end()
+
+
+def test_scheduled_message_above_the_cap_is_refused(lives: Any) -> None:
+    with pytest.raises(ResourceLimit, match="a store in a database takes"):
+        lives.store.add(job("a"), job("b", data=bytes(MESSAGE_BYTES_MAX + 1)))
+    assert not lives.open()
 
 
 @pytest.mark.parametrize("fields", [{"job_id": "a\0"}, {"job_id": "a", "cron": "\ud800"}])

@@ -156,9 +156,9 @@ class Changes:
         self._forget_apart(lambda key: key.container == container)
         self.kept.pop(container, None)
 
-    def drop(self, key: SubscriptionKey) -> None:
-        """Delete a durable subscription."""
-        self.count()
+    def drop(self, key: SubscriptionKey, apart_count: int = 0) -> None:
+        """Delete a durable subscription, with so many acknowledgements beyond its cursors."""
+        self.count(apart_count * OPERATION_BYTES)
         self.dropped.add(key)
         self._forget_apart(lambda other: other == key)
 

@@ -14,7 +14,8 @@ from pybroker.broker.domain.errors import JournalCorrupt, ResourceLimit, StoreUn
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc.changes import OPERATION_BYTES
 from pybroker.store.jdbc.fence import JOBS, Fence
-from pybroker.store.jdbc.postgres import Connection, Copy, describe
+from pybroker.store.jdbc.limits import check_size
+from pybroker.store.jdbc.postgres import Connection, Copy, describe, statement_seconds
 from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.statements import StatementWriter
@@ -167,7 +168,8 @@ class JdbcJobStore:
                         data=None,
                         place=number,
                     )
-            for rows in connection.stream(_MESSAGES % self._held_bytes_max):
+            seconds = statement_seconds(self._held_bytes_max)
+            for rows in connection.stream(_MESSAGES % self._held_bytes_max, seconds=seconds):
                 for number, data in rows:
                     jobs[number].data = bytes(data)
                     self._held[number] = len(data)
@@ -180,12 +182,13 @@ class JdbcJobStore:
         """Add new jobs.
 
         Raises:
-            ResourceLimit: a text has a character that a database cannot hold.
+            ResourceLimit: a text has a character that a database cannot hold, or the message is too large.
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
         for job in jobs:
             _check_text(job.job_id + job.cron)
+            check_size(job.data or b"")
         for job in jobs:
             self._add(job)
         writer.wake()
@@ -331,6 +334,7 @@ def _is_done(_connection: Connection, _changes: JobChanges) -> bool:
 def _statements(connection: Connection, check: bytes, changes: JobChanges) -> list[bytes | Copy]:
     """Return the messages to the server that a batch is."""
     writer = StatementWriter(connection, check)
+    writer.allow(changes.byte_count)
     with connection.translated():
         writer.delete("pybroker_jobs", ("id",), ((each,) for each in changes.removed))
         writer.rows(

@@ -15,11 +15,14 @@ Source: PostgreSQL 15, `BTMaxItemSize` in `nbtree.h`, "Character Types".
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import ClientError, ResourceLimit
 from pybroker.store.jdbc.postgres import Connection
 
 LENGTH_MAX = 250
 """Of every text column as ActiveMQ declares it, in characters."""
+MESSAGE_BYTES_MAX = 256 << 20
+"""Of one message. The server takes up to 1 GB, but sends none back of which it cannot make a hexadecimal text of twice
+that size within 1 GB; half of the half leaves room for that text in the memory of both."""
 BLOCK_BYTES = 8192
 """A page of a server as it is built by default."""
 
@@ -86,6 +89,18 @@ class TextLimits:
             size = sum(len(text.encode()) for text in texts)
             if size > self.index_bytes:
                 raise refused(f"the {what} is {size} bytes, and the database's indexes take {self.index_bytes}")
+
+
+def check_size(data: bytes) -> None:
+    """Refuse a message that the database could not give back.
+
+    Raises:
+        ResourceLimit: it is too large.
+    """
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise ResourceLimit(
+            f"the message has {len(data)} bytes, and a store in a database takes {MESSAGE_BYTES_MAX} at most"
+        )
 
 
 def read_limits(connection: Connection, tables: list[str]) -> TextLimits:

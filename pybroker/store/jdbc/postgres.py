@@ -12,7 +12,7 @@ on the session bounds how long the server keeps its locks, and is longer, so tha
 | nothing under way | keepalives after 2 s, every 1 s, 2 times | after 4 s, every 1 s, 3 times |
 | an answer, or data, outstanding | `tcp_user_timeout` 4 s | 7 s |
 | connecting | `connect_timeout` 5 s | |
-| a statement that takes too long | given up after 9.5 s | `statement_timeout` 9 s |
+| a statement that takes too long, by its size | given up after 9.5 s | `statement_timeout` 9 s |
 | a transaction left open | | `idle_in_transaction_session_timeout` 10 s |
 
 What the URL says itself (`?connect_timeout=2`) goes before.
@@ -66,6 +66,8 @@ IS_REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 ROWS_PER_FETCH = 10_000
 STATEMENT_SECONDS = 9.5
 """After that this side gives up. The server does so before, where it can be heard."""
+BYTES_PER_SECOND_MIN = 1 << 20
+"""What moves much data, or changes many rows, gets a second more for so much of it."""
 
 POOLED_HINT = "let the pooler give each client a session of its own (pool_mode = session), or connect directly"
 HINTS = {
@@ -125,6 +127,16 @@ class Copy(NamedTuple):
 
     sql: bytes
     data: bytes
+
+
+def statement_seconds(byte_count: int) -> float:
+    """Return how long what moves so many bytes may take; a changed row counts for some."""
+    return STATEMENT_SECONDS + byte_count // BYTES_PER_SECOND_MIN
+
+
+def server_timeout(seconds: float) -> int:
+    """Return the server's `statement_timeout`, in milliseconds, for what this side waits for so long."""
+    return round((seconds - 0.5) * 1000)
 
 
 def quoted(text: str) -> bytes:
@@ -276,7 +288,9 @@ class Connection:
     def rows(
         self, sql: str, values: Sequence[Any] = (), *, seconds: float = STATEMENT_SECONDS
     ) -> list[tuple[Any, ...]]:
-        """Run statements and return the rows of the last one. Raises as `execute`."""
+        """Run statements and return the rows of the last one; with more `seconds`, as one transaction. As `execute`."""
+        if seconds > STATEMENT_SECONDS:
+            sql = f"SET LOCAL statement_timeout = {server_timeout(seconds)};{sql}"
         with self.translated(), self._watched(seconds), self._connection.cursor() as cursor:
             cursor.execute(sql, [_adapted(each) for each in values] or None)
             found: list[tuple[Any, ...]] = cursor.fetchall()
@@ -324,11 +338,11 @@ class Connection:
             raise
         self.execute("COMMIT")
 
-    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield rows by the ten thousand, inside `snapshot`: the server keeps the rest."""
+    def stream(self, sql: str, *, seconds: float = STATEMENT_SECONDS) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Yield rows by the ten thousand, inside `snapshot`: the server keeps the rest. Each lot has so long."""
         self.execute(f"DECLARE stream NO SCROLL CURSOR FOR {sql}")
         while True:
-            rows = self.rows(f"FETCH {ROWS_PER_FETCH} FROM stream")
+            rows = self.rows(f"FETCH {ROWS_PER_FETCH} FROM stream", seconds=seconds)
             if not rows:
                 break
             yield rows

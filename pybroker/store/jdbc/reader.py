@@ -18,7 +18,8 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, StoreUnavailable
-from pybroker.store.jdbc.postgres import Connection, DatabaseAway
+from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, DatabaseAway, statement_seconds
 
 READ_SECONDS = 0.2
 """How long the event loop waits for a page."""
@@ -29,6 +30,8 @@ AHEAD_PAGES = 4
 AHEAD_REACH = 4
 """Ids are given over all destinations: so many times a page of them are looked through for the next page."""
 RETRY_SECONDS = 0.2
+QUERY_SECONDS_MAX = statement_seconds(2 * MESSAGE_BYTES_MAX)
+"""For one page: as long as the largest message takes as a hexadecimal text."""
 
 READ_ALL = 2**62
 """More bytes than there can be."""
@@ -222,27 +225,33 @@ class BodyReader:
                 self._connection.close()
 
     def _patiently(self, order: _Order) -> Sequence[tuple[int, bytes | None]]:
-        """Read, and while the database is away, try again: nothing is at stake in reading twice."""
+        """Read, and while the database is away, try again: nothing is at stake in reading twice.
+
+        It may be a large message on a slow link that made it late, so each time there is more time.
+        """
         is_told = False
+        seconds = STATEMENT_SECONDS
         while True:
             try:
-                return self._rows(order)
+                return self._rows(order, seconds)
             except DatabaseAway as error:
                 if self._ending.is_set():
                     raise
+                seconds = min(2 * seconds, QUERY_SECONDS_MAX)
                 if is_told:
                     self._ending.wait(RETRY_SECONDS)
                 else:
                     logger.warning("messages cannot be read, trying again: %s", error)
                     is_told = True
 
-    def _rows(self, order: _Order) -> Sequence[tuple[int, bytes | None]]:
+    def _rows(self, order: _Order, seconds: float) -> Sequence[tuple[int, bytes | None]]:
         if self._connection is None or self._connection.is_closed:
             self._connection = self._connect()
         if order.sequences:
-            return self._connection.rows(self._sql, (order.bytes_max, order.sequences))
+            return self._connection.rows(self._sql, (order.bytes_max, order.sequences), seconds=seconds)
         reach = order.after + AHEAD_REACH * order.ahead
-        return self._connection.rows(_AHEAD, (order.bytes_max, order.after, reach, order.container, order.ahead))
+        values = (order.bytes_max, order.after, reach, order.container, order.ahead)
+        return self._connection.rows(_AHEAD, values, seconds=seconds)
 
     def _done(self, order: _Order, found: Sequence[tuple[int, bytes | None]], error: StoreUnavailable | None) -> None:
         """Note what an order has found; a row without its body is behind the bytes that were asked for."""

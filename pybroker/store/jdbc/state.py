@@ -16,7 +16,7 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, SubscriptionKey, SubscriptionRows
 from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
-from pybroker.store.jdbc.limits import TextLimits
+from pybroker.store.jdbc.limits import TextLimits, check_size
 from pybroker.store.jdbc.stamp import stamped
 from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
 from pybroker.store.producers import UNSAID, ProducerSequences
@@ -64,7 +64,7 @@ class StoreState:
         """Add a message, unless it is there already (then False), or is a topic's that nobody wants.
 
         Raises:
-            ClientError: its destination or its id does not fit into the tables.
+            ClientError: it, its destination or its id does not fit into the tables.
         """
         destination = message.destination
         contents = self.contents.get(destination)
@@ -72,7 +72,7 @@ class StoreState:
             return False
         if destination.is_topic and (contents is None or not contents.subscriptions):
             return True
-        self._check_id(message.message_id)
+        self._check(message)
         if contents is None:
             self._meet(destination)
         if transaction is None:
@@ -92,7 +92,7 @@ class StoreState:
             self._meet(message.destination)
         elif message.message_id in contents.messages:
             return False
-        self._check_id(message.message_id)
+        self._check(message)
         self.sequences.note(message.message_id, UNSAID)
         return True
 
@@ -152,7 +152,8 @@ class StoreState:
             return
         subscription = contents.subscriptions.pop(subscription_key)
         self._dirty.pop((topic, subscription_key), None)
-        self.changes.drop(_key(contents, subscription))
+        apart_count = sum(len(lane.apart) for lane in subscription.lanes)
+        self.changes.drop(_key(contents, subscription), apart_count)
         for message_id, packed in [item for item in contents.messages.items() if subscription.has_pending(item[1])]:
             self._wanted_less(contents, message_id, packed)
 
@@ -481,9 +482,10 @@ class StoreState:
         contents = self.contents[destination] = Contents(container)
         return contents
 
-    def _check_id(self, message_id: str) -> None:
-        """Make sure that a message's id fits into the tables; that of the producer before does."""
-        producer_id, _, sequence = message_id.rpartition(":")
+    def _check(self, message: Message) -> None:
+        """Make sure that a message and its id fit into the tables; the id of the producer before does."""
+        check_size(message.data)
+        producer_id, _, sequence = message.message_id.rpartition(":")
         if producer_id != self._producer:
             self._limits.check("msgid_prod", producer_id, "producer's id", ResourceLimit)
             self._limits.check_index("producer's id", ResourceLimit, producer_id)

@@ -16,7 +16,14 @@ from typing import Any
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
-from pybroker.store.jdbc.postgres import Connection, Copy, quoted_bytes
+from pybroker.store.jdbc.postgres import (
+    STATEMENT_SECONDS,
+    Connection,
+    Copy,
+    quoted_bytes,
+    server_timeout,
+    statement_seconds,
+)
 from pybroker.store.jdbc.xid import SENT_PREFIX
 
 TEXT_BYTES_MAX = 32 << 20
@@ -45,8 +52,7 @@ def statements(connection: Connection, check: bytes, changes: Changes) -> list[b
         StoreUnavailable: a value cannot be written in SQL.
     """
     writer = StatementWriter(connection, check)
-    if changes.is_long:
-        writer.add(b"SET LOCAL statement_timeout = 0")
+    writer.allow(None if changes.is_long else changes.byte_count)
     with connection.translated():
         _clear(writer, changes)
         _delete(writer, changes)
@@ -92,6 +98,12 @@ class StatementWriter:
         self._done: list[tuple[list[bytes], bytes | None]] = []
         self._open = [check]
         self._size = 0
+
+    def allow(self, byte_count: int | None) -> None:
+        """Let the server take as long as a batch of that size may; None: as long as it takes."""
+        seconds = statement_seconds(byte_count or 0)
+        if byte_count is None or seconds > STATEMENT_SECONDS:
+            self.add(b"SET LOCAL statement_timeout = %d" % (0 if byte_count is None else server_timeout(seconds)))
 
     def add(self, sql: bytes) -> None:
         """Add a statement."""

@@ -32,7 +32,7 @@ from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class
 from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.limits import read_limits
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe, require_session
-from pybroker.store.jdbc.reader import READ_ALL, READ_SECONDS, BodyReader
+from pybroker.store.jdbc.reader import QUERY_SECONDS_MAX, READ_ALL, READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
 from pybroker.store.jdbc.stamp import unstamped
@@ -46,6 +46,10 @@ saves is worth a short delay: writing and deleting it costs the server, and this
 
 DELIVERED_MAX = 20_000
 """Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
+SENT_PAGE_MESSAGES, SENT_PAGE_BYTES = 1000, 8 << 20
+"""Of a transaction in doubt, read at a start."""
+SENT_PAGE_SECONDS = 2 * QUERY_SECONDS_MAX
+"""For one of them: until its reader has tried as long as it may."""
 
 logger = logging.getLogger(__name__)
 
@@ -215,8 +219,16 @@ class JdbcStore:
         ]
 
     def _read_sent(self, sent: Sequence[Sent]) -> list[Message]:
+        """Return messages of a transaction in doubt, which may be of any number and size, page by page."""
         wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent]
-        return self._read(wanted, seconds=STATEMENT_SECONDS)[0]
+        messages: list[Message] = []
+        done = 0
+        while done < len(wanted):
+            page = wanted[done : done + SENT_PAGE_MESSAGES]
+            found, count = self._read(page, seconds=SENT_PAGE_SECONDS, bytes_max=SENT_PAGE_BYTES)
+            messages += found
+            done += count
+        return messages
 
     def _in_order(self, messages: Iterable[tuple[str, int]]) -> list[str]:
         """Return message ids in dispatch order; the messages come by age."""

@@ -41,7 +41,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.jdbc.fence import Fence
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, Copy, DatabaseAway, DatabaseFull
+from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway, DatabaseFull, statement_seconds
 
 Callback = Callable[[], None]
 Schedule = Callable[[Callback], object]
@@ -364,7 +364,7 @@ class DatabaseWriter(Generic[B]):
         if isinstance(changes, _Told):
             self._connection.execute(self._fence.look)
             return
-        seconds = None if changes.is_long else STATEMENT_SECONDS
+        seconds = None if changes.is_long else statement_seconds(changes.byte_count)
         for message in self._render(self._connection, self._fence.check, changes):
             self._connection.execute(message, seconds=seconds)
 

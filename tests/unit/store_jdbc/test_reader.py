@@ -25,7 +25,7 @@ class FakeDatabase:
         self.is_broken = False
         self.asked: list[Any] = []
 
-    def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[int, bytes | None]]:
+    def rows(self, sql: str, values: Sequence[Any], **_: object) -> list[tuple[int, bytes | None]]:
         self.asked.append(values)
         if self.is_broken:
             raise StoreUnavailable("the table is not there")
