@@ -17,6 +17,7 @@ from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
+from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -147,6 +148,25 @@ class Durable(StoredSource):
                 self.expired(reference)
             else:
                 taker.offer(reference)
+
+    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
+        """Return references to messages in the store that the subscription wants; see `Pager`.
+
+        The store keeps a topic's message for all its subscriptions. That this one refuses it is appended when it is
+        published; a crash in between, and some stores of an ActiveMQ, leave refused messages, which are settled here.
+        """
+        found, looked_at = super().read(stubs)
+        if self._matches is None and not self.info.no_local:
+            return found, looked_at
+        wanted: list[Reference] = []
+        for reference in found:
+            message = reference.message
+            if self._wants(message):
+                message.decoded = None  # who waits, waits small
+                wanted.append(reference)
+            else:
+                self._acknowledge(message, None, consumed_by=None)
+        return wanted, looked_at
 
     def hold(self, references: Sequence[Reference]) -> None:
         """Count what has come into memory."""
