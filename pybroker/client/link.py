@@ -343,6 +343,8 @@ class Link:
             self._collect()
             outbox = self._take_outbox()
             wire, due_at = self._wire, self.state.due_at
+            if wire is not None and not wire.lost.done():
+                self.state.written()
         if wire is not None:
             wire.write(b"".join(outbox))
             if due_at < self._timer_at:

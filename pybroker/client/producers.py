@@ -42,8 +42,10 @@ class Producers:
 
     def remove(self, producer: int) -> None:
         """End sending."""
-        if self._openings.pop(producer, None) is not None:
+        opening = self._openings.pop(producer, None)
+        if opening is not None:
             del self._sequences[producer]
+            self._requests.resolve(opening.ticket.number, ConnectionClosed("the producer is closed"))
             self._requests.tell(RemoveProducer(producer=producer))
 
     def forget(self, producer: int) -> None:

@@ -24,7 +24,14 @@ from pybroker.client.conversation import (
     Send,
     Unsubscribe,
 )
-from pybroker.client.errors import ClientError, FrameTooLarge, TransactionInDoubt, UnsendableMessage
+from pybroker.client.errors import (
+    ClientError,
+    ConnectionClosed,
+    FrameTooLarge,
+    Timeout,
+    TransactionInDoubt,
+    UnsendableMessage,
+)
 from pybroker.client.messages import Body
 from pybroker.client.tickets import Ticket
 
@@ -63,6 +70,7 @@ class Requests:
         self._conversation: Conversation | None = None
         self._numbers = count(FIRST_NUMBER)
         self._unanswered: dict[int, Ticket[None]] = {}
+        self._unwritten: list[Ticket[None]] = []  # commits whose bytes the transport has not got yet
         self._tracked = _Tracked(tracked_bytes_max)
 
     # ------------------------------------------------------------ asking
@@ -119,6 +127,16 @@ class Requests:
             if isinstance(request, Send):
                 self._tracked.add(request)
             self.resolve(ticket.number)
+        elif isinstance(request, Commit):
+            self._unwritten.append(ticket)
+
+    def written(self) -> None:
+        """Note that the transport has all bytes of what was asked so far."""
+        self._unwritten.clear()
+
+    def may_be_done(self, ticket: Ticket[None]) -> bool:
+        """Check whether the present broker may have received a commit: its bytes went to the transport."""
+        return ticket.is_sent and ticket not in self._unwritten
 
     # ------------------------------------------------------------ answers
 
@@ -147,9 +165,10 @@ class Requests:
         for ticket in list(self._unanswered.values()):
             if isinstance(ticket.request, _ASKED_ONCE):
                 self.resolve(ticket.number)
-            elif isinstance(ticket.request, Commit) and ticket.is_sent:
+            elif isinstance(ticket.request, Commit) and self.may_be_done(ticket):
                 doubt = "the connection broke before the commit was answered: it may be done, or not"
                 self.resolve(ticket.number, TransactionInDoubt(doubt))
+        self._unwritten.clear()
 
     def fail(self, error: ClientError) -> None:
         """Give up for good: everybody who waits gets that error."""
@@ -167,7 +186,7 @@ class Requests:
         return opening.ticket.number
 
     def _not_restored(self, request: Request, error: ClientError | None) -> None:
-        if error is not None and self.error is None:
+        if error is not None and self.error is None and not isinstance(error, ConnectionClosed | Timeout):
             _log.error("not restored after the connection broke: %s: %s", request, error)
 
     def waiting(self) -> list[Ticket[None]]:

@@ -155,12 +155,15 @@ class ClientState:
         consumer.ticket = self._requests.ask(request)
         return consumer, consumer.ticket
 
-    def unsubscribe(self, consumer: ConsumerState, *, finished: bool = True) -> Ticket[None] | None:
+    def unsubscribe(
+        self, consumer: ConsumerState, *, finished: bool = True, error: ClientError | None = None
+    ) -> Ticket[None] | None:
         """Stop consuming. What is not acknowledged goes back to the broker.
 
         Args:
             consumer: whose.
             finished: the message that the application got last is processed (auto).
+            error: what a thread gets that still waits for the subscription; by default that the consumer is closed.
 
         Returns:
             The broker's answer, which confirms the last acknowledgements, too; a break of the connection completes it
@@ -171,12 +174,16 @@ class ClientState:
             return None
         if finished and consumer.error is None:
             consumer.finish_current()
-        consumer.end(ConnectionClosed("the consumer is closed"))
+        closed = ConnectionClosed("the consumer is closed")
+        consumer.end(closed)
         del self._consumers[number]
+        self._requests.resolve(consumer.ticket.number, error or closed)  # or the next broker would be asked for it
+        if self._conversation is None:
+            return None
+        self._leaving[number] = consumer  # until the acknowledgements are confirmed: after a goodbye they are not
         if not self.is_open:
             return None
         request = Unsubscribe(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
-        self._leaving[number] = consumer
         ticket = self._requests.ask(request)
         ticket.watch(lambda: self._left(number))
         return ticket
@@ -199,7 +206,9 @@ class ClientState:
 
     def remove_temporary(self, destination: Destination) -> Ticket[None]:
         """Delete a temporary destination."""
-        self._temporaries.pop(destination, None)
+        opening = self._temporaries.pop(destination, None)
+        if opening is not None:
+            self._requests.resolve(opening.ticket.number, ConnectionClosed("the temporary destination is deleted"))
         return self._requests.ask(RemoveTemporary(destination=destination))
 
     def request(
@@ -279,7 +288,7 @@ class ClientState:
             in_doubt.__cause__ = error
             error = in_doubt
         if isinstance(pending.request, Subscribe) and (consumer := self._consumers.get(pending.request.consumer)):
-            self.unsubscribe(consumer)
+            self.unsubscribe(consumer, error=error)
         self._requests.resolve(ticket.number, error)
 
     # ------------------------------------------------------------ brokers come and go
@@ -325,6 +334,7 @@ class ClientState:
         """Ask for everything again, in the order drawn above."""
         requests = self._requests
         requests.is_open = True
+        self._leaving.clear()
         waiting = requests.waiting()
         restored: set[int] = set()
         for opening in (*self._temporaries.values(), *self.producers.openings):
@@ -340,6 +350,10 @@ class ClientState:
     def bytes_to_send(self) -> bytes:
         """Return, and forget, what the broker shall get."""
         return self._conversation.bytes_to_send() if self._conversation is not None else b""
+
+    def written(self) -> None:
+        """Note that the transport has got all of `bytes_to_send`: the broker may have received it."""
+        self._requests.written()
 
     def close(self, *, finished: bool) -> None:
         """Say goodbye to the broker, if there is one.
@@ -380,6 +394,7 @@ class ClientState:
         self.transactions.interrupted()
         for consumer in (*self._consumers.values(), *self._leaving.values()):
             consumer.interrupted()
+        self._leaving.clear()
         self._requests.interrupted()
 
     def fail(self, error: ClientError) -> None:

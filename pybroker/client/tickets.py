@@ -19,7 +19,7 @@ class Ticket(Generic[Value]):
         number: the request's.
         request: what was asked for; None for what is no single request.
         answer: whether the broker answers it; otherwise it is done when it is sent.
-        is_sent: it was sent to the present broker, or to one before.
+        is_sent: a conversation has encoded it, with the present broker or one before.
         is_done: the outcome is there.
         value: when it went well.
         error: when it did not.

@@ -44,6 +44,7 @@ class TransactionState:
         is_begun: the present broker knows it.
         doom: why it can only be rolled back; None while it may be committed.
         is_ended: committed or rolled back, or about to be.
+        commit: the request to commit; None until then.
     """
 
     number: int
@@ -53,6 +54,7 @@ class TransactionState:
     is_begun: bool = False
     doom: ClientError | None = None
     is_ended: bool = False
+    commit: Ticket[None] | None = None
 
 
 class Transactions:
@@ -141,7 +143,7 @@ class Transactions:
             self._end(transaction)
             outcome.resolve()
             return outcome
-        ticket = self._requests.ask(Commit(transaction=transaction.number))
+        ticket = transaction.commit = self._requests.ask(Commit(transaction=transaction.number))
         ticket.watch(lambda: self._committed(transaction, ticket.error, outcome))
         outcome.number = ticket.number
         return outcome
@@ -209,22 +211,35 @@ class Transactions:
         """Note that the broker is gone, and which transactions with it. Before the consumers and requests note it."""
         for transaction in list(self._open.values()):
             transaction.is_begun = False
-            if transaction.taken and not transaction.is_ended:
+            commit = transaction.commit
+            if commit is not None and self._requests.may_be_done(commit):
+                continue  # in doubt, which the requests report
+            if transaction.taken:
                 self._lose_taken(transaction)
-                transaction.doom = TransactionRolledBack("the connection broke: the messages that it took come again")
-            elif transaction.sends and not self._restore and not transaction.is_ended:
-                transaction.doom = TransactionRolledBack("the connection broke, and transactions are not restored")
+                self._doom(transaction, "the connection broke: the messages that it took come again")
+            elif transaction.sends and not self._restore:
+                self._doom(transaction, "the connection broke, and transactions are not restored")
+
+    def _doom(self, transaction: TransactionState, why: str, cause: ClientError | None = None) -> None:
+        """Break a transaction off; a commit that waits for a broker is not asked for any more."""
+        transaction.doom = TransactionRolledBack(why)
+        transaction.doom.__cause__ = cause
+        if transaction.commit is not None:
+            self._requests.resolve(transaction.commit.number, transaction.doom)
 
     def restore(self) -> None:
         """Send the next broker what the last one had of them."""
-        for transaction in self._open.values():
+        for transaction in list(self._open.values()):
             if transaction.sends and transaction.doom is None:
                 self._resume(transaction)
 
     def _resume(self, transaction: TransactionState) -> None:
+        """Begin a transaction on this broker; if it takes less than all of it, that can only be rolled back."""
         self._begun(transaction)
         try:
             for number, request in transaction.sends.items():
                 self._requests.put(request, number)
-        except (FrameTooLarge, UnsendableMessage) as error:  # this broker takes less than the one before
-            transaction.doom = TransactionRolledBack(f"it cannot be restored: {error}")
+        except (FrameTooLarge, UnsendableMessage) as error:
+            self._requests.tell(Rollback(transaction=transaction.number))
+            transaction.is_begun = False
+            self._doom(transaction, f"a message of the transaction cannot be sent: {error}", error)

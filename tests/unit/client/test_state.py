@@ -176,7 +176,8 @@ def test_an_unanswered_commit_is_in_doubt() -> None:
     transaction = world.state.transactions.begin()
     world.state.transactions.send(transaction, Q, "x", {})
     outcome = world.state.transactions.commit(transaction)
-    world.state.bytes_to_send()  # on its way, nobody knows how far
+    world.state.bytes_to_send()
+    world.state.written()  # on its way, and how far is unknown
     world.break_off()
     with pytest.raises(TransactionInDoubt):
         outcome.result()

@@ -3,6 +3,8 @@
 The connection can be cut at any byte of either direction. What the broker had taken in by then stays with it.
 """
 
+from collections.abc import Callable
+
 from pybroker.broker.domain.openwire.commands import BaseCommand
 from pybroker.broker.domain.openwire.loose import INT
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
@@ -75,10 +77,11 @@ class World:
         """Cut the connection when so many more bytes have gone over, either way; the next one stands at once."""
         self._to_broker, self._to_client = to_broker, to_client
 
-    def run(self) -> None:
-        """Let bytes go over until there are no more."""
-        while self._session is not None:
+    def run(self, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Let bytes go over until there are no more, or that is so; then the broker's answer is still on its way."""
+        while self._session is not None and not until():
             there = self.state.bytes_to_send()
+            self.state.written()
             here = bytes(self._link.output)
             self._link.output.clear()
             if not there and not here:
