@@ -66,19 +66,38 @@ class Redelivery:
         return min(self.initial_delay * self.multiplier ** min(redelivery_count - 1, 64), self.maximum_delay)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenMessage:
+    """The rest of a message that the application is done with, or has given back: enough to recognise it."""
+
+    standing: Standing
+    redelivery_count: int
+
+
 class Kept:
-    """Messages the application has had before a break, which the broker may give again."""
+    """Messages the application has had before a break, which the broker may give again.
+
+    Bodies are kept of those alone that the application still works on.
+    """
 
     def __init__(self) -> None:
-        self._messages: dict[tuple[str, Destination, int], tuple[int, Message]] = {}
+        self._messages: dict[tuple[str, Destination, int], tuple[int, Message | SeenMessage]] = {}
 
     def put(self, consumer: int, message: Message) -> None:
-        """Remember one."""
+        """Remember one, as it stands now."""
         if len(self._messages) >= KEPT_MAX:
             self._messages.pop(next(iter(self._messages)))
-        self._messages[_key(consumer, message)] = (consumer, message)
+        kept = message if message.standing is Standing.HELD else SeenMessage(message.standing, message.redelivery_count)
+        self._messages[_key(consumer, message)] = (consumer, kept)
 
-    def pop(self, consumer: int, message: Message) -> Message | None:
+    def settled(self, message: Message) -> None:
+        """Note that the application is done with one that it had before a break."""
+        key = _key(message.consumer, message)
+        owner, known = self._messages.get(key, (0, None))
+        if known is message:
+            self._messages[key] = (owner, SeenMessage(Standing.SETTLED, message.redelivery_count))
+
+    def pop(self, consumer: int, message: Message) -> Message | SeenMessage | None:
         """Return the one that has come again, once; what another consumer still works on stays with that one."""
         key = _key(consumer, message)
         owner, known = self._messages.get(key, (consumer, None))
@@ -184,12 +203,12 @@ class ConsumerState:
         if self._is_pulling and message.standing is not Standing.WAITING:
             self._recall()
 
-    def _recognised(self, message: Message, known: Message) -> Message:
+    def _recognised(self, message: Message, known: Message | SeenMessage) -> Message:
         """Return the message to go on with, of one that comes and the same as it came before."""
         message.redelivery_count = max(message.redelivery_count, known.redelivery_count)
         if known.standing is Standing.SETTLED:
             message.standing = Standing.SETTLED
-        elif known.standing is Standing.HELD and known.consumer == self._number:
+        elif isinstance(known, Message) and known.standing is Standing.HELD and known.consumer == self._number:
             known.receipt = message.receipt
             return known
         else:
@@ -310,11 +329,14 @@ class ConsumerState:
         if self.subscribe.ack is AckMode.CLIENT:
             while (earlier := self._handed.popleft()) is not message:
                 earlier.standing = Standing.SETTLED
+                if earlier.receipt is None:
+                    self._kept.settled(earlier)
         self._settled(message)
 
     def _settled(self, message: Message) -> None:
         if message.receipt is None:
-            return  # of a broker that is gone: it is kept, and acknowledged when it comes again
+            self._kept.settled(message)  # of a broker that is gone: it is acknowledged when it comes again
+            return
         if not self.subscribe.ack.is_cumulative:
             self._held.pop(message.id, None)
             self._acknowledge([message], individually=True)
