@@ -7,6 +7,7 @@ they are.
 """
 
 import enum
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Final, TypeAlias
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
 from pybroker.broker.domain.openwire.values import Value
+from pybroker.client.errors import UnreadableMessage
 
 Body: TypeAlias = str | bytes | Mapping[str, Value] | Sequence[Value] | None
 Properties: TypeAlias = Mapping[str, Value]
@@ -38,6 +40,23 @@ class Kind(enum.StrEnum):
     """`bytes` in Java's serialization; None for a null object."""
     BLOB = "blob"
     """A mapping with `url`, `mime_type` and `deleted_by_broker`: the content itself is elsewhere."""
+
+
+class _Short(reprlib.Repr):
+    """Writes the beginning of a body, however large that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+        self.maxdict = self.maxlist = 8
+        self.maxlevel = 3
+
+    def repr_bytes(self, content: bytes, _: int) -> str:
+        """Write bytes; the base class would write all of them first."""
+        return repr(content) if len(content) <= self.maxother else f"{content[: self.maxother]!r}..."
+
+
+_SHORT: Final = _Short()
 
 
 class Standing(enum.Enum):
@@ -92,7 +111,7 @@ class Outgoing:
     transaction: int | None = None
 
 
-@dataclass(slots=False, kw_only=True, eq=False)
+@dataclass(slots=False, kw_only=True, eq=False, repr=False)
 class Message:
     """A received message.
 
@@ -118,8 +137,8 @@ class Message:
 
     id: str
     destination: Destination
-    read_body: Callable[[], Body] = field(repr=False)
-    read_properties: Callable[[], Properties] = field(repr=False)
+    read_body: Callable[[], Body]
+    read_properties: Callable[[], Properties]
     redelivery_count: int = 0
     persistent: bool = True
     priority: int = PRIORITY_DEFAULT
@@ -131,10 +150,19 @@ class Message:
     group_id: str | None = None
     group_sequence: int = 0
     kind: Kind | None = None
-    consumer: int = field(default=0, repr=False)
-    receipt: object = field(default=None, repr=False)
-    standing: Standing = field(default=Standing.WAITING, repr=False)
-    settle: "Callable[[Message], None] | None" = field(default=None, repr=False)
+    consumer: int = 0
+    receipt: object = None
+    standing: Standing = Standing.WAITING
+    settle: "Callable[[Message], None] | None" = None
+
+    def __repr__(self) -> str:
+        """Return destination, id and the beginning of the body, for a log or a terminal."""
+        try:
+            body = _SHORT.repr(self.body)
+        except UnreadableMessage as error:
+            body = f"unreadable: {error}"
+        again = ", redelivered" if self.redelivered else ""
+        return f"<Message {self.destination}, {self.id}{again}, {body}>"
 
     @cached_property
     def body(self) -> Body:
