@@ -89,7 +89,7 @@ class Waiter:
             error: ClientError = ConnectionClosed(f"{what} was cancelled")
             try:
                 if not await done.wait(timeout):
-                    error = Timeout(f"{what} took longer than {timeout:g} s")
+                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.trouble}")
             finally:
                 with self.link as state:
                     state.withdraw(ticket, error)
@@ -110,7 +110,7 @@ class Waiter:
         clear = _Flag()
         self.link.when_clear(clear.set)
         if not await clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout("the broker takes no more messages at present")
+            raise Timeout(f"the broker takes no more messages at present{self.link.trouble}")
 
     async def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
@@ -122,7 +122,7 @@ class Waiter:
                 if message is not None:
                     return message
                 if is_late:
-                    raise Timeout(f"no message within {timeout:g} s")
+                    raise Timeout(f"no message within {timeout:g} s{self.link.trouble}")
                 left = consumer.ask(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 consumer.bell.watch(arrived.set)
             try:

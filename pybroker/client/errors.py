@@ -65,7 +65,7 @@ class ConnectionFailed(ClientError):
 
 
 class BrokerMissing(ConnectionFailed):
-    """No broker answered, in as many attempts as the URI allows."""
+    """No broker answered, in as many attempts as the URI allows. The message names each, with its last failure."""
 
 
 class LoginRefused(ConnectionFailed):
@@ -73,7 +73,10 @@ class LoginRefused(ConnectionFailed):
 
 
 class UntrustedBroker(ConnectionFailed):
-    """TLS did not find the broker to be who it should be, or the broker did not find us to be. Never tried again."""
+    """TLS did not find the broker to be who it should be, or the broker did not find us to be.
+
+    Trying the same broker again does not help. A connection ends so when no other one of its URI takes it.
+    """
 
 
 class ConnectionLost(ConnectionFailed):

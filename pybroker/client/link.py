@@ -47,7 +47,7 @@ OUTBOX_BYTES_MAX: Final = 1 << 20
 LIST_BYTES_MAX: Final = 64 * 1024
 """Of a file with brokers."""
 
-_FATAL: Final = (LoginRefused, FrameTooLarge, UntrustedBroker)
+_FATAL: Final = (LoginRefused, FrameTooLarge)
 """Trying again would not help, nor would another broker."""
 
 _log = logging.getLogger(__name__)
@@ -182,7 +182,13 @@ class Link:
         """
         down_since = self.down_since
         if seconds is not None and down_since is not None and time.monotonic() - down_since >= seconds:
-            raise Timeout(f"no broker for more than {seconds:g} s")
+            raise Timeout(f"no broker for more than {seconds:g} s{self.trouble}")
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no broker, to be added to an error's message: each that was tried, and why in vain; or empty."""
+        text = self._reconnector.report() if self.address is None else ""
+        return f": {text}" if text else ""
 
     async def close(self, seconds: float, *, finished: bool) -> None:
         """Say goodbye to the broker, wait for its answer for so many seconds, and end; see `ClientState.close`."""
@@ -215,11 +221,12 @@ class Link:
                 case ReadList(url=url):
                     await self._read_list(url)
                 case GiveUp():
-                    return _given_up(step)
+                    return _given_up(step, reconnector.report())
                 case Connect():
                     error = await self._try(step)
                     if isinstance(error, _FATAL):
                         return error
+        return ConnectionClosed("the connection is closed")
 
     async def _try(self, step: Connect) -> Exception:
         """Connect to a broker and stay with it; return why that is over."""
@@ -227,7 +234,7 @@ class Link:
         try:
             wire = await self._take_spare(address) if step.is_spare else await self._dialler.dial(address)
         except (OSError, ClientError) as error:
-            reconnector.failed(error)
+            reconnector.failed(error, is_final=isinstance(error, UntrustedBroker))
             _log.debug("%s: %s", address, error)
             return error
         opened = self._opened = asyncio.get_running_loop().create_future()
@@ -236,7 +243,7 @@ class Link:
             await asyncio.wait({opened, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
             if not opened.done():
                 why = untrusted(wire.lost.result(), str(address)) or wire.lost.result()
-                reconnector.failed(why)
+                reconnector.failed(why, is_final=isinstance(why, UntrustedBroker))
                 return why
             reconnector.connected(time.monotonic())
             await self._stay(address, wire)
@@ -459,15 +466,15 @@ def _beginning(path: Path) -> str:
         return file.read(LIST_BYTES_MAX)
 
 
-def _given_up(step: GiveUp) -> ClientError:
+def _given_up(step: GiveUp, report: str) -> ClientError:
     cause = step.error
-    if isinstance(cause, ProtocolViolation):
+    if isinstance(cause, ProtocolViolation) or (step.is_final and isinstance(cause, ClientError)):
         return cause
     error: ClientError
     if step.rounds == 0:
         error = ConnectionLost(f"the connection broke: {cause}")
     else:
         attempts = "1 attempt" if step.rounds == 1 else f"{step.rounds} attempts"
-        error = BrokerMissing(f"no broker after {attempts}: {cause}")
+        error = BrokerMissing(f"no broker after {attempts}: {report}")
     error.__cause__ = cause
     return error

@@ -21,6 +21,7 @@ import random
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from pybroker.client.conversation import Redirected
 from pybroker.client.uri import Address, BrokerURI, FailoverOptions, parse_list
@@ -70,13 +71,18 @@ class GiveUp:
     Attributes:
         rounds: how often every broker was tried in vain; 0 when a broken connection must stay so.
         error: the last failure.
+        is_final: trying again would not help.
     """
 
     rounds: int
     error: Exception
+    is_final: bool = False
 
 
 Step = Connect | Pause | ReadList | GiveUp
+
+PAUSE_SECONDS_MIN: Final = 0.01
+"""The shortest pause before a round, ActiveMQ's default: with none, a client whose brokers refuse it is a busy loop."""
 
 _NEVER_AGAIN = FailoverOptions(max_reconnect_attempts=0)
 """How a URI without `failover:` behaves."""
@@ -87,6 +93,7 @@ class Reconnector:
 
     Attributes:
         current: the broker that the connection is with; None while there is none.
+        failures: the last failure of each broker tried since there was a connection, and why that was lost.
         warnings: the URI's, and about brokers that could not be understood; to be logged, and emptied, by the driver.
     """
 
@@ -98,6 +105,7 @@ class Reconnector:
             chooser: the source of randomness.
         """
         self.current: Address | None = None
+        self.failures: dict[Address, Exception] = {}
         self.warnings = list(uri.warnings)
         self._options = uri.failover or _NEVER_AGAIN
         self._chooser = chooser
@@ -105,7 +113,9 @@ class Reconnector:
         self._added: tuple[Address, ...] = ()
         self._is_first = True
         self._rounds_failed = 0
-        self._delay = self._options.initial_reconnect_delay_seconds
+        self._delay = _first_pause(self._options)
+        self._can_try_again = False  # of a broker of this round
+        self._final: Exception | None = None  # of this round
         self._steps: deque[Step] = deque()
         self._trying: Address | None = None
         self._last: Address | None = None
@@ -132,14 +142,29 @@ class Reconnector:
                 self._spares.held.pop(step.address, None)
         return step
 
-    def failed(self, error: Exception) -> None:
-        """Note that the broker last tried could not be reached, or did not take what was to be restored."""
-        self._error, self._trying = error, None
+    def failed(self, error: Exception, *, is_final: bool = False) -> None:
+        """Note that the broker last tried could not be reached, or did not take what was to be restored.
+
+        Args:
+            error: why.
+            is_final: trying this broker again would not help. No other round begins when that is so of every broker;
+                before the first connection, of one, as the others may be standbys that never answer.
+        """
+        assert self._trying is not None, "nothing was tried"
+        self.failures.pop(self._trying, None)  # so that the latest stands last
+        self.failures[self._trying] = self._error = error
+        self._trying = None
+        if is_final:
+            self._final = error
+        else:
+            self._can_try_again = True
         if self._steps:
             return
         self._rounds_failed += 1
         limit = self._limit()
-        if limit != -1 and self._rounds_failed >= limit:
+        if self._final is not None and (self._is_first or not self._can_try_again):
+            self._steps.append(GiveUp(self._rounds_failed, self._final, is_final=True))
+        elif limit != -1 and self._rounds_failed >= limit:
             self._steps.append(GiveUp(self._rounds_failed, error))
         else:
             self._plan_round(self._warning())
@@ -156,7 +181,8 @@ class Reconnector:
         self._steps.clear()
         self._is_first = False
         self._rounds_failed = 0
-        self._delay = self._options.initial_reconnect_delay_seconds
+        self._delay = _first_pause(self._options)
+        self.failures.clear()
         self._spares.connected(self.current, self._is_preferred(self.current), now)
 
     def lost(self, error: Exception, now: float) -> None:
@@ -168,11 +194,23 @@ class Reconnector:
         """
         assert self.current is not None, "there is no connection"
         self._spares.lost(now)
-        self.current, self._error = None, error
+        self.failures[self.current] = self._error = error
+        self.current = None
         if self._limit() == 0 and not self._planned:
             self._steps.append(GiveUp(0, error))
         else:
             self._plan_round()
+
+    def report(self) -> str:
+        """Return each broker tried since there was a connection with its last failure, for an error's message.
+
+        May be called in another thread; empty while there is a connection.
+        """
+        failures, trying = dict(self.failures), self._trying
+        troubles = [f"{address}: {_cause(address, error)}" for address, error in failures.items()]
+        if trying is not None and trying not in failures:
+            troubles.append(f"{trying}: no answer yet")
+        return "; ".join(troubles)
 
     # ------------------------------------------------------------ the list of brokers
 
@@ -261,6 +299,7 @@ class Reconnector:
     def _fill_round(self) -> None:
         """Decide the order only now: the list may have changed during the pause."""
         order, self._planned = self._planned or self._order(), []
+        self._can_try_again, self._final = False, None
         self._steps.extend(Connect(address, is_spare=True) for address in self._spare_to_take())
         self._steps.extend(Connect(address) for address in order)
 
@@ -277,9 +316,8 @@ class Reconnector:
         every = self._options.warn_after_reconnect_attempts
         if every <= 0 or (self._rounds_failed != 1 and self._rounds_failed % every):
             return None
-        brokers = ", ".join(map(str, dict.fromkeys((*self._added, *self._own))))
         attempts = "1 attempt" if self._rounds_failed == 1 else f"{self._rounds_failed} attempts"
-        return f"no connection to {brokers} after {attempts}, trying on: {self._error}"
+        return f"no connection to a broker after {attempts}, trying on: {self.report()}"
 
     # ------------------------------------------------------------ spares
 
@@ -360,7 +398,7 @@ class _Spares:
         self.sweep: deque[Address] = deque()
         self.due_at = 0.0
         self._options = options
-        self._delay = options.initial_reconnect_delay_seconds
+        self._delay = _first_pause(options)
         self._is_at_preferred = False
         self._connected_at = 0.0
 
@@ -369,7 +407,7 @@ class _Spares:
         self.held.pop(address, None)
         self.sweep.clear()
         self._is_at_preferred, self._connected_at = is_preferred, now
-        if self._delay > self._options.initial_reconnect_delay_seconds:
+        if self._delay > _first_pause(self._options):
             self.wait(now)
 
     def lost(self, now: float) -> None:
@@ -378,7 +416,7 @@ class _Spares:
         if not self._is_at_preferred:
             return
         if now - self._connected_at >= self._options.max_reconnect_delay_seconds:
-            self._delay = self._options.initial_reconnect_delay_seconds
+            self._delay = _first_pause(self._options)
         else:
             self._delay = _longer(self._delay, self._options)
 
@@ -388,8 +426,18 @@ class _Spares:
         self._delay = _longer(self._delay, self._options)
 
 
+def _first_pause(options: FailoverOptions) -> float:
+    return max(options.initial_reconnect_delay_seconds, PAUSE_SECONDS_MIN)
+
+
 def _longer(seconds: float, options: FailoverOptions) -> float:
     """Return the pause that follows one."""
     if not options.use_exponential_back_off:
         return seconds
-    return min(seconds * options.reconnect_delay_exponent, options.max_reconnect_delay_seconds)
+    longer = min(seconds * options.reconnect_delay_exponent, options.max_reconnect_delay_seconds)
+    return max(longer, PAUSE_SECONDS_MIN)
+
+
+def _cause(address: Address, error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.removeprefix(str(address)).lstrip(": ")

@@ -269,17 +269,19 @@ class FailoverConnection:
                     self._closing.wait(seconds)
                 case ReadList(url=url):
                     self._read_list(url)
+                case GiveUp(error=UntrustedBroker() as error, is_final=True):
+                    return error
                 case GiveUp(error=error):
-                    failure = BrokerMissing(f"no broker: {error}")
+                    failure = BrokerMissing(f"no broker: {self._reconnector.report()}")
                     failure.__cause__ = error
                     return failure
                 case Connect(address=address):
                     try:
                         inner = self._open(address)
-                    except (LoginRefused, UntrustedBroker) as error:
+                    except LoginRefused as error:
                         return error
                     except (*_BROKEN, ClientError) as error:
-                        self._reconnector.failed(error)
+                        self._reconnector.failed(error, is_final=isinstance(error, UntrustedBroker))
                     else:
                         self._stay(address, inner)
         return None
@@ -451,7 +453,8 @@ class FailoverConnection:
                 if self._inner is not None and self._inner.generation > generation:
                     return self._inner
                 if not self._changed.wait(_left(deadline)):
-                    raise Timeout("no broker in time")
+                    report = self._reconnector.report()
+                    raise Timeout(f"no broker in time{': ' if report else ''}{report}")
 
     # ------------------------------------------------------------ receiving
 

@@ -112,7 +112,7 @@ class Waiter:
             error: ClientError = ConnectionClosed(f"{what} was interrupted")
             try:
                 if not done.wait(timeout):
-                    error = Timeout(f"{what} took longer than {timeout:g} s")
+                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.trouble}")
             finally:
                 with self.link as state:
                     state.withdraw(ticket, error)
@@ -134,7 +134,7 @@ class Waiter:
         with self.link:
             self.link.when_clear(clear.set)
         if not clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout("the broker takes no more messages at present")
+            raise Timeout(f"the broker takes no more messages at present{self.link.trouble}")
 
     def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
@@ -147,7 +147,7 @@ class Waiter:
                 if message is not None:
                     return message
                 if is_late:
-                    raise Timeout(f"no message within {timeout:g} s")
+                    raise Timeout(f"no message within {timeout:g} s{self.link.trouble}")
                 left = consumer.ask(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 consumer.bell.watch(arrived.set)
             rang = arrived.wait(self._timeout if left is None else left)

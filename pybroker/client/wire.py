@@ -156,10 +156,9 @@ class Dialler:
                     ssl=tls,
                     server_hostname=address.host if tls is not None else None,
                 )
-            except ssl.SSLError:
-                raise
-            except OSError as refused:
-                error = refused
+            except OSError as refused:  # also TLS's: one machine of several may have the wrong certificate
+                if not isinstance(error, ssl.SSLError):
+                    error = refused
             else:
                 return wire
         raise error

@@ -3,6 +3,7 @@
 import contextlib
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,15 @@ from pybroker.client import UntrustedBroker, connect
 from tests.integration.cluster import BrokerProcess, free_port
 
 PATIENCE = 30.0
+VALID_FROM = datetime(2020, 1, 1, tzinfo=UTC)
+EXPIRED = VALID_FROM + timedelta(days=1)
 
 
 @contextlib.contextmanager
-def secured(authority: trustme.CA, directory: Path, *options: str) -> Iterator[int]:
+def secured(authority: trustme.CA, directory: Path, *options: str, not_after: datetime | None = None) -> Iterator[int]:
     """Run a broker with a certificate; gives its port."""
-    issued = authority.issue_cert("127.0.0.1")
+    issued = authority.issue_cert("127.0.0.1", not_before=VALID_FROM, not_after=not_after)
+    directory.mkdir(exist_ok=True)
     issued.private_key_pem.write_to_path(directory / "key.pem")
     issued.cert_chain_pems[0].write_to_path(directory / "certificate.pem")
     port = free_port()
@@ -58,3 +62,19 @@ def test_a_client_without_the_certificate_that_is_asked_for_does_not_try_again(
         authority.issue_cert("client").configure_cert(context)
         with connect(uri, timeout=PATIENCE, ssl_context=context) as connection:
             connection.send("queue://q", "x")
+
+
+def test_an_expired_certificate_leaves_the_other_broker(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with (
+        secured(authority, tmp_path / "expired", not_after=EXPIRED) as expired,
+        secured(authority, tmp_path / "good") as good,
+    ):
+        uri = f"failover:(ssl://127.0.0.1:{expired},ssl://127.0.0.1:{good})?randomize=false&maxReconnectDelay=50"
+        with connect(uri, timeout=PATIENCE, ssl_context=context) as connection:
+            assert connection.broker == f"ssl://127.0.0.1:{good}"
+            connection.send("queue://q", "x")
+        with pytest.raises(UntrustedBroker, match="expired"):
+            connect(f"failover:(ssl://127.0.0.1:{expired},tcp://127.0.0.1:1)", timeout=PATIENCE, ssl_context=context)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.client.conversation import Redirected
+from pybroker.client.errors import UntrustedBroker
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector, Step
 from pybroker.client.uri import parse
 
@@ -69,6 +70,75 @@ def test_pauses_grow_from_round_to_round_up_to_the_maximum() -> None:
         fail_round(subject)
         pauses.append(pause(subject))
     assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("initialReconnectDelay=0", [0.01, 0.02, 0.04]),
+        ("initialReconnectDelay=0&useExponentialBackOff=false", [0.01, 0.01, 0.01]),
+        ("initialReconnectDelay=0&maxReconnectDelay=0", [0.01, 0.01, 0.01]),
+    ],
+)
+def test_without_a_delay_rounds_are_a_little_apart(query: str, expected: list[float]) -> None:
+    subject = reconnector(f"randomize=false&{query}")
+    pauses = []
+    for _ in range(3):
+        fail_round(subject)
+        pauses.append(pause(subject))
+    assert pauses == expected
+
+
+UNTRUSTED = UntrustedBroker("expired")
+
+
+def test_one_final_failure_leaves_the_other_brokers() -> None:
+    subject = reconnector(hosts="ab")
+    connect(subject)
+    lose(subject)
+    pause(subject)
+    assert name(subject.next_step()) == "b"
+    subject.failed(UNTRUSTED, is_final=True)
+    assert name(subject.next_step()) == "a"
+    subject.failed(REFUSED)
+    pause(subject)
+    assert name(subject.next_step()) == "b", "it goes on: one broker may come back"
+
+
+def test_a_round_of_final_failures_ends_the_attempts() -> None:
+    subject = reconnector(hosts="ab")
+    connect(subject)
+    lose(subject)
+    pause(subject)
+    for _ in "ab":
+        name(subject.next_step())
+        subject.failed(UNTRUSTED, is_final=True)
+    assert subject.next_step() == GiveUp(1, UNTRUSTED, is_final=True)
+
+
+def test_a_first_round_with_a_final_failure_is_the_last() -> None:
+    """A pair's standby answers to nobody: with it alone a wrong certificate would be tried for ever."""
+    subject = reconnector(hosts="ab")
+    assert name(subject.next_step()) == "a"
+    subject.failed(UNTRUSTED, is_final=True)
+    assert name(subject.next_step()) == "b"
+    subject.failed(REFUSED)
+    assert subject.next_step() == GiveUp(1, UNTRUSTED, is_final=True)
+
+
+def test_a_report_names_each_broker_and_its_failure() -> None:
+    subject = reconnector(hosts="ab")
+    subject.next_step()
+    assert subject.report() == "tcp://a:1: no answer yet"
+    subject.failed(UntrustedBroker("tcp://a:1: expired"))
+    subject.next_step()
+    assert subject.report() == "tcp://a:1: expired; tcp://b:1: no answer yet"
+    subject.failed(REFUSED)
+    assert subject.report() == "tcp://a:1: expired; tcp://b:1: refused"
+    pause(subject)
+    name(subject.next_step())
+    subject.connected(0.0)
+    assert subject.report() == ""
 
 
 def test_defaults_are_10_ms_doubling_to_30_seconds() -> None:
@@ -210,7 +280,7 @@ def warnings(query: str, rounds: int = 10) -> list[int]:
         step = subject.next_step()
         assert isinstance(step, Pause)
         if step.warning is not None:
-            assert "tcp://a:1, tcp://b:1, tcp://c:1" in step.warning
+            assert all(f"tcp://{host}:1: refused" in step.warning for host in "abc")
             assert "refused" in step.warning
             warned.append(number)
     return warned
