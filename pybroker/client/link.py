@@ -135,16 +135,23 @@ class Link:
     @property
     def is_congested(self) -> bool:
         """True when sends without answer should wait: the broker, or this side's loop, is slower than they come."""
-        return self._outbox_bytes > OUTBOX_BYTES_MAX or (self._wire is not None and self._wire.is_congested)
+        wire = self._wire  # read once: the loop may take it away between two reads
+        return self._outbox_bytes > OUTBOX_BYTES_MAX or (wire is not None and wire.is_congested)
 
     def when_clear(self, watcher: Callable[[], None]) -> None:
-        """Have that called once there is no congestion any more, or no connection; at once if there is none now."""
+        """Have that called once there is no congestion any more, or no connection; at once if there is none now.
+
+        With the lock held. It may be called twice.
+        """
+        wire = self._wire
         if self._outbox_bytes > OUTBOX_BYTES_MAX:
             self._emptied.watch(watcher)
-        elif self._wire is not None and self._wire.is_congested:
-            self._wire.congestion.watch(watcher)
-        else:
-            watcher()
+            return
+        if wire is not None and wire.is_congested:
+            wire.congestion.watch(watcher)
+            if wire.is_congested:  # the loop clears this without the lock: it may have rung just before the watch
+                return
+        watcher()
 
     def check_thread(self) -> None:
         """Check that the caller may wait: what it waits for could not come while the I/O's own thread does.
@@ -168,11 +175,13 @@ class Link:
         except asyncio.CancelledError:
             if not self._is_closing:
                 raise
-        except Exception as bug:
+        except BaseException as bug:  # also SystemExit, which a callback raises: who waits must learn of it
             error = ConnectionFailed(f"the client failed: {bug!r}")
+            error.__cause__ = bug
             raise
         finally:
             await self._end(error)
+            self._loop_thread = 0  # the next thread may get this one's number
 
     def check_presence(self, seconds: float | None) -> None:
         """Check that there has been a broker in that time; None for no limit.
@@ -197,18 +206,32 @@ class Link:
         with self:
             said = self.state.is_open
             self.state.close(finished=finished)
-        if said and wire is not None:
-            await asyncio.wait({wire.lost}, timeout=seconds)
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        task = self._task
+        try:
+            if said and wire is not None:
+                await asyncio.wait({wire.lost}, timeout=seconds)
+        finally:  # also when this is cancelled: the connection ends all the same
+            if task is not None:
+                task.cancel()
+        if task is not None:
+            await asyncio.wait({task})
+
+    def call_soon(self, action: Callable[[ClientState], object]) -> None:
+        """Have the state changed later, by the loop: for finalizers, which may run while this thread changes it."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
+                self._loop.call_soon_threadsafe(self._do, action)
+
+    def _do(self, action: Callable[[ClientState], object]) -> None:
+        with self as state:
+            action(state)
 
     # ------------------------------------------------------------ connections
 
     async def _keep_connected(self) -> ClientError:
         """Connect again and again; return why there is no point in going on."""
         reconnector = self._reconnector
-        while True:
+        while not self._is_closing:
             for warning in reconnector.warnings:
                 _log.warning("%s", warning)
             reconnector.warnings.clear()
@@ -305,6 +328,9 @@ class Link:
             callback(*arguments)
         except Exception:
             _log.exception("a callback of the application failed")
+        except BaseException as end:
+            _log.error("a callback of the application raised %r: the connection ends", end)
+            raise
 
     async def _read_list(self, url: str) -> None:
         path = Path(url2pathname(urlsplit(url).path) if url.startswith("file:") else url)

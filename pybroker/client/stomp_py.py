@@ -39,6 +39,7 @@ from pybroker.client.errors import (
     BrokerMissing,
     ClientError,
     ConnectionClosed,
+    ConnectionFailed,
     ConnectionLost,
     LoginRefused,
     Refused,
@@ -186,8 +187,22 @@ class FailoverConnection:
         return is_well
 
     def _run_calls(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
+        try:
+            while (call := self._calls.get()) is not None:
+                call()
+        except BaseException as end:  # SystemExit: this thread cannot end the program, and must not end unseen
+            _log.error("a listener raised %r: the connection ends", end)
+            self._abandon(ConnectionFailed(f"a listener raised {end!r}"))
+
+    def _abandon(self, error: ClientError) -> None:
+        """End the connection without a goodbye, as nothing calls listeners any more. Each later call raises that."""
+        with self._changed:
+            self._failure = error
+            self._closing.set()
+            self._changed.notify_all()
+            inner = self._inner
+        if inner is not None:
+            _cut(inner.connection)
 
     # ------------------------------------------------------------ connecting
 
@@ -252,7 +267,7 @@ class FailoverConnection:
             failure = self._connect_again_and_again() or failure
         finally:
             with self._changed:
-                self._failure, self._inner = failure, None
+                self._failure, self._inner = self._failure or failure, None
                 self._changed.notify_all()
             self._calls.put(lambda: self._call("on_disconnected"))
             self._calls.put(None)

@@ -8,10 +8,12 @@ that as long as it takes; while the client finds another broker, calls simply ta
 """
 
 import asyncio
+import atexit
 import contextlib
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -166,8 +168,11 @@ class Waiter:
                 while True:
                     yield self.receive(consumer, self._timeout if timeout is None else timeout)
         finally:
-            with self.link as state:
-                state.unsubscribe(consumer)
+            self.link.call_soon(lambda state: state.unsubscribe(consumer))  # garbage collection may run this anywhere
+
+
+_open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+"""Connections of this process, for its end."""
 
 
 class Connection:
@@ -189,6 +194,7 @@ class Connection:
     def start(self, timeout: float | None) -> None:
         """Connect for the first time."""
         self._thread.start()
+        _open.add(self)
         self._is_running.wait()
         self._waiter.wait(self._link.first, timeout, "connecting")
 
@@ -200,7 +206,8 @@ class Connection:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
 
-        asyncio.run(main())
+        with contextlib.suppress(SystemExit):  # a callback's: it is logged, and each call that waits has raised it
+            asyncio.run(main())
 
     def __enter__(self) -> Self:
         return self
@@ -337,11 +344,34 @@ class Connection:
 
     def _close(self, timeout: float, *, finished: bool) -> None:
         self._link.check_thread()
+        self._ask_to_close(timeout, finished=finished)
+        self._join(None)
+
+    def _ask_to_close(self, timeout: float, *, finished: bool) -> None:
+        """Have the connection's thread close it; `_join` waits for that."""
         if self._loop is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself meanwhile
                 self._loop.call_soon_threadsafe(self._begin_to_close, timeout, finished)
+
+    def _join(self, seconds: float | None) -> None:
+        """Wait for the end of the connection's thread."""
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(seconds)
+
+    @staticmethod
+    @atexit.register
+    def _close_at_exit() -> None:
+        """Close connections that the program has left open, all within the time that one of them has.
+
+        What was sent without waiting, and acknowledgements of the last moment, are with the connection's thread only,
+        which the end of the interpreter would cut off. The broker's answer to the goodbye says that it has got them.
+        """
+        left = [connection for connection in _open if connection.broker is not None]
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for connection in left:
+            connection._ask_to_close(CLOSE_SECONDS, finished=False)
+        for connection in left:
+            connection._join(max(0.0, deadline - time.monotonic()))
 
     def _begin_to_close(self, timeout: float, finished: bool) -> None:
         """Close, on the loop. A coroutine made elsewhere would be left over, should the loop end before.

@@ -19,6 +19,7 @@ from pybroker.client.errors import (
     BadOption,
     BrokerMissing,
     ConnectionClosed,
+    ConnectionFailed,
     LoginRefused,
     Refused,
     Timeout,
@@ -205,6 +206,31 @@ def test_what_a_listener_cannot_use_goes_to_the_dead_letter_queue(
             pass
         assert dead.headers["subscription"] == "2"
     assert "listener failing failed in on_message" in caplog.text
+
+
+def test_a_listener_that_exits_ends_the_connection(stomp_uri: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Leaving(stomp.ConnectionListener):
+        def on_message(self, frame: Any) -> None:
+            sys.exit("no more")
+
+    connection = FailoverConnection(f"failover:({stomp_uri})")
+    connection.set_listener("leaving", Leaving())
+    connection.connect()
+    connection.subscribe(f"/queue/{name}", id="1", ack="auto")
+    connection.send(f"/queue/{name}", "x", persistent="true")
+    listening = connection._threads[1]
+    listening.join(PATIENCE)
+    assert not listening.is_alive()
+    with pytest.raises(ConnectionFailed, match="no more"):
+        connection.send(f"/queue/{name}", "y", persistent="true")
+    assert "no more" in caplog.text
+    connection.disconnect()
+    inbox = Inbox()
+    with FailoverConnection(stomp_uri) as other:
+        other.set_listener("inbox", inbox)
+        other.connect()
+        other.subscribe(f"/queue/{name}", id="1", ack="auto")
+        assert inbox.message().body == "x", "it was not acknowledged"
 
 
 def test_transactions_take_and_roll_back(stomp_uri: str, name: str) -> None:

@@ -1,0 +1,70 @@
+"""The link without a broker: what its threads may see of one another, and what is left of it at its end."""
+
+import asyncio
+
+from pybroker.client.arguments import Settings, make_link
+from pybroker.client.link import Link
+from pybroker.client.tickets import Bell
+from pybroker.client.uri import parse
+
+
+def unconnected(uri: str = "tcp://127.0.0.1:1") -> Link:
+    return make_link(parse(uri), Settings())
+
+
+class RacingBell(Bell):
+    """Rings just before it is watched, as the loop's thread may."""
+
+    def __init__(self, wire: "FakeWire") -> None:
+        super().__init__()
+        self._wire = wire
+
+    def watch(self, watcher: object) -> None:
+        self._wire.is_congested = False
+        self.ring()
+        super().watch(watcher)  # type: ignore[arg-type]
+
+
+class FakeWire:
+    """A transport that takes bytes again in just that moment."""
+
+    def __init__(self) -> None:
+        self.is_congested = True
+        self.congestion = RacingBell(self)
+
+
+def test_a_wake_up_between_look_and_watch_is_not_lost() -> None:
+    link, called = unconnected(), list[bool]()
+    link._wire = FakeWire()  # type: ignore[assignment]
+    with link:
+        link.when_clear(lambda: called.append(True))
+    assert called
+
+
+class FleetingLink(Link):
+    """Its connection is lost between any two reads of `_wire`."""
+
+    reads = 0
+
+    @property
+    def _wire(self) -> FakeWire | None:  # type: ignore[override]
+        self.reads += 1
+        return FakeWire() if self.reads % 2 else None
+
+    @_wire.setter
+    def _wire(self, _: object) -> None:
+        self.reads = 0
+
+
+def test_congestion_survives_a_connection_lost_meanwhile() -> None:
+    link = unconnected()
+    link.__class__ = FleetingLink
+    assert link.is_congested in (True, False)
+    link.when_clear(lambda: None)
+
+
+def test_an_ended_link_leaves_its_thread_to_others() -> None:
+    link = unconnected()
+    asyncio.run(link.run())
+    link.check_thread()
+    assert link.state.error is not None
