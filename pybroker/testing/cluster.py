@@ -127,7 +127,7 @@ class Cluster:
             directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pybroker-"))).resolve()
             self._mark = directory / "disk-full"
             self.store = (self._given_store or directory / "store").resolve()
-            self._site = Site(self._options, self._timeout_seconds, (self.store, self._mark))
+            self._site = Site(self._options, self._timeout_seconds, (self.store, self._mark), directory)
             held.callback(self._site.close)
             self.members = tuple(self._make(name, self._site, held) for name in self._names)
             for member in self.members:

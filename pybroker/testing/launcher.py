@@ -67,7 +67,15 @@ class Nursery:
                 start_new_session=True,  # Ctrl-C in the terminal is for the test run, which then closes its brokers
             )
 
-    def spawn(self, arguments: Sequence[str], *, log: int, status: int, disk: tuple[Path, Path] | None) -> Spawned:
+    def spawn(
+        self,
+        arguments: Sequence[str],
+        *,
+        log: int,
+        status: int,
+        disk: tuple[Path, Path] | None,
+        scratch: Path | None = None,
+    ) -> Spawned:
         """Start a broker. Waits until the nursery has loaded, the first time.
 
         Args:
@@ -75,11 +83,16 @@ class Nursery:
             log: descriptor of a pipe that becomes the broker's standard output and standard error.
             status: descriptor of a pipe that gets its exit code, negative for a signal, once it has ended.
             disk: directory of the store, and the file that says that its disk is full.
+            scratch: a directory that the nursery removes at its end, if it is there.
 
         Raises:
             NurseryFailed: there is no nursery, or no more.
         """
-        request = {"arguments": list(arguments), "disk": disk and [str(path) for path in disk]}
+        request = {
+            "arguments": list(arguments),
+            "disk": disk and [str(path) for path in disk],
+            "scratch": scratch and str(scratch),
+        }
         with self._lock:
             try:
                 socket.send_fds(self._control, [json.dumps(request).encode()], [log, status])

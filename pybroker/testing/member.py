@@ -45,14 +45,22 @@ def options(settings: Settings, config: Path | None = None) -> list[str]:
 class Site:
     """What the brokers of one installation share: nursery, watcher, and what is wrong with their disk."""
 
-    def __init__(self, arguments: Sequence[str], timeout_seconds: float, disk: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        timeout_seconds: float,
+        disk: tuple[Path, Path] | None = None,
+        scratch: Path | None = None,
+    ) -> None:
         """Take what is needed to start brokers; `close` gives it back.
 
         Args:
             arguments: of `pybroker start`, for every broker.
             timeout_seconds: how long anything here may take.
             disk: directory of the store, and the file that says that its disk is full.
+            scratch: a directory that is removed also when this process is killed.
         """
+        self._scratch = scratch
         self.timeout_seconds = timeout_seconds
         self._arguments = ["start", *arguments]
         self._disk = disk
@@ -62,7 +70,7 @@ class Site:
         self._held.callback(self.watcher.close)
 
     def spawn(
-        self, log: list[str], arguments: Sequence[str], on_change: Callable[[BrokerProcess], None]
+        self, log: list[str], arguments: Sequence[str], on_change: Callable[[BrokerProcess, State], None]
     ) -> BrokerProcess:
         """Start a broker's process.
 
@@ -71,7 +79,7 @@ class Site:
         """
         process = BrokerProcess(self.watcher, log, on_change)
         try:
-            process.start(self._nursery, [*self._arguments, *arguments], self._disk)
+            process.start(self._nursery, [*self._arguments, *arguments], self._disk, self._scratch)
         except NurseryFailed as error:
             raise ClusterError(str(error)) from error
         return process
@@ -260,10 +268,10 @@ class Member:
         ports = {} if self._gates else self._ports
         return [f"--{setting}={ports.get(setting, 0)}" for setting in SCHEMES]
 
-    def _follow(self, process: BrokerProcess) -> None:
+    def _follow(self, process: BrokerProcess, state: State) -> None:
         """Have the gates open exactly as long as the broker listens. In the watcher's thread."""
         for setting, gate in self._gates.items():
-            if process.state is State.MASTER:
+            if state is State.MASTER:
                 gate.open(process.ports[SCHEMES[setting]])
             else:
                 gate.shut()

@@ -5,7 +5,8 @@ This module is that process' program and runs nowhere else; `pybroker.testing.la
 
 ```text
  packet on the control socket                   descriptors that come with it
- → {"arguments": [...], "disk": [store, mark]}  where the log goes; where the exit code goes
+ → {"arguments": [...], "disk": [store, mark],  where the log goes; where the exit code goes
+    "scratch": path}
  ← {"pid": number}                              the broker's pidfd
 ```
 
@@ -15,6 +16,7 @@ A broker is an ordinary `pybroker start`: a process with signals, descriptors an
   it has another parent, for a forked child of the former one may still have the socket.
 * The brokers get SIGKILL from the kernel when the nursery has ended (PR_SET_PDEATHSIG), frozen ones too. The kernel
   goes by the *thread* that forked, so a test process, whose threads come and go, could not do this itself.
+* The directories that the owner made for its brokers are removed, also when a signal has ended it.
 """
 
 import array
@@ -26,6 +28,7 @@ import importlib.util
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -60,27 +63,40 @@ def main() -> None:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # else the first collection of each broker would copy every page it shares with this process
+    scratch: set[str] = set()
     with control, selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
-        while os.getppid() == parent:
-            for key, _ in selector.select(_PARENT_CHECK_SECONDS):
-                if key.fileobj is not control:
-                    selector.unregister(key.fileobj)
-                    _reap(*key.data)
-                elif not _answer(control, selector):
-                    return
+        _serve(control, selector, parent, scratch)
+        for key in [key for key in selector.get_map().values() if key.fileobj is not control]:
+            signal.pidfd_send_signal(key.data[1], signal.SIGKILL)
+            _reap(*key.data)
+    for directory in scratch:  # nothing writes there any more
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _answer(control: socket.socket, selector: selectors.BaseSelector) -> bool:
-    """Fork a broker; False when nobody asks any more."""
+def _serve(control: socket.socket, selector: selectors.BaseSelector, parent: int, scratch: set[str]) -> None:
+    """Fork brokers until the owner has ended, and note the directories that it made for them."""
+    while os.getppid() == parent:
+        for key, _ in selector.select(_PARENT_CHECK_SECONDS):
+            if key.fileobj is not control:
+                selector.unregister(key.fileobj)
+                _reap(*key.data)
+            elif not _answer(control, selector, scratch):
+                return
+
+
+def _answer(control: socket.socket, selector: selectors.BaseSelector, scratch: set[str]) -> bool:
+    """Fork a broker; False when no more will be asked for."""
     packet, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 2)
     if not packet:
         return False
     log, status = descriptors
-    nursery = os.getpid()
+    request, nursery = json.loads(packet), os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_broker(json.loads(packet), log, nursery)
+        _become_broker(request, log, nursery)
+    if request["scratch"]:
+        scratch.add(request["scratch"])
     os.close(log)
     pidfd = os.pidfd_open(pid)
     selector.register(pidfd, selectors.EVENT_READ, (pid, pidfd, status))

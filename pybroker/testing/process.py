@@ -96,13 +96,13 @@ class Watcher:
 class BrokerProcess:
     """A broker's process, from its start to its end."""
 
-    def __init__(self, watcher: Watcher, log: list[str], on_change: Callable[["BrokerProcess"], None]) -> None:
+    def __init__(self, watcher: Watcher, log: list[str], on_change: Callable[["BrokerProcess", "State"], None]) -> None:
         """Prepare.
 
         Args:
             watcher: reads what it says.
             log: gets the lines; those of an earlier process may be there.
-            on_change: called in the watcher's thread when the state has changed.
+            on_change: called in the watcher's thread with each new state.
         """
         self.state = State.STARTING
         self.exit_code: int | None = None
@@ -121,7 +121,9 @@ class BrokerProcess:
         """The process id; 0 before the start."""
         return self._spawned.pid if self._spawned else 0
 
-    def start(self, nursery: Nursery, arguments: Sequence[str], disk: tuple[Path, Path] | None) -> None:
+    def start(
+        self, nursery: Nursery, arguments: Sequence[str], disk: tuple[Path, Path] | None, scratch: Path | None = None
+    ) -> None:
         """Start it.
 
         Raises:
@@ -131,7 +133,7 @@ class BrokerProcess:
         status, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.set_blocking(log_end, True)
-            self._spawned = nursery.spawn(arguments, log=log_end, status=status_end, disk=disk)
+            self._spawned = nursery.spawn(arguments, log=log_end, status=status_end, disk=disk, scratch=scratch)
         except BaseException:
             os.close(log)
             os.close(status)
@@ -231,7 +233,10 @@ class BrokerProcess:
             self._enter(State.LEAVING)
 
     def _enter(self, state: State) -> None:
+        if state is State.MASTER:
+            self._on_change(self, state)  # its gates are open before a test sees a master
         self.state = state
         self.is_frozen = self.is_frozen and state is not State.GONE
-        self._on_change(self)
+        if state is not State.MASTER:
+            self._on_change(self, state)
         self._watcher.notify()

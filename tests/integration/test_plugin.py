@@ -360,7 +360,7 @@ def script(last: str, first: str = "pass") -> Iterator[tuple[subprocess.Popen[st
 class TestNothingIsLeft:
     @pytest.fixture(autouse=True)
     def temporary(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A directory for temporary ones: a killed process does not remove its own."""
+        """A directory for temporary ones, where nothing is to be left."""
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         return tmp_path
 
@@ -404,10 +404,12 @@ class TestNothingIsLeft:
             cluster.restart("a")
         assert count() == before
 
-    def test_after_sigkill(self) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+    def test_after_a_signal_that_ends_it(self, number: int, temporary: Path) -> None:
         with script("sys.stdin.read()") as (process, witness):
-            process.kill()
+            process.send_signal(number)
             assert witness.all_ended()
+        assert list(temporary.iterdir()) == [], "the nursery removes what its owner could not"
 
     def test_after_an_abrupt_exit(self) -> None:
         with script("os._exit(3)") as (process, witness):
