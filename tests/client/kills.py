@@ -1,5 +1,6 @@
 """What the kill tests share: who is killed when, what was promised, what came, and what is still open afterwards."""
 
+import json
 import os
 import random
 import threading
@@ -11,6 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from pybroker.client.errors import Timeout, TransactionInDoubt, TransactionRolledBack
+from pybroker.client.messages import Message
+from pybroker.client.sync import Connection
 from pybroker.testing import Cluster
 from pybroker.testing.process import State
 
@@ -76,11 +80,11 @@ class Ledger:
         return [keys for keys in self.doubtful if 0 < len(self.received.keys() & set(keys)) < len(keys)]
 
     def row(self, name: str, kills: int) -> str:
-        cells = (len(self.accepted), len(self.missing()), self.duplicates, len(self.unflagged))
+        cells = (len(self.accepted), len(self.missing()), self.duplicates, len(self.unflagged), len(self.doubtful))
         return f"{name:<28}{kills:>6}" + "".join(f"{cell:>12}" for cell in cells)
 
 
-HEAD = f"{'client':<28}{'kills':>6}{'accepted':>12}{'lost':>12}{'duplicates':>12}{'unflagged':>12}"
+HEAD = f"{'client':<28}{'kills':>6}{'accepted':>12}{'lost':>12}{'duplicates':>12}{'unflagged':>12}{'in doubt':>12}"
 
 
 class Worker(threading.Thread):
@@ -184,3 +188,131 @@ class Order:
         if number <= self._last[producer] and not redelivered:
             self._ledger.disorder.append(f"{producer}: {number} after {self._last[producer]}")
         self._last[producer] = max(number, self._last[producer])
+
+
+# ---------------------------------------------------------------- work, and what is judged afterwards
+
+BATCH = 5
+"""Messages of a transaction."""
+
+
+def key_of(message: Message) -> Key:
+    producer, number = json.loads(str(message.body))
+    return producer, number
+
+
+def is_flagged(message: Message) -> bool:
+    """Tell whether it may be a duplicate; who moves a message says so of the new one, too."""
+    return message.redelivered or message.properties.get("flagged") in (True, "true")
+
+
+def producing(connection: Connection, name: str, ledger: Ledger) -> Callable[[threading.Event], None]:
+    """Send one message after the other."""
+
+    def work(stopping: threading.Event) -> None:
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            connection.send("KILLS", json.dumps([name, number]), timeout=PATIENCE_SECONDS)
+            ledger.accept((name, number))
+
+    return work
+
+
+def producing_in_transactions(connection: Connection, name: str, ledger: Ledger) -> Callable[[threading.Event], None]:
+    def work(stopping: threading.Event) -> None:
+        number = 0
+        while not stopping.is_set():
+            keys = tuple((name, number + offset) for offset in range(1, BATCH + 1))
+            number += BATCH
+            try:
+                with connection.transaction() as transaction:
+                    for key in keys:
+                        transaction.send("KILLS", json.dumps(key))
+            except TransactionInDoubt:
+                ledger.doubt(*keys)
+            except TransactionRolledBack:
+                ledger.refuse(*keys)
+            else:
+                ledger.accept(*keys)
+
+    return work
+
+
+def moving(connection: Connection) -> Callable[[threading.Event], None]:
+    """Take from one queue and send to the next, each message in a transaction."""
+
+    def work(stopping: threading.Event) -> None:
+        with connection.consumer("KILLS", ack="transacted", prefetch=10) as consumer:
+            while not stopping.is_set():
+                try:
+                    with connection.transaction() as transaction:
+                        try:
+                            message = transaction.receive(consumer, timeout=0.2)
+                        except Timeout:
+                            continue
+                        transaction.send("MOVED", str(message.body), properties={"flagged": is_flagged(message)})
+                except (TransactionRolledBack, TransactionInDoubt):
+                    continue  # it comes again, or it was done
+
+    return work
+
+
+def consuming(
+    connection: Connection, queue: str, ack: str, ledger: Ledger, *, prefetch: int = 20
+) -> Callable[[threading.Event], None]:
+    def work(stopping: threading.Event) -> None:
+        order = Order(ledger)
+        with connection.consumer(queue, ack=ack, prefetch=prefetch) as consumer:
+            while not stopping.is_set():
+                try:
+                    message = consumer.receive(timeout=0.2)
+                except Timeout:
+                    continue
+                order.see(key_of(message), redelivered=is_flagged(message))
+                ledger.receive(key_of(message), redelivered=is_flagged(message), what=f"{queue} {message.id}")
+                if ack != "auto":
+                    message.ack()
+
+    return work
+
+
+ROWS: list[str] = []
+"""Of the table that each test adds to."""
+
+
+def finish(
+    producers: Sequence[Worker], consumers: Sequence[Worker], connections: Sequence[Connection], ledger: Ledger
+) -> None:
+    """Have producers stop, wait for what was accepted, and close everything."""
+    stop(producers)
+    wait_for_the_rest(ledger, consumers)
+    stop(consumers)
+    for connection in connections:
+        connection.close()
+
+
+def judge(ledger: Ledger, name: str, kills: int, *, is_flagged: bool = True, is_ordered: bool = True) -> None:
+    """Report what was counted, and check what is promised.
+
+    Args:
+        ledger: what was counted.
+        name: of the row.
+        kills: how many brokers were killed.
+        is_flagged: each duplicate says that it may be one.
+        is_ordered: each producer's messages come in their order.
+    """
+    report(ledger.row(name, kills))
+    print(ledger.stories())
+    assert kills > 0
+    # A broker gives a message out before it is on disk. If it dies between the two, the next one cannot know that
+    # somebody has seen what the producer's client then sends again: that client says so.
+    assert not (is_flagged and ledger.unflagged), ledger.stories()
+    assert not (is_ordered and ledger.disorder), f"seed {SEED}"
+    assert not ledger.half(), f"seed {SEED}"
+    assert not ledger.refused & ledger.received.keys(), f"seed {SEED}"
+
+
+def report(row: str) -> None:
+    ROWS.append(row)
+    print("\n".join(("", HEAD, *ROWS)))
