@@ -189,6 +189,18 @@ def test_status_knows_every_kind_of_lock(postgres_database: PostgresDatabase, ki
         assert found.exit is Exit.MASTER
 
 
+def test_status_shows_whole_ports_of_a_member_with_a_long_name(postgres_database: PostgresDatabase) -> None:
+    name = "member-" * 13 + "a"
+    node = BrokerProcess(postgres_database.url, name=name)
+    try:
+        found = until(postgres_database, lambda found: found.exit is Exit.MASTER)
+        assert found.master is not None
+        assert (found.master.name, found.master.listeners) == (name, (f"stomp://127.0.0.1:{node.port}",))
+        assert len(found.members) == 1
+    finally:
+        node.close()
+
+
 def test_status_of_a_database_that_is_not_there(postgres_database: PostgresDatabase) -> None:
     code, lines = status(postgres_database, url=postgres_database.through(1))
     assert code == 1

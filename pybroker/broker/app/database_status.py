@@ -1,8 +1,8 @@
 """`pybroker status` of a store in a database: read from the server alone, changing nothing.
 
 Who holds the lock, who waits and who serves is what the server says of its sessions (`pg_locks`, `pg_stat_activity`),
-whose names tell the member: `pybroker NAME` is a lock's, `pybroker NAME serves ADDRESS…` is shown by a master, see
-`presence`. A session of another name that has the lock is an ActiveMQ's.
+whose names tell the member, and what it is for: see `session_names`. A session of another name that has the lock is an
+ActiveMQ's.
 """
 
 import socket
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pybroker.broker.app.logs import instant
-from pybroker.broker.app.presence import SERVES
+from pybroker.broker.app.session_names import SERVES, read_notice, read_session_name, short
 from pybroker.broker.app.status import Exit
 from pybroker.broker.app.wiring import database_url, needs_driver
 
@@ -38,7 +38,7 @@ WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted
 """
 _SESSIONS = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this host'),
-  (extract(epoch FROM backend_start) * 1000)::bigint
+  (extract(epoch FROM backend_start) * 1000)::bigint, query
 FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'pybroker %%' AND pid <> pg_backend_pid()
 ORDER BY backend_start
@@ -52,6 +52,8 @@ _WAITING = """
 SELECT container, count(*) FROM activemq_msgs WHERE xid IS NULL GROUP BY container ORDER BY 2 DESC, 1 LIMIT %s
 """
 
+_HIDDEN = (None, "", "<insufficient privilege>")
+"""What stands in place of a session's statement for other roles, and where the server does not track statements."""
 
 Rows = Sequence[tuple[Any, ...]]
 """What a query returned."""
@@ -66,7 +68,7 @@ class DatabaseMember:
         role: MASTER, PROMOTING or STANDBY.
         host: where its session comes from.
         since_ms: when that began, or when it got the lock.
-        listeners: where it serves, as far as they fit into a session's name.
+        listeners: where it serves; none where the server does not show that to this role.
     """
 
     name: str
@@ -149,23 +151,25 @@ def read(store: str) -> DatabaseStatus:
 
 def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: Rows, waiting: Rows) -> DatabaseStatus:
     """Put together what was read, row by row as the queries above return it. Pure."""
-    leasers = {_leaser(name) for name, _ in lease}
-    serving = {_member_of(name): where for _, name, _, _ in sessions if (where := _addresses(name)) is not None}
+    leasers = {short(_leaser(name)) for name, _ in lease}
+    serving = _serving(sessions)
     won = {pid: int(since) for pid, _, _, since in holders}
     members: list[DatabaseMember] = []
-    for pid, application, host, since in sessions:
-        name = _member_of(application)
-        if application != f"pybroker {name}":
+    for pid, application, host, since, _ in sessions:
+        shown, purpose = read_session_name(application)
+        if not shown or purpose:
             continue
-        is_holder = pid in won or name in leasers
-        member = DatabaseMember(
-            name=name,
-            role=("MASTER" if name in serving else "PROMOTING") if is_holder else "STANDBY",
-            host=host,
-            since_ms=won.get(pid, int(since)),
-            listeners=serving.get(name, ()) if is_holder else (),
+        is_holder = pid in won or shown in leasers
+        name, listeners = serving.get(shown, (shown, ())) if is_holder else (shown, ())
+        members.append(
+            DatabaseMember(
+                name=name,
+                role=("MASTER" if shown in serving else "PROMOTING") if is_holder else "STANDBY",
+                host=host,
+                since_ms=won.get(pid, int(since)),
+                listeners=listeners,
+            )
         )
-        members.append(member)
     words = [name for name, _ in lease]
     words += [
         f"{application or 'a session'} from {host} (server process {pid})" for pid, application, host, _ in holders
@@ -177,6 +181,20 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
         members=members,
         waiting=dict(waiting),
     )
+
+
+def _serving(sessions: Rows) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the members that show that they serve, by the name that sessions have: full name and addresses."""
+    serving: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for _, application, _, _, statement in sessions:
+        member, purpose = read_session_name(application)
+        if purpose == SERVES:
+            found = read_notice(statement)
+            if found is not None:
+                serving[member] = found
+            elif statement in _HIDDEN:
+                serving[member] = (member, ())
+    return serving
 
 
 def describe(status: DatabaseStatus) -> list[str]:
@@ -192,26 +210,13 @@ def describe(status: DatabaseStatus) -> list[str]:
 
 def _answer(status: DatabaseStatus) -> str:
     if status.master:
-        return f"master: {status.master.name} at {', '.join(status.master.listeners) or 'no listener'}"
+        where = ", ".join(status.master.listeners) or "an address that the server does not show to this role"
+        return f"master: {status.master.name} at {where}"
     if not status.holder:
         return f"no master: nobody holds the lock in {status.store}"
     if any(member.role == "PROMOTING" for member in status.members):
         return "no master yet: a member is being promoted"
     return f"no pybroker is master, but {status.holder} holds the lock in {status.store}: an ActiveMQ?"
-
-
-def _member_of(application: str) -> str:
-    """Return the member that a session's name tells; empty when it is not a pybroker's."""
-    program, _, rest = application.partition(" ")
-    return rest.partition(" ")[0] if program == "pybroker" else ""
-
-
-def _addresses(application: str) -> tuple[str, ...] | None:
-    """Return where a session says that its member serves; None when it is not for that."""
-    _, _, rest = application.partition(" ")
-    _, _, said = rest.partition(" ")
-    word, _, addresses = said.partition(" ")
-    return tuple(addresses.split()) if word == SERVES else None
 
 
 def _leaser(holder: str) -> str:

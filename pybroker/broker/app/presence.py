@@ -1,7 +1,7 @@
-"""How a master on a database shows itself to `pybroker status`: an idle session whose name says where it serves.
+"""Shows a master on a database to `pybroker status`: a session whose last statement says where it serves.
 
 A standby needs none, for its lock's session shows it. Nothing is written, nothing has to be tidied up: with the process
-its sessions go. The server keeps 63 bytes of a session's name.
+its sessions go. See `session_names` for what is shown how.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.session_names import SERVES, notice
 from pybroker.broker.app.wiring import database_url
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import BrokerError
@@ -18,9 +19,6 @@ from pybroker.locks.postgres.timing import Timing
 
 if TYPE_CHECKING:  # the driver is an extra
     from pybroker.locks.postgres.session import Session
-
-SERVES = "serves"
-"""Stands in the session's name before the addresses."""
 
 _RENEW_SECONDS = 2.0
 
@@ -36,13 +34,13 @@ class Presence:
         self._config = config
         self._timing = Timing.of(config.lock_lease)
         self._session: Session | None = None
-        self._serves_at = ""
+        self._addresses: list[str] = []
         self._thread = ThreadPoolExecutor(1, "presence")
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Show a member that serves, or no longer; soon, never blocks."""
-        serves_at = " ".join(listeners) if role is Role.MASTER else ""
-        self._thread.submit(self._show, serves_at).add_done_callback(_tell)
+        addresses = list(listeners) if role is Role.MASTER else []
+        self._thread.submit(self._show, addresses).add_done_callback(_tell)
 
     async def renew(self) -> None:
         """See again and again that the session is there, for the database may have been restarted."""
@@ -57,22 +55,22 @@ class Presence:
 
     # ------------------------------------------------------------ the thread
 
-    def _show(self, serves_at: str) -> None:
-        self._serves_at = serves_at
+    def _show(self, addresses: list[str]) -> None:
+        self._addresses = addresses
         self._end()
         self._renew()
 
     def _renew(self) -> None:
-        if not self._serves_at:
+        if not self._addresses:
             return
         if self._session is None or self._session.is_closed:
             self._session = self._open()
-        self._session.run("SELECT 1")
+        self._session.run(notice(self.name, self._addresses))
 
     def _open(self) -> "Session":
         from pybroker.locks.postgres.session import Session, Target
 
-        url = database_url(self._config.store, self.name, f"{SERVES} {self._serves_at}")
+        url = database_url(self._config.store, self.name, SERVES)
         return Session(Target(url, "store"), self._timing)
 
     def _end(self) -> None:

@@ -18,6 +18,7 @@ from pybroker import __version__
 from pybroker.broker.app.config import MEMORY_STORE, TABLES, Config, is_database, is_in_database, is_tls, plain
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.memory import default_limit
+from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker, Limits
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
@@ -140,8 +141,8 @@ def needs_driver(what: str, setting: str) -> Generator[None]:
 
 def database_url(url: str, member: str | None, part: str = "") -> str:
     """Return a database's URL under which the server shows whose session it is: `pybroker`, member, `store` or not."""
-    shown = " ".join(each for each in ("pybroker", member or socket.gethostname(), part) if each)
-    return f"{url}{'&' if '?' in url else '?'}application_name={quote(shown)}"
+    shown = quote(session_name(member or socket.gethostname(), part))
+    return f"{url}{'&' if '?' in url else '?'}application_name={shown}"
 
 
 def grace_seconds(config: Config) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.database_status import DatabaseStatus, assembled, describe
+from pybroker.broker.app.session_names import notice, read_notice, session_name
 from pybroker.broker.app.status import Exit
 
 WHERE = "postgresql://db:5432/broker"
@@ -16,8 +17,17 @@ def seen(**parts: Any) -> DatabaseStatus:
     return assembled(WHERE, **rows | parts)
 
 
-def session(pid: int, member: str, part: str = "") -> tuple[int, str, str, int]:
-    return pid, f"pybroker {member} {part}".strip(), "10.0.0.4", SECOND
+def session(pid: int, member: str, part: str = "", statement: str | None = "BEGIN") -> tuple[Any, ...]:
+    return pid, kept(session_name(member, part)), "10.0.0.4", SECOND, statement
+
+
+def serves(pid: int, member: str, *addresses: str) -> tuple[Any, ...]:
+    return session(pid, member, "serves", notice(member, list(addresses)))
+
+
+def kept(name: str) -> str:
+    """Return what a server keeps of a session's name."""
+    return name.encode()[:63].decode()
 
 
 def test_an_empty_database_has_no_master() -> None:
@@ -34,7 +44,7 @@ def test_a_master_its_standby_and_what_waits() -> None:
             session(6, "b"),
             session(7, "a"),
             session(8, "a", "store"),
-            session(9, "a", "serves tcp://h:1 stomp://h:2"),
+            serves(9, "a", "tcp://h:1", "stomp://h:2"),
         ],
         epoch=[(12,)],
         waiting=[("queue://A", 1234), ("topic://B", 1)],
@@ -74,7 +84,7 @@ def test_a_lease_of_somebody_who_is_no_member_here(holder: str) -> None:
 def test_a_lease_is_its_members() -> None:
     status = seen(
         lease=[("a@host-1-abc", 9 * SECOND)],
-        sessions=[session(1, "a"), session(2, "a", "serves tcp://h:1"), session(3, "b")],
+        sessions=[session(1, "a"), serves(2, "a", "tcp://h:1"), session(3, "b")],
     )
     assert status.master is not None
     assert [(member.name, member.role) for member in status.members] == [("a", "MASTER"), ("b", "STANDBY")]
@@ -84,7 +94,7 @@ def test_a_session_that_says_it_serves_without_the_lock_is_no_master() -> None:
     """It may be that of a former master that has not noticed yet."""
     status = seen(
         holders=[(7, "pybroker b", "h", SECOND)],
-        sessions=[session(1, "a"), session(2, "a", "serves tcp://h:1"), session(7, "b")],
+        sessions=[session(1, "a"), serves(2, "a", "tcp://h:1"), session(7, "b")],
     )
     assert [(member.name, member.role, member.listeners) for member in status.members] == [
         ("a", "STANDBY", ()),
@@ -96,6 +106,48 @@ def test_a_session_that_says_it_serves_without_the_lock_is_no_master() -> None:
 def test_two_members_of_one_name_are_two() -> None:
     status = seen(
         holders=[(7, "pybroker a", "h", SECOND)],
-        sessions=[session(7, "a"), session(8, "a"), session(9, "a", "serves tcp://h:1")],
+        sessions=[session(7, "a"), session(8, "a"), serves(9, "a", "tcp://h:1")],
     )
     assert [(member.name, member.role) for member in status.members] == [("a", "MASTER"), ("a", "STANDBY")]
+
+
+LONG = "a-member-whose-name-is-longer-than-all-that-a-session-keeps-of-it-north"
+LISTENERS = ("tcp://broker-of-the-north.example.org:61616", "stomp://broker-of-the-north.example.org:61613")
+
+
+def test_long_names_and_addresses_are_shown_whole() -> None:
+    other = LONG.replace("north", "south")
+    status = seen(
+        holders=[(7, kept(session_name(LONG)), "h", SECOND)],
+        sessions=[session(7, LONG), session(8, LONG, "store"), serves(9, LONG, *LISTENERS), session(10, other)],
+    )
+    assert status.master is not None
+    assert (status.master.name, status.master.listeners) == (LONG, LISTENERS)
+    assert [member.role for member in status.members] == ["MASTER", "STANDBY"]
+    assert len({member.name for member in status.members}) == 2
+    assert describe(status)[0] == f"master: {LONG} at {', '.join(LISTENERS)}"
+
+
+def test_lease_of_a_long_name_is_its_members() -> None:
+    status = seen(lease=[(f"{LONG}@host-1-abc", SECOND)], sessions=[session(7, LONG), serves(9, LONG, *LISTENERS)])
+    assert status.exit is Exit.MASTER
+
+
+@pytest.mark.parametrize("length", range(40, 110))
+def test_address_that_the_server_cut_is_left_out(length: int) -> None:
+    found = read_notice(notice("a", ["tcp://h:61616", "stomp://h:61613"])[:length])
+    assert found is None or found == ("a", ("tcp://h:61616", "stomp://h:61613")[: len(found[1])])
+
+
+@pytest.mark.parametrize("statement", [None, "", "<insufficient privilege>"])
+def test_master_of_another_role_is_one_without_addresses(statement: str | None) -> None:
+    status = seen(
+        holders=[(7, "pybroker a", "h", SECOND)], sessions=[session(7, "a"), session(9, "a", "serves", statement)]
+    )
+    assert status.exit is Exit.MASTER
+    assert describe(status)[0] == "master: a at an address that the server does not show to this role"
+
+
+def test_member_that_has_not_shown_its_addresses_is_promoting() -> None:
+    status = seen(holders=[(7, "pybroker a", "h", SECOND)], sessions=[session(7, "a"), session(9, "a", "serves")])
+    assert status.exit is Exit.STARTING

@@ -1,0 +1,56 @@
+"""Names and last statements of a member's database sessions, by which others see it. Pure.
+
+```text
+application_name   pybroker NAME             the session of the lock: a standby, or the holder
+                   pybroker NAME store       of the store
+                   pybroker NAME serves      of the presence, see there
+last statement     SELECT 1 -- pybroker NAME serves ADDRESS ADDRESS .
+```
+
+The server keeps 63 bytes of an `application_name`, and by default 1,024 of a session's last statement. So the end of a
+long name is replaced by a digest, and addresses are in the statement alone, where a full stop shows that none was cut.
+"""
+
+from hashlib import sha256
+
+SERVES = "serves"
+"""What the session that shows a master is for."""
+
+_PROGRAM = "pybroker"
+_NAME_BYTES_MAX = 47
+"""Of a member's name: 63 without the program, the longest purpose and the spaces between."""
+_DIGEST_LENGTH = 8
+
+
+def short(member: str) -> str:
+    """Return a member's name as sessions have it: of two long ones, never the same."""
+    encoded = member.encode()
+    if len(encoded) <= _NAME_BYTES_MAX:
+        return member
+    begin = encoded[: _NAME_BYTES_MAX - _DIGEST_LENGTH - 1].decode(errors="ignore")
+    return f"{begin}~{sha256(encoded).hexdigest()[:_DIGEST_LENGTH]}"
+
+
+def session_name(member: str, purpose: str = "") -> str:
+    """Return the `application_name` of a member's session."""
+    return " ".join(each for each in (_PROGRAM, short(member), purpose) if each)
+
+
+def read_session_name(application: str) -> tuple[str, str]:
+    """Return the member, perhaps shortened, and the purpose; two empty texts when it is no pybroker's session."""
+    program, _, rest = application.partition(" ")
+    member, _, purpose = rest.partition(" ")
+    return (member, purpose.partition(" ")[0]) if program == _PROGRAM else ("", "")
+
+
+def notice(member: str, addresses: list[str]) -> str:
+    """Return a statement that does nothing and says where a member serves."""
+    return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {' '.join([*addresses, '.'])}"
+
+
+def read_notice(statement: str | None) -> tuple[str, tuple[str, ...]] | None:
+    """Return the member and its addresses, those that are whole; None when the statement is another or not shown."""
+    words = (statement or "").split(" ")
+    if len(words) < 6 or words[3] != _PROGRAM or words[5] != SERVES:
+        return None
+    return words[4], tuple(words[6:-1])
