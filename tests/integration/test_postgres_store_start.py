@@ -13,7 +13,7 @@ from pybroker.broker.app.wiring import database_url
 from pybroker.broker.domain.errors import StoreError
 from pybroker.locks.postgres.timing import now
 from pybroker.store.jdbc.postgres import Connection
-from tests.integration.cluster import BrokerProcess, Pair
+from tests.integration.cluster import BrokerProcess, Pair, free_port
 from tests.integration.forked import run_forked
 from tests.integration.stomp_client import Disconnected, StompClient
 from tests.integration.test_postgres_start import assert_no_password, received, send
@@ -191,7 +191,7 @@ def test_status_knows_every_kind_of_lock(postgres_database: PostgresDatabase, ki
 
 def test_status_shows_whole_ports_of_a_member_with_a_long_name(postgres_database: PostgresDatabase) -> None:
     name = "member-" * 13 + "a"
-    node = BrokerProcess(postgres_database.url, name=name)
+    node = BrokerProcess(postgres_database.url, name=name, port=free_port())
     try:
         found = until(postgres_database, lambda found: found.exit is Exit.MASTER)
         assert found.master is not None
