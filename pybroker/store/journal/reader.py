@@ -38,10 +38,6 @@ from pybroker.store.journal.format import (
     data_file_id,
 )
 
-WHOLE_FILE_BYTES_MAX = 64 * 1024 * 1024
-"""Larger files are mapped instead of read. Reading is preferred because an error then is an exception, where a
-mapping kills the process; files this large exist only where ActiveMQ was told to make them."""
-
 FIRST_WINDOW_BYTES = 16 * 1024
 """What `sound_batches` reads at first: a follower asks every few milliseconds, and mostly nothing is there."""
 WINDOW_GROWTH = 8
@@ -233,16 +229,14 @@ def data_files(directory: Path) -> dict[int, Path]:
 
 
 def load(path: Path) -> Buffer:
-    """Return a data file's bytes.
+    """Return a data file's bytes, which are read and never mapped: in a mapping an error kills the process.
 
     Raises:
-        StoreUnavailable: the file cannot be read.
+        StoreUnavailable: the file cannot be read, or does not fit into memory; the message says from which offset on.
     """
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            if size > WHOLE_FILE_BYTES_MAX:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return _read_sparse(file.fileno(), size) if size else b""
     except OSError as error:
         raise unavailable(path, error) from error
@@ -273,12 +267,19 @@ def _read_sparse(fd: int, size: int) -> mmap.mmap:
         while offset < size:
             end = min(size, _seek(fd, offset, os.SEEK_HOLE, size))
             while offset < end:
-                count = os.preadv(fd, [view[offset:end]], offset)
+                count = _read_into(fd, view[offset:end], offset)
                 if not count:  # cut by its writer in the meantime
                     return memory
                 offset += count
             offset = _seek(fd, offset, os.SEEK_DATA, size)
     return memory
+
+
+def _read_into(fd: int, view: memoryview, offset: int) -> int:
+    try:
+        return os.preadv(fd, [view], offset)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror} at offset {offset}") from error
 
 
 def _seek(fd: int, offset: int, whence: int, size: int) -> int:

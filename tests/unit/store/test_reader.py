@@ -1,6 +1,7 @@
 """Walking through data files: what is given, what is refused, and where the walk ends."""
 
-import mmap
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.store.journal import reader
 from pybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
     EOF_MARKER,
@@ -199,13 +199,32 @@ def test_a_directory_or_file_that_cannot_be_read_is_named(tmp_path: Path) -> Non
         load(tmp_path / "db-1.log")
 
 
-def test_very_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "WHOLE_FILE_BYTES_MAX", 10)
+def test_large_file_that_fails_to_read_is_an_error_with_its_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped, such a file would kill the process at the bytes that the disk does not give."""
     path = tmp_path / "db-1.log"
-    path.write_bytes(ONE + TWO[:-1] + b"\0" * 100)
+    path.write_bytes(ONE)
+    os.truncate(path, 128 << 20)
+    with path.open("r+b") as file:
+        file.seek(100 << 20)
+        file.write(b"x")
+    reads = os.preadv
 
-    with load(path) as data:  # type: ignore[union-attr]
-        assert isinstance(data, mmap.mmap)
-        walk = DataFileWalk(data, 1)
-        assert [payload for _, payload in walk] == [b"one"]
-        assert [each.at_end for each in walk.damages] == [True]
+    def fail_there(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        if offset >= 100 << 20:
+            raise OSError(errno.EIO, "Input/output error")
+        return reads(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", fail_there)
+    with pytest.raises(StoreUnavailable, match=rf"db-1\.log cannot be read: Input/output error at offset {100 << 20}"):
+        load(path)
+
+
+def test_large_file_is_not_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    path.write_bytes(ONE)
+    os.truncate(path, 128 << 20)
+    data = load(path)
+    os.truncate(path, 0)  # of a mapping the next access would be a SIGBUS
+    assert data[: len(ONE)] == ONE
