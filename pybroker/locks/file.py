@@ -72,6 +72,9 @@ _HINTS = {
 }
 
 
+RETRY_SECONDS = 1.0
+"""Between two tries of a waiting member when the file system refuses to lock."""
+
 COARSE_SECONDS = 2.5
 """The coarsest times a file system keeps are two seconds apart (FAT); ext4's are a tick of the kernel, some ms."""
 
@@ -147,15 +150,24 @@ class FileLock:
         this call returns at once; the thread stays until the present holder is gone, gives the lock it
         then wins straight back, and ends.
 
+        An error ends the wait only when it comes at once. Behind an answer of the file system that another holds the
+        lock it is logged, and tried again: a server of locks that runs out of them, or is away, comes back.
+
         Raises:
-            StoreUnavailable: as `try_acquire`.
-            LockError: as `try_acquire`.
+            StoreUnavailable: as `try_acquire`, the first time.
+            LockError: as `try_acquire`, the first time.
         """
-        while not (self.try_acquire() or self._cancelled.is_set()):
-            if self._poll_seconds is None:
-                self._wait_in_kernel()
-            else:
-                self._cancelled.wait(self._poll_seconds)
+        is_acquired, logged = self.try_acquire(), ""
+        while not (is_acquired or self._cancelled.is_set()):
+            try:
+                self._wait()
+                is_acquired = self._held is not None or self.try_acquire()
+                logged = ""
+            except BrokerError as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("waiting goes on, with a try every %g s: %s", RETRY_SECONDS, error)
+                self._cancelled.wait(RETRY_SECONDS)
         with self._mutex:
             if not self._cancelled.is_set():
                 return True
@@ -229,6 +241,12 @@ class FileLock:
         fcntl.fcntl(fd, _F_OFD_SETLK, _WHOLE_FILE_UNLOCK)
 
     # ------------------------------------------------------------ waiting
+
+    def _wait(self) -> None:
+        if self._poll_seconds is None:
+            self._wait_in_kernel()
+        else:
+            self._cancelled.wait(self._poll_seconds)
 
     def _wait_in_kernel(self) -> None:
         """Wait for the holder's end and claim the lock. Returns without it when cancelled, or the file was replaced."""

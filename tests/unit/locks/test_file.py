@@ -369,19 +369,62 @@ def test_a_file_system_without_such_locks_is_named_with_the_way_out(
     assert descriptors_of(path) == 0
 
 
-def test_a_failure_of_the_blocking_wait_reaches_the_one_who_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("poll_seconds", [None, 0.01])
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO, errno.ESTALE])
+def test_wait_outlasts_errors_that_pass(
+    path: Path,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    poll_seconds: float | None,
+) -> None:
+    """A lock server that has run out of locks, or is away, must not be the end of the last standby."""
+    real = fcntl.fcntl
+    waited: list[int] = []
+
+    def fail_at_times(fd: int, command: int, argument: bytes) -> bytes:
+        if command == (file._F_OFD_SETLK if poll_seconds else file._F_OFD_SETLKW):
+            waited.append(fd)
+            if 1 < len(waited) < 5:
+                raise OSError(number, os.strerror(number))
+            if len(waited) == 5:
+                master.release()
+        return real(fd, command, argument)
+
+    master = FileLock(path, clock=clock)
+    assert master.try_acquire()
+    monkeypatch.setattr(file, "RETRY_SECONDS", 0.001)
+    waited += [] if poll_seconds else [0]  # the first try is none of the kernel's wait
+    monkeypatch.setattr(fcntl, "fcntl", fail_at_times)
+    waiter = FileLock(path, clock=clock, poll_seconds=poll_seconds)
+    assert pool.submit(waiter.acquire).result(20)
+    waiter.check()
+    assert len(waited) >= 5
+    assert caplog.text.count("waiting goes on") == 1
+    waiter.release()
+    until(lambda: not helper_threads(path))
+    assert descriptors_of(path) == 0
+
+
+def test_wait_that_meets_errors_can_be_cancelled(
+    path: Path, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     real = fcntl.fcntl
 
     def fail_to_wait(fd: int, command: int, argument: bytes) -> bytes:
         if command == file._F_OFD_SETLKW:
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(errno.ENOLCK, "No locks available")
         return real(fd, command, argument)
 
     master = FileLock(path, clock=clock)
     assert master.try_acquire()
     monkeypatch.setattr(fcntl, "fcntl", fail_to_wait)
-    with pytest.raises(StoreUnavailable, match="Input/output error"):
-        FileLock(path, clock=clock).acquire()
+    waiter = FileLock(path, clock=clock)
+    waiting = pool.submit(waiter.acquire)
+    until(lambda: "waiting goes on" in caplog.text)
+    waiter.cancel()
+    assert waiting.result(20) is False
     until(lambda: not helper_threads(path))
     assert descriptors_of(path) == 1
 
