@@ -75,6 +75,23 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Totals of a master's broker.
+
+    Attributes:
+        connections: clients that are connected.
+        waiting: messages that wait for a consumer.
+        in_flight: messages that consumers were sent and have not acknowledged.
+        is_full: the store has no room, and persistent messages are refused.
+    """
+
+    connections: int
+    waiting: int
+    in_flight: int
+    is_full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """What a member says of itself. Times are milliseconds since the epoch by its own clock.
 
@@ -93,6 +110,7 @@ class Member:
         lock: what it locks to be master.
         lock_kind: the setting `lock`, by which all members of a store have to agree; empty from an earlier version.
         followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
+        load: what its broker carries as a master; None for any other.
     """
 
     name: str
@@ -109,6 +127,7 @@ class Member:
     lock: str = ""
     lock_kind: str = ""
     followed: Followed | None = None
+    load: Load | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,12 +413,14 @@ def _decode(block: bytes, name: str) -> Member:
 def _member(record: Mapping[str, Any]) -> Member:
     try:
         # What earlier versions do not write may be missing.
-        record = {"followed": None, "lock_kind": "", **record}
+        record = {"followed": None, "load": None, "lock_kind": "", **record}
         known: dict[str, Any] = {field.name: record[field.name] for field in fields(Member)}
         known["role"] = MemberRole(known["role"])
         known["listeners"] = tuple(known["listeners"])
         if known["followed"] is not None:
             known["followed"] = Followed(**{field.name: known["followed"][field.name] for field in fields(Followed)})
+        if known["load"] is not None:
+            known["load"] = Load(**{field.name: known["load"][field.name] for field in fields(Load)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"damaged: {type(error).__name__} {error}") from error
     return Member(**known)

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -115,6 +117,55 @@ class TestStatus:
         found = run("status", "--store", str(tmp_path / "no"))
         assert (found.returncode, found.stdout) == (2, "")
         assert "not a directory" in found.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_waits_and_a_full_store_are_shown(self, start, connect, tmp_path):
+        broker = start("--journal-file-max", "1mb", "--journal-batch-max", "1mb", "--store-limit", "2mb")
+        broker.wait_for("listening on")
+        client, sent = connect(broker.port), 0
+        while client.request("SEND", b"x" * 100_000, destination="/queue/Q", persistent="true").command == "RECEIPT":
+            sent += 1
+        command = ("status", "--store", str(tmp_path / "store"))
+        deadline = time.monotonic() + START_SECONDS
+        while "STORE FULL" not in (found := run(*command)).stdout:  # members renew their entries every two seconds
+            assert time.monotonic() < deadline, found
+        assert re.search(rf"  {sent:,} messages wait, 0 in flight, 1 connections, [\d.,]+ GB free", found.stdout)
+        found = json.loads(run(*command, "--json").stdout)
+        assert found["members"][0]["load"] == {"connections": 1, "waiting": sent, "in_flight": 0, "is_full": True}
+        assert found["disk_free_bytes"] > 0
+
+
+@pytest.mark.parametrize("command", ["check", "dump", "why", "compact"])
+def test_journal_tools_create_no_store(tmp_path, command):
+    arguments = ["ID:1"] if command == "why" else []
+    assert run("journal", command, str(tmp_path / "no"), *arguments).returncode != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_store_is_a_warning_with_its_whole_path(start, tmp_path):
+    broker = start()
+    broker.wait_for(f"WARNING serve: there is no store in {tmp_path}/store yet: creating a new, empty one")
+    broker.wait_for("listening on")
+    assert broker.terminate() == 0
+    again = start("--no-create-store")
+    again.wait_for("listening on")
+    assert not any("creating a new" in line for line in again.lines)
+
+
+def test_a_variable_that_is_no_setting_is_a_warning(tmp_path):
+    environment = os.environ | {"PYBROKER_STOMPP": "1", "PYBROKER_SYNC": "perhaps"}
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", "memory:", "--stomp", "0"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert found.returncode == 2, "of the other variable"
+    assert "PYBROKER_SYNC" in found.stderr
+    environment["PYBROKER_SYNC"] = "always"
+    with subprocess.Popen(
+        [*command, "--openwire", "off"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as broker:
+        assert broker.stderr is not None
+        line = next(line for line in broker.stderr if "WARNING" in line)
+        broker.terminate()
+    assert line.endswith("has no effect: PYBROKER_STOMPP: did you mean PYBROKER_STOMP?\n")
 
 
 class TestMistakes:

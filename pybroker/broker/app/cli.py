@@ -19,6 +19,8 @@ from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 
+_log = logging.getLogger(__name__)
+
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
 
@@ -104,6 +106,8 @@ def start(config_file: Path | None, **flags: Any) -> None:
     argv.hide_passwords()
     config = settings.load(config_file, flags)
     logs.configure(config.log_level, connections=config.log_connections)
+    for hint in settings.unknown_variables():  # no error: Kubernetes sets such variables for a service of this name
+        _log.warning("an environment variable has no effect: %s", hint)
     gc.disable()  # there is no garbage in what is loaded to stay, and to look for it takes a tenth of the time
     from pybroker.broker.app.serve import serve
 

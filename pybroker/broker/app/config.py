@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # pydantic, which is behind them, is loaded when a file has t
 ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
 
+_OTHER_VARIABLES = ("PYBROKER_URL", "PYBROKER_USER", "PYBROKER_PASSWORD", "PYBROKER_KEY_PASSWORD", "PYBROKER_TEST_")
+"""What variables of other commands, and of the tests, begin with."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -209,6 +212,12 @@ class Config:
         description="The database of a `postgres-` lock, `postgresql://USER@HOST:5432/DATABASE`; by default the "
         "store's, if that is one. Rather than on the command line, give a password in the environment or in a file "
         "that `PGPASSFILE` names.",
+    )
+    create_store: bool = _declared(
+        yes_or_no,
+        True,
+        description="Create a new, empty store in a directory that holds none. With `no` such a start is refused, as "
+        "when the name is mistyped or the share not mounted: set it once the store is there.",
     )
     create_tables: bool = _declared(
         yes_or_no,
@@ -442,6 +451,8 @@ class Config:
             if self.database_grace is not None:
                 raise ValueError("database_grace goes with a store in a database")
             return
+        if not self.create_store:
+            raise ValueError("create_store goes with a store in a directory: for a database, set create_tables")
         if not is_in_database(self.lock):
             raise ValueError(
                 f"lock = {self.lock} does not guard a store in a database: leave it out, or write postgres-row, "
@@ -535,11 +546,36 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
         raise ConfigError(error.reason, setting=origin.get(error.setting, error.setting) or "settings") from error
 
 
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a hint for each variable that looks like a setting and is none, and so has no effect."""
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in SETTINGS if not is_table(name)}
+    return [
+        f"{variable}: {_variable_remedy(variable)}"
+        for variable in sorted(environment)
+        if variable.startswith(ENVIRONMENT_PREFIX)
+        and variable not in known
+        and not variable.startswith(_OTHER_VARIABLES)
+    ]
+
+
+def _variable_remedy(variable: str) -> str:
+    name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+    if name in TABLES:
+        return "only a file can have it, see --config"
+    near = _nearest(name)
+    return f"did you mean {ENVIRONMENT_PREFIX}{near.upper()}?" if near else "there is no such setting"
+
+
 def _remedy(name: str) -> str:
+    near = _nearest(name)
+    return f"did you mean {near}?" if near else "see `pybroker start --help` for all settings"
+
+
+def _nearest(name: str) -> str | None:
     import difflib  # as tomllib below: a broker that has no file starts without
 
     near = difflib.get_close_matches(name, SETTINGS, n=1)
-    return f"did you mean {near[0]}?" if near else "see `pybroker start --help` for all settings"
+    return near[0] if near else None
 
 
 def is_database(store: str) -> bool:

@@ -16,9 +16,14 @@ from typing import NamedTuple
 class Layout(NamedTuple):
     """The directories of one store."""
 
+    root: Path
     journal: Path
     scheduler: Path
     members: Path
+
+    def is_new(self) -> bool:
+        """Tell whether there is no journal yet: whoever opens it begins an empty one."""
+        return not has_data_files(self.journal)
 
 
 def layout(store: str, scheduler: Path | None = None) -> Layout:
@@ -30,6 +35,7 @@ def layout(store: str, scheduler: Path | None = None) -> Layout:
     """
     root = Path(store)
     return Layout(
+        root=root,
         journal=root if has_data_files(root) else root / "kahadb",
         scheduler=scheduler or root / "scheduler",
         members=root / "members",

@@ -12,8 +12,9 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.broker.app.wiring import clock
 from pybroker.broker.core.mastership import Role
+from pybroker.broker.core.totals import Totals
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import Followed, Member, MemberFile, MemberRole, prune, read_members
+from pybroker.store.members import Followed, Load, Member, MemberFile, MemberRole, prune, read_members
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ class Membership:
         )
         self.followed: Callable[[], Followed | None] = _nothing
         """Asked at each renewal how far this member has followed the journal."""
+        self.totals: Callable[[], Totals | None] = _nothing
+        """Asked at each renewal what this member's broker holds."""
         self._writer = ThreadPoolExecutor(1, "members")
         prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
         try:
@@ -104,7 +107,7 @@ class Membership:
         """Renew the entry for ever."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            self._write(replace(self._member, updated_ms=clock(), followed=self.followed()))
+            self._write(replace(self._member, updated_ms=clock(), followed=self.followed(), load=_load(self.totals())))
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Write the entry, soon; never blocks. An epoch of 0 leaves it as it was."""
@@ -121,6 +124,7 @@ class Membership:
                 listeners=tuple(listeners),
                 epoch=epoch or member.epoch,
                 followed=self.followed(),
+                load=_load(self.totals()),
             )
         )
 
@@ -129,9 +133,17 @@ class Membership:
         self._writer.submit(self._file.publish, member).add_done_callback(_tell)
 
 
-def _nothing() -> Followed | None:
-    """Follow nothing."""
-    return None
+def _nothing() -> None:
+    """Follow nothing, and hold nothing."""
+
+
+def _load(totals: Totals | None) -> Load | None:
+    """Return what of a broker's totals the other members and `status` see."""
+    if totals is None:
+        return None
+    return Load(
+        connections=totals.connections, waiting=totals.waiting, in_flight=totals.in_flight, is_full=totals.is_full
+    )
 
 
 def _tell(written: Future[None]) -> None:

@@ -30,8 +30,15 @@ def check(config: Config) -> None:
     if is_database(config.store):
         database.check(config)
         return
-    journal = layout(config.store).journal
-    _check_directory(Path(config.store))
+    where = layout(config.store)
+    journal = where.journal
+    _check_directory(where.root)
+    if not config.create_store and where.is_new():
+        raise ConfigError(
+            f"{where.root.absolute()} holds no store, and none is to be created",
+            setting="store",
+            hint="mount the share, correct the name, or set create_store for the first start",
+        )
     if journal.is_dir():
         _check_directory(journal)
         inspect(journal)
@@ -63,10 +70,17 @@ def _check_ports(config: Config) -> None:
 
 
 def _check_directory(directory: Path, setting: str = "store") -> None:
-    """Make sure that a directory is writable, or can be made."""
-    existing = directory
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    """Make sure that a directory is writable, or can be made in one that exists.
+
+    What the latter is in is never made: the name may be mistyped, or a share not be mounted.
+    """
+    existing = directory if directory.exists() else directory.absolute().parent
+    if not existing.exists():
+        raise ConfigError(
+            f"cannot create {directory}: there is no {existing}",
+            setting=setting,
+            hint="correct the name, mount the share, or create that directory first",
+        )
     if not existing.is_dir():
         raise ConfigError(f"{existing} is not a directory", setting=setting, hint="name a directory, or a new one")
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -67,8 +67,11 @@ async def _serve(config: Config) -> None:
         return
     schedulers.warn(config)
     where = layout(config.store)
+    if where.is_new():
+        _log.warning("there is no store in %s yet: creating a new, empty one", where.root.absolute())
     try:
-        where.journal.mkdir(parents=True, exist_ok=True)
+        where.root.mkdir(exist_ok=True)
+        where.journal.mkdir(exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"cannot create {where.journal}: {error.strerror}", path=str(where.journal)) from error
     try:
@@ -127,6 +130,7 @@ async def _live_again(
         node = Node(config, name, publish, certificates)
         if membership is not None:
             membership.followed = node.followed
+            membership.totals = node.totals
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
         signals.handle(loop, node, certificates)

@@ -1,6 +1,7 @@
 """`pybroker status`: who is master, who waits, since when; read from the store alone, on any node, changing nothing."""
 
 import enum
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class Status:
     holder_pid: int | None
     members: list[MemberStatus]
     now_ms: int
+    disk_free_bytes: int = 0
 
     @property
     def master(self) -> MemberStatus | None:
@@ -58,6 +60,7 @@ class Status:
             "lock": self.lock,
             "locked": self.locked,
             "master": master.name if master else None,
+            "disk_free_bytes": self.disk_free_bytes,
             "members": [
                 {"name": entry.name, "alive": entry.alive, "problem": entry.problem or None}
                 | (asdict(entry.member) if entry.member else {})
@@ -86,6 +89,7 @@ def read(store: str) -> Status:
         holder_pid=holder(held[0]) if held == locks[:1] else None,
         members=members,
         now_ms=clock(),
+        disk_free_bytes=_free_bytes(where.root),
     )
 
 
@@ -99,7 +103,7 @@ def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> t
 
 def describe(status: Status) -> list[str]:
     """Return the lines a person reads, the answer first."""
-    lines = [_answer(status)]
+    lines = [_answer(status), *_describe_load(status)]
     for entry in sorted(status.members, key=lambda entry: (not entry.alive, entry.name)):
         lines.append(f"  {entry.name:<24} {_describe_member(entry, status.now_ms)}")
     return lines
@@ -114,6 +118,26 @@ def _answer(status: Status) -> str:
         return "no master yet: a member is being promoted"
     who = f"process {status.holder_pid}" if status.holder_pid and status.holder_pid > 0 else "another process"
     return f"no pybroker is master, but {who} holds {status.lock}: an ActiveMQ, or a member that is stepping back"
+
+
+def _describe_load(status: Status) -> list[str]:
+    """Return a line on what the master carries, and one on a disk that is full."""
+    load = status.master.member.load if status.master and status.master.member else None
+    if load is None:
+        return []
+    free = f"{status.disk_free_bytes / 2**30:,.1f} GB free on the store's disk"
+    lines = [
+        f"  {load.waiting:,} messages wait, {load.in_flight:,} in flight, {load.connections:,} connections, {free}"
+    ]
+    if load.is_full:
+        lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have made room")
+    return lines
+
+
+def _free_bytes(directory: Path) -> int:
+    """Return what is free for users without privileges on a directory's disk."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
 
 
 def _describe_member(entry: MemberStatus, now_ms: int) -> str:

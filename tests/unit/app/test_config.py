@@ -3,7 +3,7 @@
 import pytest
 
 from pybroker.broker.app import wiring
-from pybroker.broker.app.config import SETTINGS, load
+from pybroker.broker.app.config import SETTINGS, load, unknown_variables
 from pybroker.broker.domain.errors import ConfigError
 
 
@@ -19,6 +19,20 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
     config = load(file, {"stomp": "3", "name": None}, {"PYBROKER_STOMP": "2", "PYBROKER_SYNC": "never"})
     assert (config.stomp, config.name, config.sync) == (3, "from-file", "never")
     assert (config.journal_file_max, config.stop_timeout) == (64 << 20, 1.5)
+
+
+def test_variables_that_are_no_settings_are_named_with_the_closest():
+    names = ("PYBROKER_STOR", "PYBROKER_POLICIES", "PYBROKER_SERVICE_HOST", "PYBROKER_URL", "PYBROKER_STORE", "HOME")
+    assert unknown_variables(dict.fromkeys(names, "secret")) == [
+        "PYBROKER_POLICIES: only a file can have it, see --config",
+        "PYBROKER_SERVICE_HOST: there is no such setting",
+        "PYBROKER_STOR: did you mean PYBROKER_STORE?",
+    ]
+
+
+def test_create_store_is_no_setting_of_a_database():
+    with pytest.raises(ConfigError, match="create_store goes with a store in a directory"):
+        load(None, {"store": "postgresql://u@h/d", "create_store": "no"}, {})
 
 
 def test_it_is_frozen():

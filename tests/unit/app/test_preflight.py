@@ -24,8 +24,35 @@ def test_a_store_that_is_not_writable(tmp_path, monkeypatch, made):
 
 
 def test_a_new_store_is_fine_and_not_made_yet(tmp_path):
-    preflight.check(Config(store=str(tmp_path / "a" / "b"), stomp="0", openwire="0"))
+    preflight.check(Config(store=str(tmp_path / "a"), stomp="0", openwire="0"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_a_directory_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=f"store: cannot create {tmp_path}/a/b: there is no {tmp_path}/a; correct"):
+        preflight.check(Config(store=str(tmp_path / "a" / "b"), stomp="0", openwire="0"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_with_a_relative_name_may_be_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    preflight.check(Config(store="data", stomp="0", openwire="0"))
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["an empty directory", "no directory"])
+def test_without_create_store_no_new_store_is_begun(tmp_path, made):
+    store = tmp_path / "store"
+    if made:
+        store.mkdir()
+    with pytest.raises(ConfigError, match=f"store: {store} holds no store, and none is to be created; mount the share"):
+        preflight.check(Config(store=str(store), stomp="0", openwire="0", create_store=False))
+
+
+@pytest.mark.parametrize("place", [".", "kahadb"])
+def test_without_create_store_one_that_is_there_is_fine(tmp_path, place):
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / "db-1.log").touch()
+    preflight.check(Config(store=str(tmp_path), stomp="0", openwire="0", create_store=False))
 
 
 def test_a_certificate_that_cannot_be_used_is_found_before_the_store_is_looked_at(tmp_path):

@@ -21,6 +21,7 @@ from pybroker.store.members import (
     FILE_BYTES_MAX,
     NAME_LENGTH_MAX,
     Followed,
+    Load,
     Member,
     MemberFile,
     MemberRole,
@@ -46,6 +47,7 @@ MASTER = Member(
     listeners=("openwire://0.0.0.0:61616", "stomp://0.0.0.0:61613"),
     lock="/mnt/shared/kahadb/lock",
     followed=Followed(file_id=12, offset=3_141_592, at_ms=1_700_000_000_500, messages=1_000_000),
+    load=Load(connections=3, waiting=1_234, in_flight=5, is_full=True),
 )
 
 
@@ -266,7 +268,9 @@ def test_a_copy_under_another_name_is_no_member(directory: Path) -> None:
     assert read_members(directory)[1].problem == "damaged: it is about another member"
 
 
-@pytest.mark.parametrize("change", [{"role": "KING"}, {"listeners": None}, {"followed": 7}, {"followed": {}}])
+@pytest.mark.parametrize(
+    "change", [{"role": "KING"}, {"listeners": None}, {"followed": 7}, {"followed": {}}, {"load": 7}, {"load": {}}]
+)
 def test_values_that_make_no_sense_are_damage(directory: Path, change: dict[str, object]) -> None:
     path = written(directory)
     record = json.loads(path.read_bytes()) | change
@@ -290,9 +294,9 @@ def test_fields_of_a_newer_version_are_ignored_and_missing_ones_reported(directo
 def test_a_version_that_does_not_follow_is_understood(directory: Path) -> None:
     path = written(directory)
     record = json.loads(path.read_bytes())
-    del record["crc32"], record["followed"]
+    del record["crc32"], record["followed"], record["load"]
     path.write_text(json.dumps(record | {"crc32": members._crc32(record)}))
-    assert read_members(directory)[0].member == replace(MASTER, followed=None)
+    assert read_members(directory)[0].member == replace(MASTER, followed=None, load=None)
 
 
 def test_files_that_are_no_member_files_are_left_alone(directory: Path) -> None:
