@@ -71,6 +71,7 @@ class TestPair:
 
     def test_status_says_who_was_killed(self, pair):
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        pair.wait_for_status(lambda status: status["master"] == master.name)
         master.kill()
         standby.wait_for("listening on")
         pair.wait_for_status(lambda status: status["master"] == standby.name)

@@ -27,10 +27,16 @@ _EXIT_USAGE = 2
 _START_EXAMPLES = """
 \b
 Examples:
-  pybroker start --store /mnt/shared                run the same on two machines: one serves, one waits
-  pybroker start --store postgresql://broker@db/mq  the same, with a database in place of the directory
+  pybroker start                                    one broker, for clients on this machine; its store is ./data
+  pybroker start --store /mnt/shared --bind 0.0.0.0
+                                                    run the same on two machines: one serves, one waits
+  pybroker start --store postgresql://broker@db/mq --bind 0.0.0.0
+                                                    the same, with a database in place of the directory
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
+
+Without --bind, listeners take connections from this machine only. There are no logins: whoever reaches a port may do
+everything, so let only clients reach it.
 
 Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
 """

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.app import database, eventloop, preflight, schedulers, signals, wiring
@@ -19,8 +20,10 @@ from pybroker.broker.app.presence import Presence
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
+from pybroker.store.members import read_members
 from pybroker.transports import connection
 from pybroker.transports.certificates import Certificates
+from pybroker.transports.server import is_loopback
 
 _log = logging.getLogger(__name__)
 
@@ -83,12 +86,27 @@ async def _serve(config: Config) -> None:
         await _live(config, config.name or socket.gethostname(), _tell_nobody)
         return
     _log.info("%s: member %s of %s", _BUILD, membership.name, config.store)
+    _warn_of_loopback(config, where.members)
     renewal = asyncio.create_task(membership.renew())
     try:
         await _live(config, membership.name, membership.publish, membership)
     finally:
         renewal.cancel()
         membership.close()
+
+
+def _warn_of_loopback(config: Config, members: Path) -> None:
+    """Log that clients will not reach this member, where there are members on other machines."""
+    if not is_loopback(config.bind):
+        return
+    hosts = {entry.member.host for entry in read_members(members) if entry.alive and entry.member is not None}
+    if others := sorted(hosts - {socket.gethostname()}):
+        _log.warning(
+            "this member listens on %s, where clients on other machines cannot reach it, though members are on %s: "
+            "set bind, for example to 0.0.0.0",
+            config.bind,
+            ", ".join(others),
+        )
 
 
 async def _serve_database(config: Config) -> None:
