@@ -224,16 +224,17 @@ class FailoverConnection:
             BrokerMissing: no broker answers, in as many attempts as the URI allows.
             Timeout: it takes longer than the URI's `timeout`.
         """
-        if not self._threads:
-            options.pop("wait", None)
-            self._login = arguments, options
-            self._failure = None
-            self._threads = [
-                threading.Thread(target=self._keep_connected, name="pybroker-stomp-connection", daemon=True),
-                threading.Thread(target=self._run_calls, name="pybroker-stomp-listeners", daemon=True),
-            ]
-            for thread in self._threads:
-                thread.start()
+        with self._changed:  # another thread may disconnect, which joins threads that have started
+            if not self._threads:
+                options.pop("wait", None)
+                self._login = arguments, options
+                self._failure = None
+                self._threads = [
+                    threading.Thread(target=self._keep_connected, name="pybroker-stomp-connection", daemon=True),
+                    threading.Thread(target=self._run_calls, name="pybroker-stomp-listeners", daemon=True),
+                ]
+                for thread in self._threads:
+                    thread.start()
         self._current(0, self._deadline())
 
     def is_connected(self) -> bool:
@@ -244,12 +245,12 @@ class FailoverConnection:
         """Say goodbye, wait for the broker's answer, and end. From a listener, the end comes after it has returned."""
         with self._changed:
             self._closing.set()
-            inner = self._inner
+            inner, threads = self._inner, self._threads
         if inner is not None:
             with contextlib.suppress(*_BROKEN):
                 _protocol12.disconnect(inner.connection, f"{_OUR_RECEIPTS}goodbye")  # the connection's waits for ever
             inner.lost.wait(_GOODBYE_SECONDS)
-        for thread in self._threads:
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(_GOODBYE_SECONDS)  # it may be connecting, which stomp.py does not interrupt
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -91,3 +91,39 @@ def test_a_broker_that_answers_when_the_program_has_closed() -> None:
             thread.join(PATIENCE)
             assert not closer.is_alive()
     assert len(outcome) == 1
+
+
+def test_a_disconnect_while_connect_starts_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread cannot be joined before it is started: the one that disconnects would fail, and leave the others."""
+    connection = FailoverConnection("failover:(stomp://127.0.0.1:1)")
+    half_started, may_go_on = threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def start_slowly(thread: threading.Thread) -> None:
+        if thread.name == "pybroker-stomp-listeners":
+            half_started.set()
+            may_go_on.wait(PATIENCE)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_slowly)
+    failures: list[BaseException] = []
+
+    def call(function: Callable[[], None]) -> None:
+        try:
+            function()
+        except ConnectionClosed:
+            pass
+        except BaseException as error:
+            failures.append(error)
+
+    with nothing_left():
+        connecting = threading.Thread(target=call, args=[connection.connect])
+        connecting.start()
+        assert half_started.wait(PATIENCE)
+        disconnecting = threading.Thread(target=call, args=[connection.disconnect])
+        disconnecting.start()
+        disconnecting.join(0.1)  # as long as it takes to fail
+        may_go_on.set()
+        for thread in (connecting, disconnecting):
+            thread.join(PATIENCE)
+    assert failures == []
