@@ -383,17 +383,18 @@ class MessageWriter:
         spent on other messages.
         """
         escape = self._escape
-        body, added = self._body(message, fields)
+        headers: dict[str, str] = {}
+        if fields.type is _TEXT and self._transformation is None:
+            body = _body_of(fields)
+        else:
+            body, headers = self._body(message, fields)
         lines = (
             f"message-id:{escape(message.message_id)}\n"
             f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
         )
         if message.persistent:
             lines += "persistent:true\n"
-        headers = _optional_headers(fields, body)
-        if added:
-            headers |= added
-        for name, value in headers.items():
+        for name, value in _optional_headers(fields, body, headers).items():
             lines += f"{name}:{escape(value)}\n"
         names = self._property_names
         for name, held in properties.items():
@@ -422,7 +423,7 @@ class MessageWriter:
             headers["persistent"] = "true"
         if delivery.redelivery_count:
             headers["redelivered"] = "true"
-        headers |= _optional_headers(fields, body) | self._own_headers(fields)
+        headers |= _optional_headers(fields, body, {}) | self._own_headers(fields)
         headers |= {name: java_text(value) for name, value in fields.properties.items()}
         headers |= added
         if "content-length" in headers:
@@ -445,15 +446,15 @@ class MessageWriter:
             headers["original-destination"] = self._names.write(fields.original_destination)
         return headers
 
-    def _body(self, message: Message, fields: OpenWireMessage) -> tuple[bytes, Mapping[str, str]]:
+    def _body(self, message: Message, fields: OpenWireMessage) -> tuple[bytes, dict[str, str]]:
         """Return a frame's body, and the headers that say what form it was brought into."""
         kind, asked = fields.type, self._transformation
         if kind is _BYTES:
-            return fields.body_bytes(), _NONE_ADDED
+            return fields.body_bytes(), {}
         if asked is not None:
             return bodies.render(fields, asked) or (_body_of(fields), {bodies.TRANSFORMATION: asked})
         if kind is _TEXT:
-            return _body_of(fields), _NONE_ADDED
+            return _body_of(fields), {}
         if _is_advisory(message, fields) and fields.properties.get(bodies.TRANSFORMATION) is None:
             rendered = bodies.render(fields, None)
             if rendered is not None:
@@ -465,7 +466,7 @@ class MessageWriter:
                 "SUBSCRIBE with transformation:jms-json shows maps and plain objects",
                 kind.name.lower(), message.destination, self._subscription_id,
             )  # fmt: skip
-        return b"", _NONE_ADDED
+        return b"", {}
 
     def _head(self, destination: Destination) -> str:
         """Return the first lines of every MESSAGE from a destination."""
@@ -482,8 +483,6 @@ class MessageWriter:
         remember(self._property_names, name, written)
         return written
 
-
-_NONE_ADDED: Mapping[str, str] = {}
 
 _FORMS: Mapping[tuple[Version, str], tuple[Version, str]] = {
     (version, name): (version, name) for version in Version for name in bodies.KNOWN
@@ -504,9 +503,8 @@ def _is_advisory(message: Message, fields: OpenWireMessage) -> bool:
 _ADVISORY_TOPICS = "ActiveMQ.Advisory."
 
 
-def _optional_headers(fields: OpenWireMessage, body: bytes) -> dict[str, str]:
-    """Return the headers that only some messages have."""
-    headers: dict[str, str] = {}
+def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    """Add the headers that only some messages have, and return all."""
     if fields.correlation_id is not None:
         headers["correlation-id"] = fields.correlation_id
     if fields.jms_type is not None:

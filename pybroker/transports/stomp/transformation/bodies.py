@@ -35,9 +35,9 @@ ADVISORY_TYPE: Final = "Advisory"
 """JMSType of an advisory."""
 
 _BYTE: Final = "jms-byte"
-_GENERAL: Final = frozenset({"jms-xml", "jms-json"})
-_READ: Final = frozenset({"jms-map-xml", "jms-map-json", "jms-object-xml", "jms-object-json"})
-KNOWN: Final = _READ | _GENERAL | {"jms-advisory-xml", "jms-advisory-json", _BYTE}
+_GENERAL: Final[frozenset[str]] = frozenset({"jms-xml", "jms-json"})
+_READ: Final[frozenset[str]] = frozenset({"jms-map-xml", "jms-map-json", "jms-object-xml", "jms-object-json"})
+KNOWN: Final[frozenset[str]] = _READ | _GENERAL | {"jms-advisory-xml", "jms-advisory-json", _BYTE}
 """ActiveMQ's names; any other is passed on without effect."""
 _KINDS: Final[Mapping[MessageType, str]] = {
     MessageType.MAP: "map",
