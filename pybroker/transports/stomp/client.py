@@ -21,7 +21,7 @@ from pybroker.transports.stomp.destinations import DestinationNames
 from pybroker.transports.stomp.flow import Flow
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
 from pybroker.transports.stomp.outbox import Outbox, Place
-from pybroker.transports.stomp.subscriptions import Subscription, consumer_request
+from pybroker.transports.stomp.subscriptions import AckMode, Subscription, consumer_request
 
 _log = logging.getLogger(__name__)
 
@@ -237,7 +237,12 @@ class Client:
         headers = frame.headers
         transaction = self._transaction(headers)
         self._give_up_unwritable()
-        found = self._find_delivery(Command.ACK, headers)
+        try:
+            found = self._find_delivery(Command.ACK, headers)
+        except Refused:
+            if transaction is None or not self._is_acknowledged(transaction, headers):
+                raise
+            found = None
         if found is not None:
             subscription, serial = found
             taken = subscription.acknowledge(serial, transaction.transaction_id if transaction else None)
@@ -246,6 +251,22 @@ class Client:
             if transaction is not None:
                 transaction.acknowledged.append((subscription, taken))
         self._receipt_when_durable(headers)
+
+    def _is_acknowledged(self, transaction: _Transaction, headers: Mapping[str, str]) -> bool:
+        """Tell whether an ACK repeats what an earlier one of its transaction took along, in mode client.
+
+        By message id it may do so, in any order, as in ActiveMQ; in 1.2 an `ack` header counts once.
+        """
+        message_id = headers.get("message-id")
+        if self._version is Version.V1_2 or message_id is None:
+            return False
+        client_id = headers.get("subscription")
+        return any(
+            each.delivery.message.message_id == message_id
+            for subscription, taken in transaction.acknowledged
+            if subscription.mode is AckMode.CLIENT and client_id in (None, subscription.client_id)
+            for each in taken
+        )
 
     def _nack(self, frame: Frame) -> None:
         headers = frame.headers

@@ -423,6 +423,20 @@ def test_transaction_is_begun_once(connect: Any) -> None:
     assert message_of(peer.say("BEGIN\ntransaction:t\n\n^")[0]) == "The transaction was already started\\c t"
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_acknowledgement_in_transaction_repeats_an_earlier_one(connect: Any, broker: Any, version: str) -> None:
+    peer = connect(version)
+    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    ids = [header(frame, "message-id") for name in ("a", "b") for frame in send(peer, name)]
+    for message_id in (*reversed(ids), ids[1]):
+        ack = f"ACK\nsubscription:1\nmessage-id:{message_id}\ntransaction:t\nreceipt:r\n\n^"
+        assert peer.say(ack) == [RECEIPT]
+    outside = peer.say(f"ACK\nsubscription:1\nmessage-id:{ids[0]}\nreceipt:r\n\n^")
+    assert message_of(outside[0]).startswith("Unexpected ACK")
+    assert peer.say("COMMIT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert len(broker.settled) == 2
+
+
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_aborted_acknowledgement_can_be_given_again(connect: Any, broker: Any, version: str) -> None:
     peer = connect(version)
