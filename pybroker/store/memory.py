@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery, Sent, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.pages import page_count
@@ -79,7 +79,10 @@ class MemoryStore:
             prepared=[
                 PreparedTransaction(
                     transaction_id=transaction_id,
-                    sent=transaction.sent,
+                    sent=[
+                        Sent(each.destination, each.message_id, each if each.destination.is_topic else None)
+                        for each in transaction.sent
+                    ],
                     acknowledged=[each for each in transaction.acknowledged if self._is_pending(each)],
                 )
                 for transaction_id, transaction in self._prepared.items()
@@ -103,6 +106,11 @@ class MemoryStore:
 
     @property
     def is_on_disk(self) -> bool:
+        """False, or what was claimed."""
+        return self._is_on_disk
+
+    @property
+    def keeps_uncommitted(self) -> bool:
         """False, or what was claimed."""
         return self._is_on_disk
 

@@ -181,7 +181,11 @@ def snapshot(recovery: Recovery) -> dict[str, Any]:
             for b in recovery.backlogs
         ),
         "prepared": [
-            (each.transaction_id, [(m.message_id, m.data) for m in each.sent], list(each.acknowledged))
+            (
+                each.transaction_id,
+                [(m.destination, m.message_id, m.message and m.message.data) for m in each.sent],
+                list(each.acknowledged),
+            )
             for each in recovery.prepared
         ],
     }

@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery, Settled
+from pybroker.broker.domain.ports import Recovery, Sent, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -290,8 +290,7 @@ class TestPrepared:
             recovery = next_life(in_doubt)
             (prepared,) = recovery.prepared
             assert prepared.transaction_id == XA
-            assert ids(prepared.sent) == ids(new)
-            assert [m.data for m in prepared.sent] == [m.data for m in new]
+            assert list(prepared.sent) == [Sent(each.destination, each.message_id) for each in new]
             assert list(prepared.acknowledged) == [Settled(ORDERS, old.message_id)]
             assert {q: ids(messages) for q, messages in recovery.queues.items()} == {ORDERS: [old.message_id]}
 
@@ -307,6 +306,31 @@ class TestPrepared:
             BILLS: ids(new[:1]),
             ORDERS: ids(new[1:]),
         }
+        assert [each.data for each in in_doubt.store.read(BILLS, ids(new[:1]))] == [new[0].data]
+
+    @BETWEEN
+    @pytest.mark.parametrize("lives_between", [0, 1, 3])
+    def test_prepared_queue_message_is_read_after_its_commit(
+        self, in_doubt: Any, next_life: Any, lives_between: int, new: list[Message]
+    ) -> None:
+        for _ in range(lives_between):
+            next_life(in_doubt)
+        in_doubt.store.commit(XA)
+        in_doubt.settle()
+        assert [each.data for each in in_doubt.store.read(BILLS, ids(new[:1]))] == [new[0].data]
+        assert [each.data for each in in_doubt.store.read(ORDERS, ids(new[1:]))] == [each.data for each in new[1:]]
+
+    @BETWEEN
+    def test_prepared_topic_message_is_recovered_whole(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        lives.store.subscribe(subscription("s"))
+        message = text_message(PRICES, 7)
+        lives.store.add(message, XA)
+        lives.store.prepare(XA)
+        (prepared,) = next_life(lives).prepared
+        ((place, message_id, found),) = prepared.sent
+        assert (place, message_id, found.data) == (PRICES, message.message_id, message.data)
 
     @BETWEEN
     @pytest.mark.parametrize("lives_between", [0, 1, 3])

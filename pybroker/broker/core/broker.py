@@ -99,9 +99,9 @@ class Broker:
             on_buried=self._buried,
             on_expired=partial(self.advisories.concerning, "Expired"),
         )
-        self.handover = Handover(store, self.dead_letters.bury)
         self.usage = Usage(self.limits.memory_bytes_max)
         self.usage.paging.call_soon = call_soon
+        self.handover = Handover(store, self.usage, self.dead_letters.bury)
         self.queues: dict[Destination, Queue] = {}
         self.topics: dict[Destination, Topic] = {}
         self._plain: dict[Destination, Queue | Topic] = {}
@@ -170,6 +170,7 @@ class Broker:
         """Let go of waiting messages past their time; called every now and then, for destinations nobody reads."""
         for source in (*self.queues.values(), *self.durables.values()):
             attempt(source.expire, "looking for expired messages")
+        attempt(self.usage.paging.ask_again, "reading again")
 
     def relieve(self) -> None:
         """Go on with what may wait for what never comes: producers, see `usage`, and what is left to schedule.

@@ -69,7 +69,7 @@ class Connection:
         if message.persistent and broker.is_full:
             broker.refuse(message)
         usage = broker.usage_of(message.destination)
-        is_answer_held = usage.is_full and self._press(usage, message, answered=answered)
+        is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if broker.scheduler is not None and is_scheduled(message) and broker.scheduler.accepts(message):
             self._schedule(broker.scheduler, message, transaction)
         elif transaction is not None:
@@ -85,7 +85,7 @@ class Connection:
             self._throttle.pause_reading()
             broker.when_durable(self._unthrottle)
 
-    def _press(self, usage: Usage, message: Message, *, answered: bool) -> bool:
+    def _press(self, usage: Usage, message: Message, transaction: TransactionId | None, *, answered: bool) -> bool:
         """Slow this producer down: there is no room for what it sends. The rules are those of `usage`.
 
         Returns:
@@ -101,18 +101,28 @@ class Connection:
         name = message.destination
         if policy.send_fail_if_no_space:
             raise ResourceLimit(f"Usage Manager Memory Limit reached on {name}. Consume from it, or raise its limit.")
+        if transaction is not None and (sending := self.transaction(transaction)).holds_memory:
+            sending.check_room(usage, message)
+            return False
         if answered:
             return True
-        if not any(not is_advisory(consumer.request.destination) for consumer in self.consumers):
+        if not self._is_read_on:
             if not self._pressed:
                 self._pressed = True
                 self._throttle.pause_reading()
                 self._await(usage, name, self._release)
         elif usage.is_overrun:
             raise ResourceLimit(
-                f"Usage Manager Memory Limit reached on {name}, and a consumer's connection is read on."
+                f"Usage Manager Memory Limit reached on {name}, and a connection that can make room is read on."
             )
         return False
+
+    @property
+    def _is_read_on(self) -> bool:
+        """True when what is sent here may make room: acknowledgements, or the end of a transaction."""
+        return any(not is_advisory(consumer.request.destination) for consumer in self.consumers) or any(
+            transaction.holds_memory for transaction in self.transactions.values()
+        )
 
     def _release(self) -> None:
         if self._pressed:

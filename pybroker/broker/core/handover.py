@@ -23,6 +23,7 @@ from pybroker.broker.core.containment import FATAL
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.paging import severity
 from pybroker.broker.core.scheduler import Scheduler
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import JobStore
@@ -42,9 +43,11 @@ _log = logging.getLogger(__name__)
 class Handover:
     """Between a broker's transactions and its scheduler; a transaction's `Target`."""
 
-    def __init__(self, store: MessageStore, bury: Callable[[Message, str], None]) -> None:
+    def __init__(self, store: MessageStore, usage: Usage, bury: Callable[[Message, str], None]) -> None:
         """Begin without a scheduler; `bury` makes a dead letter of what cannot be scheduled."""
-        self.gate = Gate(self.send)
+        self.usage = usage
+        """The whole broker's: what is scheduled lies on no destination yet."""
+        self.gate = Gate(self.send, store, usage.paging)
         self._bury = bury
         self._store = store
         self._scheduler: Scheduler | None = None

@@ -68,10 +68,10 @@ class Queue(StoredSource):
     ) -> None:
         super().__init__(store=store, dead_letters=dead_letters, clock=clock, policy=policy)
         self.destination = destination
-        self.gate = Gate(self.place)
         self.contenders = Contenders(policy)
         self.usage = usage
         self.paging = usage.paging
+        self.gate = Gate(self.place, store, usage.paging)
         self.paging.backlogs.add(self)
         self._review_mark()
         self._is_temporary = destination.is_temporary

@@ -226,20 +226,11 @@ class StoredSource(Source):
             return
         if usage.used > self._page_out_at:
             self.leave_to_store()
-        paging, whole = self.paging, usage.whole
-        if whole.used > whole.mark and not paging.is_relieving:
-            paging.is_relieving = True
-            for backlog in list(paging.backlogs):
-                backlog.leave_to_store()
-            self._store.when_durable(partial(self._relieved, whole))
+        usage.leave_to_store(self._store.when_durable)
 
     def _review_mark(self) -> None:
         if self._store.is_on_disk:
             self._page_out_at = self._usage().mark
-
-    def _relieved(self, whole: Usage) -> None:
-        self.paging.is_relieving = False
-        whole.review_mark()
 
     def _page_out(self, before: int) -> None:
         """Leave to the store what lies behind the front and is on disk: what came before that sequence number."""

@@ -3,7 +3,7 @@
 After a crash nobody knows what consumers have seen, so everything that is taken over counts as redelivered once. After
 a clean stop only what the last master named does.
 
-No message is read for it, but what prepared transactions hold: a million of them take no longer than none.
+No message is read for it, but what prepared transactions sent to topics: a million take no longer than none.
 """
 
 import logging
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Matcher, matcher
 from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.gate import Unread
 from pybroker.broker.core.handover import COMMITTED
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
-from pybroker.broker.core.transaction import Target, Transaction
+from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.uncommitted import Target
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
@@ -81,7 +83,10 @@ def _take_over_branches(broker: "Broker", prepared: Sequence[PreparedTransaction
         _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
         transaction = broker.branches[branch.transaction_id] = Transaction(branch.transaction_id, broker.store)
         transaction.recover(
-            [(_target(broker, message.destination), message) for message in branch.sent],
+            [
+                (_target(broker, place), message or Unread(place, message_id))
+                for place, message_id, message in branch.sent
+            ],
             [locked[settled] for settled in branch.acknowledged if settled in locked],
         )
 

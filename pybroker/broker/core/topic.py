@@ -42,7 +42,7 @@ class Topic:
         self.policy = policy
         self.subscriptions: list[TopicSubscription] = []
         self.durables: list[Durable] = []
-        self.gate = Gate(self.publish)
+        self.gate = Gate(self.publish, store, usage.paging)
         self.held = SharedUsage(usage)
         self.past = Past(policy.subscription_recovery_policy, clock)
         self._store = store

@@ -2,7 +2,8 @@
 
 The store has its operations already, marked with the transaction; its commit record makes them count (KahaDB:
 operations are journalled when they happen, the commit decides). Here they wait for the same moment, and sends moreover
-until the commit is on disk: a consumer must never see half of a transaction that a crash then undoes.
+until the commit is on disk: a consumer must never see half of a transaction that a crash then undoes. How much memory
+they may take meanwhile, `uncommitted` says.
 
 ```text
            send, acknowledge
@@ -20,12 +21,14 @@ prepared, and nothing dooms it: its coordinator was told that it can be committe
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import take_back
 from pybroker.broker.core.containment import attempt
-from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.gate import Gate, Unread
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.uncommitted import Send, Target, Uncommitted
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack
 from pybroker.broker.domain.message import Message
@@ -39,21 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OPERATIONS_MAX = 1_000_000
-"""A transaction is held in memory until it ends; this many sends and acknowledgements are surely a mistake."""
-
-
-class Target(Protocol):
-    """A destination that takes messages."""
-
-    gate: Gate
-
-    def stores(self, message: Message) -> bool:
-        """Tell whether a message must outlive the process."""
-        ...
-
-    def send(self, message: Message) -> None:
-        """Store a message if it must last, and hand it out."""
-        ...
+"""Ids of what a transaction does are in memory until it ends; this many operations are surely a mistake."""
 
 
 class Transaction:
@@ -74,6 +63,7 @@ class Transaction:
         "_in_store",
         "_sent",
         "_store",
+        "_uncommitted",
         "id",
         "owner",
         "prepared",
@@ -90,6 +80,7 @@ class Transaction:
         self._sent: set[tuple[Destination, str]] = set()
         self._in_store = False
         self._doom: str | None = None
+        self._uncommitted = Uncommitted(store)
 
     def sent(self, target: Target, message: Message) -> None:
         """Add a send, unless the message is in the transaction or in its place already.
@@ -102,12 +93,14 @@ class Transaction:
         if (message.destination, message.message_id) in self._sent:
             return
         self._check_open()
-        if target.stores(message):
+        is_stored = target.stores(message)
+        if is_stored:
             if not self._store.add(message, self.id):
                 _log.info("%s is on %s already", message.message_id, message.destination)
                 return
             self._in_store = True
-        self._enqueue_at_commit(target, message)
+        send = self._uncommitted.add(target, message, is_stored=is_stored)
+        self._enqueue_at_commit(target, message, send)
 
     def acknowledged(self, consumer: "Consumer", references: Sequence[Reference]) -> None:
         """Add acknowledgements whose removal the store has already been told."""
@@ -117,11 +110,11 @@ class Transaction:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged.setdefault(consumer, []).extend(references)
 
-    def recover(self, sends: Sequence[tuple[Target, Message]], acknowledged: Sequence[Reference]) -> None:
+    def recover(self, sends: Sequence[tuple[Target, Message | Unread]], acknowledged: Sequence[Reference]) -> None:
         """Be what the store says was prepared before this process; the references are locked already."""
         self.prepared = self._in_store = True
         for target, message in sends:
-            self._enqueue_at_commit(target, message)
+            self._enqueue_at_commit(target, message, Send(target, message))
         for reference in acknowledged:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged[None] = list(acknowledged)
@@ -130,6 +123,19 @@ class Transaction:
     def acknowledged_so_far(self) -> Iterable[Reference]:
         """What it holds for its consumers until its outcome is known."""
         return (reference for references in self._acknowledged.values() for reference in references)
+
+    @property
+    def holds_memory(self) -> bool:
+        """True when what it has sent takes memory that its end frees."""
+        return self._uncommitted.holds_memory
+
+    def check_room(self, usage: Usage, message: Message) -> None:
+        """Make sure that one more message may be held, where memory is full.
+
+        Raises:
+            ResourceLimit: it may not.
+        """
+        self._uncommitted.check_room(usage, message, self.id)
 
     def doom(self, reason: str) -> None:
         """Make its commit fail: part of it could not be done."""
@@ -150,6 +156,8 @@ class Transaction:
         if self._in_store:
             self._store.prepare(_branch(self.id))
         self.prepared = bool(self._at_commit)
+        if self.prepared:
+            self._uncommitted.prepared()
         return self.prepared
 
     def commit(self) -> None:
@@ -167,17 +175,22 @@ class Transaction:
         # The store counts all of it from here on, so all of it is done, whatever one action raises.
         for action in self._at_commit:
             attempt(action, "carrying out a commit")
+        if self._in_store:
+            self._store.when_durable(self._uncommitted.end)  # behind the gates: by then the destinations count it
+        else:
+            self._uncommitted.end()
 
     def rollback(self) -> None:
         """Undo: sends vanish, consumers hold their references again; those of consumers that left go to others."""
         if self._in_store:
             self._store.rollback(self.id)
+        self._uncommitted.end()
         take_back(self._acknowledged)
 
-    def _enqueue_at_commit(self, target: Target, message: Message) -> None:
+    def _enqueue_at_commit(self, target: Target, message: Message | Unread, send: Send) -> None:
         self._sent.add((message.destination, message.message_id))
         self._gates[target.gate] = None
-        self._at_commit.append(partial(target.gate.admit, message))
+        self._at_commit.append(send)
 
     def _raise_if_doomed(self) -> None:
         if self._doom is not None:

@@ -8,8 +8,8 @@
 
 A queue counts a message from its arrival until it is settled for good. A topic counts what its durable subscriptions
 keep and what waits for slow consumers beyond their windows, each message once, however many of them hold it; what a
-window covers is in the network's hands. What open transactions have sent is not counted before their commit, and what a
-topic keeps for retroactive consumers never is: both have limits of their own.
+window covers is in the network's hands. What an open transaction has sent counts for its destinations, too (see
+`uncommitted`). What a topic keeps for retroactive consumers never does: that has limits of its own.
 
 **Nothing here refuses.** Counting is one thing, slowing producers down is another, and only the second looks at limits.
 The rules that keep it from ever standing still:
@@ -19,11 +19,13 @@ The rules that keep it from ever standing still:
    not.
 2. A message that arrived is accepted, even if it takes the last room and more. What waits for room is the *answer* to
    its producer, so that no message is in between and the overrun is one message per producer.
-3. A producer that wants no answer is held by not reading its connection, but only a connection without consumers: the
-   acknowledgements that would make room may be behind what is not read. A connection that also consumes is read on;
-   what it sends in that way is accepted up to twice the limit, and then refused with `ResourceLimit`.
-4. A send in a transaction waits only while others hold the memory: what the transaction itself has sent is not counted,
-   so that a transaction larger than the limit reaches its commit, which is never held up.
+3. A producer that wants no answer is held by not reading its connection, but only a connection without consumers and
+   without transactions that hold memory: the acknowledgements and commits that would make room may be behind what is
+   not read. Another is read on; what it sends in that way is accepted up to twice the limit, and then refused with
+   `ResourceLimit`.
+4. A send in a transaction waits only while others hold the memory: once the transaction holds some, its commit is what
+   frees it. Persistent messages leave memory before the commit, so a transaction may be larger than the limit; of what
+   cannot leave, it holds no more than the limit, and more is refused with `ResourceLimit`.
 5. Who waits is served in the order of coming, one at a time, as long as there is room.
 6. A client may wait for an answer in the very thread that would acknowledge, in whatever connection, and nobody can
    tell. So where nothing at all became free for a while all who wait go on, up to twice the limit: see `relieve`.
@@ -94,6 +96,24 @@ class Usage:
         """Set a whole broker's mark anew: what no page-out could free should not set off the next at once."""
         base = self.paging.mark(self.limit, is_whole=True)
         self.mark = max(base, self.used + base // 16)
+
+    def leave_to_store(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
+        """Have all backlogs of the broker leave messages to the store if too much of its memory is used."""
+        whole, paging = self.whole, self.paging
+        if whole.used > whole.mark and not paging.is_relieving:
+            paging.is_relieving = True
+            for backlog in list(paging.backlogs):
+                backlog.leave_to_store()
+            when_durable(whole._have_left)
+
+    def _have_left(self) -> None:
+        self.paging.is_relieving = False
+        self.review_mark()
+
+    @property
+    def full(self) -> "Usage | None":
+        """What is full: this, or the broker; None: neither."""
+        return self._full()
 
     @property
     def is_full(self) -> bool:

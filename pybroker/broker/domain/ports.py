@@ -43,6 +43,20 @@ class Settled(NamedTuple):
     subscription_key: str | None = None
 
 
+class Sent(NamedTuple):
+    """A message that appears with a prepared transaction's commit.
+
+    Attributes:
+        destination: where it goes.
+        message_id: which message; a queue's can be read from the commit on.
+        message: a topic's message, which the store may not keep; None for a queue's.
+    """
+
+    destination: Destination
+    message_id: str
+    message: Message | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class PreparedTransaction:
     """An XA transaction in doubt: prepared, and neither committed nor rolled back.
@@ -54,7 +68,7 @@ class PreparedTransaction:
     """
 
     transaction_id: XATransactionId
-    sent: Sequence[Message] = ()
+    sent: Sequence[Sent] = ()
     acknowledged: Sequence[Settled] = ()
 
 
@@ -124,6 +138,11 @@ class MessageStore(Protocol):
     @property
     def is_on_disk(self) -> bool:
         """True when to leave a durable message to the store, instead of keeping it, frees memory."""
+        ...
+
+    @property
+    def keeps_uncommitted(self) -> bool:
+        """True when a queue's message, once durable, need not be kept until its transaction's commit, nor then."""
         ...
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from pybroker.broker.domain import ports
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
@@ -218,17 +219,21 @@ class JdbcStore:
             for transaction, doubt in self._state.doubts.items()
         ]
 
-    def _read_sent(self, sent: Sequence[Sent]) -> list[Message]:
-        """Return messages of a transaction in doubt, which may be of any number and size, page by page."""
-        wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent]
-        messages: list[Message] = []
+    def _read_sent(self, sent: Sequence[Sent]) -> list[ports.Sent]:
+        """Return what a transaction in doubt has sent. Only topics' messages are read, page by page."""
+        wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent if each.destination.is_topic]
+        found: dict[str, Message] = {}
         done = 0
         while done < len(wanted):
             page = wanted[done : done + SENT_PAGE_MESSAGES]
-            found, count = self._read(page, seconds=SENT_PAGE_SECONDS, bytes_max=SENT_PAGE_BYTES)
-            messages += found
+            messages, count = self._read(page, seconds=SENT_PAGE_SECONDS, bytes_max=SENT_PAGE_BYTES)
+            found |= {message.message_id: message for message in messages}
             done += count
-        return messages
+        return [
+            ports.Sent(each.destination, each.message_id, found.get(each.message_id))
+            for each in sent
+            if each.destination.is_queue or each.message_id in found
+        ]
 
     def _in_order(self, messages: Iterable[tuple[str, int]]) -> list[str]:
         """Return message ids in dispatch order; the messages come by age."""
@@ -295,6 +300,11 @@ class JdbcStore:
     def is_on_disk(self) -> bool:
         """True: what is durable can be read back."""
         return True
+
+    @property
+    def keeps_uncommitted(self) -> bool:
+        """False: a transaction that is not prepared is written with its commit, and in memory until then."""
+        return False
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
         """Add a persistent message, unless it is there already, or no durable subscription is there to want it.

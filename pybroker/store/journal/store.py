@@ -44,7 +44,7 @@ from pybroker import __version__
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
-from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Sent, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.holding import HoldingRoom
@@ -277,11 +277,18 @@ class JournalStore:
         self, transaction_id: XATransactionId, transaction: Transaction, reader: BodyReader
     ) -> PreparedTransaction:
         """Return a transaction in doubt, with the messages it is about to add."""
-        added = [each.entry for each in transaction.operations if isinstance(each, Added)]
+        added = [
+            (each.destination, each.message_id, each.entry)
+            for each in transaction.operations
+            if isinstance(each, Added)
+        ]
         removed = [each for each in transaction.operations if isinstance(each, Removed)]
         return PreparedTransaction(
             transaction_id=transaction_id,
-            sent=list(reader.bodies(added)),
+            sent=[
+                Sent(destination, message_id, next(reader.bodies([entry]), None) if destination.is_topic else None)
+                for destination, message_id, entry in added
+            ],
             acknowledged=[
                 Settled(destination, message_id, subscription_key)
                 for destination, message_id, subscription_key, _ in removed
@@ -420,6 +427,11 @@ class JournalStore:
     @property
     def is_on_disk(self) -> bool:
         """True: what is durable can be read back."""
+        return True
+
+    @property
+    def keeps_uncommitted(self) -> bool:
+        """True: a transaction's messages are in the journal before its commit."""
         return True
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:

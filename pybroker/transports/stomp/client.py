@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.errors import ClientError
 from pybroker.broker.domain.ports import Clock, Connection
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.errors import Refused
@@ -100,9 +101,14 @@ class Client:
     def _send(self, frame: Frame) -> None:
         headers = frame.headers
         transaction = self._transaction_id(headers)
-        message = self._reader.read(headers, frame.body, transaction)
         receipt = headers.get("receipt")
-        self._connection.send(message, transaction, answered=receipt is not None)
+        try:
+            message = self._reader.read(headers, frame.body, transaction)
+            self._connection.send(message, transaction, answered=receipt is not None)
+        except ClientError as error:
+            if transaction is not None and receipt is None:  # as ActiveMQ does: the commit must not lack it silently
+                self._connection.doom(transaction, str(error))
+            raise
         if receipt is None:
             return
         place = self._place

@@ -146,8 +146,11 @@ class TestTransactionsInDoubt:
         path.write_bytes(data.replace(message(1).data[:40], b"\xff" * 40, 1))
         heir = Bench(directory)
         (prepared,) = heir.store.recover().prepared
+        assert [each.message_id for each in prepared.sent] == [message(1).message_id, message(2).message_id]
+        heir.store.commit(branch)
+        found = heir.store.read(message(1).destination, [each.message_id for each in prepared.sent])
         heir.store.abandon()
-        assert [each.message_id for each in prepared.sent] == [message(2).message_id]
+        assert [each.message_id for each in found] == [message(2).message_id]
         assert len(heir.store.damages) == 1
 
 

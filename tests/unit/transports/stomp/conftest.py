@@ -9,7 +9,13 @@ import pytest
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.errors import ClientError, InvalidClientId, InvalidDestination, SubscriptionInUse
+from pybroker.broker.domain.errors import (
+    ClientError,
+    InvalidClientId,
+    InvalidDestination,
+    SubscriptionInUse,
+    TransactionRolledBack,
+)
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.stomp.frames import StompLimits
@@ -180,8 +186,13 @@ class FakeConnection:
         self.transactions[transaction] = {"sends": [], "acks": []}
         return transaction
 
+    def doom(self, transaction: LocalTransactionId, reason: str) -> None:
+        self.transactions[transaction]["doom"] = reason
+
     def commit(self, transaction: LocalTransactionId) -> None:
         work = self.transactions.pop(transaction)
+        if "doom" in work:
+            raise TransactionRolledBack(work["doom"])
         for _, deliveries in work["acks"]:
             self.broker.settled += [delivery.message.message_id for delivery in deliveries]
         for message in work["sends"]:

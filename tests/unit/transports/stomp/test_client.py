@@ -417,6 +417,16 @@ def test_sends_count_at_commit_and_never_after_abort(connect: Any, broker: Any) 
     assert message_of(peer.say("COMMIT\ntransaction:u\n\n^")[0]) == "Invalid transaction id\\c u"
 
 
+@pytest.mark.parametrize("receipt", ["", "receipt:s\n"])
+def test_refused_send_dooms_its_transaction_without_receipt(connect: Any, broker: Any, receipt: str) -> None:
+    """A client that asks for no answer to a SEND learns at the commit that the message is missing."""
+    peer = connect()
+    peer.say("BEGIN\ntransaction:t\n\n^")
+    assert send(peer, "m", headers=f"transaction:t\npriority:x\n{receipt}")
+    commit = peer.say("COMMIT\ntransaction:t\nreceipt:r\n\n^")
+    assert commit == [RECEIPT] if receipt else commit[0].startswith("ERROR")
+
+
 def test_transaction_is_begun_once(connect: Any) -> None:
     peer = connect()
     peer.say("BEGIN\ntransaction:t\n\n^")
