@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from pybroker.broker.core.containment import FATAL
 from pybroker.broker.core.gate import Gate
-from pybroker.broker.core.paging import severity
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import queue
@@ -33,9 +34,6 @@ from pybroker.broker.domain.ports import MessageStore
 
 COMMITTED: Final = queue("PYBROKER.Scheduled")
 """Where messages lie that a transaction schedules, each with its own destination as the original one."""
-
-_TURN_MAX = 1000
-"""Messages of earlier masters that are handed over in one call."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +51,8 @@ class Handover:
         self._scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
         self._left: deque[str] = deque()
+        self._is_going_on = False
+        """The next page follows once the jobs of the last are on disk."""
 
     def recover(self, message_ids: Iterable[str]) -> None:
         """Note what earlier masters committed and did not hand over."""
@@ -65,16 +65,35 @@ class Handover:
         self.go_on()
 
     def go_on(self) -> None:
-        """Hand over what earlier masters left; called every now and then, for the store may not answer."""
-        if self._scheduler is None:
+        """Hand over what earlier masters left, a page after the other, each in a turn of the event loop of its own.
+
+        Called every now and then as well, for the store may not answer.
+        """
+        if self._scheduler is None or self._jobs is None or self._is_going_on or not self._left:
             return
+        count = len(self._left)
         try:
-            for _ in range(min(len(self._left), _TURN_MAX)):
-                for message in self._store.read(COMMITTED, [self._left[0]]):
-                    self.send(message)
-                self._left.popleft()
+            self._hand_over_page()
         except StoreUnavailable as error:
             _log.log(severity(error), "%d committed messages are scheduled later: %s", len(self._left), error)
+            self.usage.paging.waiting[self.go_on] = None
+        if len(self._left) < count:
+            self._is_going_on = True
+            self._jobs.when_durable(self._page_is_safe)
+
+    def _hand_over_page(self) -> None:
+        page = list(islice(self._left, PAGE_MAX))
+        messages, looked_at = self._store.read_page(COMMITTED, page, PAGE_BYTES_MAX)
+        found = {message.message_id: message for message in messages}
+        for message_id in page[:looked_at]:
+            if (message := found.get(message_id)) is not None:
+                self.send(message)
+            self._left.popleft()
+
+    def _page_is_safe(self) -> None:
+        self._is_going_on = False
+        if not self.usage.paging.soon(self.go_on):
+            self.go_on()
 
     def stores(self, message: Message) -> bool:
         """Tell whether a message must outlive the process."""

@@ -274,3 +274,27 @@ def test_an_order_to_the_scheduler_is_carried_out_at_the_commit(pair: Pair) -> N
     client.connection.commit(transaction)
     pair.sync()
     assert (pair.jobs.recover(), pair.store.kept()) == ([], 0)
+
+
+def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
+    """What a dead master committed and did not schedule is not held up until somebody asks again."""
+    client = pair.client()
+    transaction = client.connection.begin()
+    client.send("queue://Q", *map(str, range(1100)), transaction=transaction, properties=LATER)
+    client.connection.commit(transaction)
+    pair.store.sync()
+    pair.store.waiting.clear()
+    pair.jobs = SlowJobStore()
+    pair.start()
+    turns: list[Any] = []
+    pair.broker.usage.paging.call_soon = turns.append
+    pair.broker.open_scheduler(pair.jobs, (), wake_at=lambda _: None, connection_id="ID:b", jobs_max=10_000)
+    counts = []
+    for _ in range(10):
+        pair.broker.relieve()  # no second page in the same turn
+        pair.sync()
+        counts.append(len(pair.jobs.recover()))
+        for turn in [turns.pop() for _ in range(len(turns))]:
+            turn()
+    assert counts == [200, 400, 600, 800, 1000, 1100, 1100, 1100, 1100, 1100]
+    assert pair.store.kept() == 0
