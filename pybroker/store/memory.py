@@ -201,6 +201,11 @@ class MemoryStore:
         self._messages.pop(destination, None)
         self._topics.pop(destination, None)
 
+    def forget_empty(self, destination: Destination) -> None:
+        """Free what is remembered of a destination that holds nothing, and is not kept."""
+        if not self._messages.get(destination) and destination not in self._topics and destination not in self._kept:
+            self._messages.pop(destination, None)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back at once."""
         callback()

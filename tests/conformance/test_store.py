@@ -92,6 +92,23 @@ class TestQueues:
         assert pages == [ids(sent[:3]), ids(sent[4:5]), ids(sent[5:])]
 
     @BETWEEN
+    def test_forgetting_a_queue_removes_nothing(self, lives: Any, text_message: MakeMessage, next_life: Any) -> None:
+        for destination in (ORDERS, BILLS):
+            lives.store.add(text_message(destination, 1))
+        lives.store.remove(BILLS, text_message(BILLS, 1).message_id)
+        lives.store.keep(queue("KEPT"))
+        for destination in (ORDERS, BILLS, queue("KEPT"), queue("UNKNOWN")):
+            lives.store.forget_empty(destination)
+        lives.store.add(text_message(ORDERS, 2))
+        lives.store.add(text_message(BILLS, 3))
+        found = next_life(lives).queues
+        assert {place: ids(found[place]) for place in found} == {
+            ORDERS: ids([text_message(ORDERS, 1), text_message(ORDERS, 2)]),
+            BILLS: ids([text_message(BILLS, 3)]),
+            queue("KEPT"): [],
+        }
+
+    @BETWEEN
     def test_what_was_consumed_stays_consumed(self, lives: Any, text_message: MakeMessage, next_life: Any) -> None:
         sent = [text_message(ORDERS, number) for number in range(6)]
         for message in sent:

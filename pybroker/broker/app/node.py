@@ -253,6 +253,7 @@ class Node:
             self._every(config.lock_check, self._check_lock),
             self._every(config.expire_interval, term.broker.expire),
             self._every(config.expire_interval, term.broker.relieve),
+            self._every(config.expire_interval, term.broker.remove_inactive_destinations),
             self._every(_REPORT_SECONDS, term.broker.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             _load_selectors(),

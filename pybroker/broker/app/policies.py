@@ -222,9 +222,7 @@ _NOT_SERVED = frozenset(
         "do_optimze_message_storage",
         "enable_audit",
         "expire_messages_period",
-        "gc_inactive_destinations",
         "gc_with_network_consumers",
-        "inactive_timeout_before_gc",
         "inactive_timout_before_gc",
         "lazy_dispatch",
         "max_audit_depth",
@@ -281,6 +279,8 @@ class PolicyTable(Table):
     producer_flow_control: bool | None = None
     send_fail_if_no_space: bool | None = None
     always_retroactive: bool | None = None
+    gc_inactive_destinations: bool | None = None
+    inactive_timeout_before_gc: Annotated[Milliseconds, Field(ge=1)] | None = None
     max_redeliveries: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
     dead_letter_strategy: _DeadLetterStrategy | None = None
     send_advisory_if_no_consumers: bool | None = None

@@ -20,6 +20,7 @@ from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.handover import COMMITTED, Handover
+from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.scheduler import Scheduler
@@ -119,6 +120,7 @@ class Broker:
         """XA transactions, the prepared ones and those under way, of all connections."""
         self.is_stopping = False
         self.abandoned = False
+        self._inactive = InactiveDestinations(self)
 
     # ------------------------------------------------------------ life
 
@@ -171,6 +173,10 @@ class Broker:
         for source in (*self.queues.values(), *self.durables.values()):
             attempt(source.expire, "looking for expired messages")
         attempt(self.usage.paging.ask_again, "reading again")
+
+    def remove_inactive_destinations(self) -> None:
+        """Remove destinations that nothing has used for a while; called every now and then."""
+        self._inactive.sweep()
 
     def relieve(self) -> None:
         """Go on with what may wait for what never comes: producers, see `usage`, and what is left to schedule.
@@ -356,11 +362,15 @@ class Broker:
             InvalidDestination: a temporary destination that is gone.
             ClientError: too many destinations.
         """
-        existing = (self.queues if destination.is_queue else self.topics).get(destination)
+        existing = self.existing(destination)
         if existing is not None:
             return existing
         self._admit(destination)
         return self.place(destination)
+
+    def existing(self, destination: Destination) -> Queue | Topic | None:
+        """Return a destination if there is one."""
+        return (self.queues if destination.is_queue else self.topics).get(destination)
 
     def place(self, destination: Destination) -> Queue | Topic:
         """Return a destination, which is made if need be; nobody is asked for leave."""
@@ -381,7 +391,7 @@ class Broker:
         Raises:
             DestinationInUse: somebody consumes from it, or a durable subscription collects its messages.
         """
-        existing = (self.queues if destination.is_queue else self.topics).get(destination)
+        existing = self.existing(destination)
         if existing is None:
             return
         if existing.is_in_use:
@@ -389,6 +399,15 @@ class Broker:
         self._drop(destination)
         if not destination.is_temporary:
             self.store.remove_destination(destination)
+
+    def is_of_virtual_topic(self, destination: Destination) -> bool:
+        """Tell whether a queue gets copies of what is sent to a virtual topic."""
+        return self._router.is_of_virtual_topic(destination)
+
+    def remove_inactive(self, destination: Destination) -> None:
+        """Remove a destination that holds nothing and that nothing uses; see `inactive`."""
+        self._drop(destination)
+        self.store.forget_empty(destination)
 
     # ------------------------------------------------------------ consumers
 

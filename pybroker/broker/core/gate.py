@@ -57,6 +57,11 @@ class Gate:
         self._opened = 0
         """Commits that are on disk, and behind messages that are not read back yet."""
 
+    @property
+    def is_open(self) -> bool:
+        """True when nothing waits."""
+        return not self._waiting
+
     def admit(self, message: Message) -> None:
         """Let a message through, or have it wait for the commit before it."""
         if self._waiting:

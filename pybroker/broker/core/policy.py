@@ -192,6 +192,8 @@ class DestinationPolicy:
         producer_flow_control: slow producers down at a limit; False: accept on.
         send_fail_if_no_space: at a limit, refuse a send instead of having it wait.
         always_retroactive: every consumer of a topic counts as retroactive.
+        gc_inactive_destinations: remove the destination when nothing has used it for a while.
+        inactive_timeout_before_gc: for how many milliseconds.
         max_redeliveries: how often a message may come back from consumers that left it; -1 for ever.
         dead_letter_strategy: where messages go that nobody could use.
         send_advisory_if_no_consumers: a non-persistent message that nobody consumes goes to an advisory topic.
@@ -218,6 +220,8 @@ class DestinationPolicy:
     producer_flow_control: bool = True
     send_fail_if_no_space: bool = False
     always_retroactive: bool = False
+    gc_inactive_destinations: bool = True
+    inactive_timeout_before_gc: int = 300_000
     max_redeliveries: int = 6
     dead_letter_strategy: AnyDeadLetterStrategy = SharedDeadLetterStrategy()
     send_advisory_if_no_consumers: bool = False

@@ -125,6 +125,11 @@ class Transaction:
         return (reference for references in self._acknowledged.values() for reference in references)
 
     @property
+    def gates(self) -> Iterable[Gate]:
+        """Where it will send."""
+        return self._gates
+
+    @property
     def holds_memory(self) -> bool:
         """True when what it has sent takes memory that its end frees."""
         return self._uncommitted.holds_memory

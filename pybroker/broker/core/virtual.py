@@ -227,7 +227,7 @@ class Router(Generic[TargetT]):
         if destination.type is DestinationType.QUEUE:
             for index in self._topics:
                 index.add(destination)
-            if self._keep is not None and any(index.serves(destination.name) for index in self._topics):
+            if self._keep is not None and self.is_of_virtual_topic(destination):
                 self._keep(destination)
 
     def queue_removed(self, destination: Destination) -> None:
@@ -236,15 +236,19 @@ class Router(Generic[TargetT]):
             for index in self._topics:
                 index.remove(destination)
 
+    def is_of_virtual_topic(self, destination: Destination) -> bool:
+        """Tell whether a queue gets copies of what is sent to a virtual topic, while it is empty and unused too."""
+        return destination.type is DestinationType.QUEUE and any(
+            index.serves(destination.name) for index in self._topics
+        )
+
     def creates_queue(self, destination: Destination) -> bool:
         """Tell whether a consumer of this pattern makes a queue of that very name.
 
         It is one over the queues of virtual topics, such as `Consumer.a.VirtualTopic.>`, and gets a copy of what goes
         to any of the topics.
         """
-        if destination.type is not DestinationType.QUEUE or not destination.is_pattern:
-            return False
-        return any(index.serves(destination.name) for index in self._topics)
+        return destination.is_pattern and self.is_of_virtual_topic(destination)
 
     # ------------------------------------------------------------ private: definitions
 

@@ -238,6 +238,13 @@ class MessageStore(Protocol):
         """Append that a destination and all it holds is gone."""
         ...
 
+    def forget_empty(self, destination: Destination) -> None:
+        """Free what is remembered of a destination that holds nothing. Appends nothing, and removes no message.
+
+        One that holds messages, or is kept, or has durable subscriptions is left alone.
+        """
+        ...
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is on disk as the sync strategy promises.
 

@@ -172,6 +172,12 @@ class StoreState:
                 self.changes.kept[contents.container] = True
                 self.changes.count()
 
+    def forget_empty(self, destination: Destination) -> None:
+        """Forget a destination without messages and subscriptions that is not kept. The tables do not change."""
+        contents = self.contents.get(destination)
+        if contents is not None and not (contents.messages or contents.subscriptions or contents.is_kept):
+            del self.contents[destination]
+
     def remove_destination(self, destination: Destination) -> None:
         """Drop a destination and all it holds."""
         contents = self.contents.pop(destination, None)

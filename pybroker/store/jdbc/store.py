@@ -464,6 +464,10 @@ class JdbcStore:
         self._state.remove_destination(destination)
         writer.wake()
 
+    def forget_empty(self, destination: Destination) -> None:
+        """Free what is remembered of a destination that holds nothing, and is not kept."""
+        self._state.forget_empty(destination)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was changed so far is committed."""
         if self._writer is not None and not (self._room is not None and self._room.when_safe(callback, durable=True)):

@@ -227,6 +227,14 @@ class StoreState:
             for subscription in contents.subscriptions.values():
                 subscription.files -= gone
 
+    def forget_empty(self, destination: Destination) -> None:
+        """Forget a destination without messages and subscriptions that is not kept: a replay may not know it either."""
+        contents = self.destinations.get(destination)
+        if contents is None or destination in self.kept:
+            return
+        if not contents.messages and not contents.subscriptions and not contents.superseded:
+            del self.destinations[destination]
+
     def settling(self) -> Iterator[None]:
         """Make dictionaries of what an index has brought (see `indexed`): some milliseconds' work before each step."""
         for contents in list(self.destinations.values()):

@@ -598,6 +598,10 @@ class JournalStore:
         if destination.type is DestinationType.QUEUE and destination not in self._state.kept:
             self._append(encode_kept((destination,)))
 
+    def forget_empty(self, destination: Destination) -> None:
+        """Free what is remembered of a destination that holds nothing, and is not kept."""
+        self._state.forget_empty(destination)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is written and, if the strategy says so, synced."""
         if self._room is None or not self._room.when_safe(callback, durable=True):

@@ -1,0 +1,102 @@
+"""Removes destinations that nothing uses any more, so that names made up by programs do not fill the broker.
+
+A destination is inactive while it has no message, consumer, durable subscription or producer, no part in an open or
+prepared transaction, and nothing to remember for retroactive consumers. One that all sweeps have found so for
+`inactive_timeout_before_gc` milliseconds is removed, with the advisory that ActiveMQ sends. The next send or consumer
+makes it again.
+
+Never removed: temporary destinations, which go with their connection, and the queues of virtual topics. Such a queue
+collects what its topic gets while it is empty and its consumers are away: to remove it would lose messages.
+
+A sweep looks at a slice of the destinations in each turn of the event loop. Source: ActiveMQ 5.17,
+`gcInactiveDestinations`, which is off there by default.
+"""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.topic import Topic
+from pybroker.broker.domain.destination import Destination, parts
+
+if TYPE_CHECKING:
+    from pybroker.broker.core.broker import Broker
+
+SLICE = 500
+"""Destinations that are looked at in one turn: less than a millisecond."""
+
+
+class InactiveDestinations:
+    """Sweeps one broker for inactive destinations."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._marks: dict[Destination, tuple[int, int]] = {}
+        """Those that were inactive at the last look: since when, and how many messages they had had by then."""
+        self._left: Iterator[Destination] | None = None
+
+    def sweep(self) -> None:
+        """Begin to look at all destinations, unless the last sweep is not over yet; called every now and then."""
+        if self._left is None:
+            broker = self._broker
+            self._marks = {each: mark for each, mark in self._marks.items() if broker.existing(each) is not None}
+            self._left = iter([*broker.queues, *broker.topics])
+            self._go_on()
+
+    def _go_on(self) -> None:
+        broker = self._broker
+        while self._left is not None and not broker.is_stopping and not broker.abandoned:
+            page = list(islice(self._left, SLICE))
+            overdue = [each for each in page if self._is_overdue(each)]
+            if overdue:
+                named, gates = self._in_use()
+                for destination in overdue:
+                    self._remove_unless_used(destination, named, gates)
+            if len(page) < SLICE:
+                self._left = None
+            elif broker.usage.paging.soon(self._go_on):
+                return
+
+    def _is_overdue(self, destination: Destination) -> bool:
+        """Mark a destination that is inactive, and tell whether it has been for long enough."""
+        found = self._broker.existing(destination)
+        if found is None or destination.is_temporary or not found.policy.gc_inactive_destinations:
+            return False
+        if not _is_inactive(found):
+            self._marks.pop(destination, None)
+            return False
+        now, count = self._broker.clock(), found.next_sequence if isinstance(found, Queue) else 0
+        since, count_before = self._marks.get(destination, (now, count))
+        if count != count_before:  # it was used between two sweeps
+            since = now
+        self._marks[destination] = (since, count)
+        return now - since >= found.policy.inactive_timeout_before_gc
+
+    def _remove_unless_used(self, destination: Destination, named: set[Destination], gates: set[Gate]) -> None:
+        found = self._broker.existing(destination)
+        if found is None or not _is_inactive(found):  # what was removed before has told listeners, who may do anything
+            return
+        if destination in named or found.gate in gates or self._broker.is_of_virtual_topic(destination):
+            del self._marks[destination]
+            return
+        del self._marks[destination]
+        self._broker.remove_inactive(destination)
+
+    def _in_use(self) -> tuple[set[Destination], set[Gate]]:
+        """Return what clients have named for a producer or consumer, and where open transactions will send."""
+        named: set[Destination] = set()
+        for connection in self._broker.connections():
+            for destination in filter(None, connection.producers.values()):
+                named.update(parts(destination))
+            for consumer in connection.consumers:
+                named.update((consumer.request.destination, *consumer.request.composite))
+        return named, set(chain.from_iterable(each.gates for each in self._broker.transactions()))
+
+
+def _is_inactive(found: Queue | Topic) -> bool:
+    """Tell whether a destination holds nothing and nobody takes from it."""
+    if found.is_in_use or found.usage.used or not found.gate.is_open:
+        return False
+    return not found.pending.count if isinstance(found, Queue) else not any(found.past)
