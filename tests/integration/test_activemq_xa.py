@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from pybroker.broker.core.handover import COMMITTED, Handover, put_aside
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.openwire.message import to_message, view
 from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -176,12 +177,12 @@ def test_what_pybroker_scheduled_in_a_branch_outlives_an_activemq_that_commits_i
     node = Node(directory, ONE_FILE)
     (kept,) = node.store.read(COMMITTED, node.recovery.queues[COMMITTED])
     scheduler, jobs = Mock(), Mock()
-    handover = Handover(node.store)
+    handover = Handover(node.store, Usage(), Mock())
     handover.recover([kept.message_id])
     handover.open(scheduler, jobs)
     (scheduled,) = scheduler.schedule.call_args.args
     assert (scheduled.destination, scheduled.data) == (ORDERS, sent.data)
-    jobs.when_durable.call_args.args[0]()
+    jobs.when_durable.call_args_list[0].args[0]()
     node.stop()
     node = Node(directory, ONE_FILE)
     assert not node.recovery.queues.get(COMMITTED)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.jdbc import reader as reader_module
 from pybroker.store.jdbc import store as store_module
@@ -19,6 +20,7 @@ from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
 
 ORDERS = queue("ORDERS")
+PRICES = topic("PRICES")
 XA = XATransactionId(1, b"g", b"b")
 
 
@@ -65,13 +67,16 @@ def test_transaction_in_doubt_is_read_page_by_page(
 ) -> None:
     monkeypatch.setattr(store_module, "SENT_PAGE_MESSAGES", 3)
     monkeypatch.setattr(store_module, "SENT_PAGE_BYTES", 1)
-    sent = [text_message(ORDERS, number) for number in range(8)]
+    wanted = DurableSubscription(client_id="c", name="s", destination=PRICES, subscribed_destination=PRICES)
+    lives.store.subscribe(wanted)
+    sent = [text_message(PRICES, number) for number in range(8)]
     for message in sent:
         lives.store.add(message, XA)
     lives.store.prepare(XA)
     lives.settle()
     lives.crash()
     (prepared,) = lives.open().prepared
-    assert [(each.message_id, each.data) for each in prepared.sent] == [(each.message_id, each.data) for each in sent]
+    found = [each.message for each in prepared.sent]
+    assert [(each.message_id, each.data) for each in found if each] == [(each.message_id, each.data) for each in sent]
     lives.store.rollback(XA)
     lives.settle()

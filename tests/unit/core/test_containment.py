@@ -8,12 +8,14 @@ import pytest
 
 from pybroker.broker.core.containment import LOGGED_IN_FULL_MAX, contain
 from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.policy import FixedCountRecovery
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode, routing
+from pybroker.store.memory import MemoryStore
 from tests.compiled import interpreted
 from tests.unit.core.conftest import Client, World, make_message
 
@@ -147,7 +149,7 @@ def test_a_gate_lets_the_next_message_through() -> None:
             raise RuntimeError("a bug")
         passed.append(message.message_id)
 
-    gate = Gate(deliver)
+    gate = Gate(deliver, MemoryStore(), Paging())
     gate.close()
     for number in (1, 2):
         gate.admit(oversized("queue://Q", b"x", number))
