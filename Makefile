@@ -1,6 +1,7 @@
 # Every target first sets up what it needs: `make demo` or `make test` is enough on a fresh clone.
 
 PYTHON ?= python3
+DEST ?= .broker
 UV_VERSION := 0.13.8
 BIN := .venv/bin
 SYNC := UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --locked
@@ -10,7 +11,7 @@ COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) 
 COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py kills.py) tests/java
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start test check fast-tests compiled-tests wheel kills fences format lock setup clean
+.PHONY: help demo start broker test check fast-tests compiled-tests wheel kills fences format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +22,13 @@ demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing; w
 
 start: .venv/.runtime ## Run one broker on ./data with its default listeners
 	$(BIN)/pybroker start --store ./data
+
+# Not editable, so that the environment does not need the checkout any more; and always built anew, for uv goes by
+# pyproject.toml alone when it looks whether a package has changed. The files there are for every user to read.
+broker: export UV_PROJECT_ENVIRONMENT = $(abspath $(DEST))
+broker: $(BIN)/uv ## Install a broker and no more into DEST (.broker), as /opt/pybroker; COMPILED=1: with the message path compiled
+	$(if $(COMPILED),HATCH_BUILD_HOOKS_ENABLE=1) $(SYNC) --no-editable --reinstall-package pybroker --extra postgres
+	@echo "Run $(DEST)/bin/pybroker start --help"
 
 # The slow tests measure and kill processes, so they run alone, after the fast ones.
 test: .venv/.complete fast-tests ## Run the whole test suite
@@ -67,7 +75,7 @@ lock: $(BIN)/uv ## Write uv.lock anew after a change of dependencies
 setup: .venv/.complete ## Set up .venv with every extra, as uv.lock pins it
 
 clean: ## Remove the environment and every cache; ./data stays
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .broker .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 # What a broker needs and no more: the demo does not wait for Spark and the checkers. --inexact keeps what is there.
 .venv/.runtime: $(LOCKED)

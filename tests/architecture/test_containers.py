@@ -1,6 +1,10 @@
 """docker-compose.yml shows what the README promises: two brokers, one store, one of them master."""
 
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +110,37 @@ def test_database_is_there_only_when_asked_for_and_then_before_the_members(
 
 def test_image_has_the_databases_driver(root: Path) -> None:
     assert re.search(r"uv sync .*--extra postgres", (root / "Dockerfile").read_text())
+
+
+def stages(root: Path) -> list[str]:
+    """The Dockerfile's text from one FROM to the next."""
+    return re.split(r"(?m)^(?=FROM )", (root / "Dockerfile").read_text())[1:]
+
+
+def test_image_is_compiled_and_has_no_compiler(root: Path) -> None:
+    build, final = stages(root)
+    assert "gcc libc6-dev" in build
+    assert "ARG COMPILED=1\nRUN HATCH_BUILD_HOOKS_ENABLE=$COMPILED uv sync" in build
+    assert "gcc" not in final
+    assert "COPY --from=build /opt/pybroker /opt/pybroker" in final
+
+
+def test_image_is_built_from_all_that_a_wheel_needs(root: Path, tmp_path: Path) -> None:
+    """No Docker engine runs here: what the first stage copies is built by the backend itself, without compiling."""
+    copies = re.findall(r"(?m)^COPY (.+) (\./\S*)$", stages(root)[0])
+    for sources, target in copies:
+        for source in sources.split():
+            if (root / source).is_dir():
+                shutil.copytree(root / source, tmp_path / "src" / target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                (tmp_path / "src" / target).mkdir(parents=True, exist_ok=True)
+                shutil.copy(root / source, tmp_path / "src" / target)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
+    done = subprocess.run(command, cwd=tmp_path / "src", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {"pybroker", "pyspark_kahadb"} <= names
 
 
 def test_image_runs_the_command_as_an_ordinary_user(root: Path) -> None:

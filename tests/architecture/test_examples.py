@@ -1,6 +1,13 @@
 """The examples are right: their settings are accepted, their programs parse."""
 
+import configparser
 import py_compile
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
 
 from pybroker.broker.app.config import load
 
@@ -8,6 +15,44 @@ from pybroker.broker.app.config import load
 def test_the_example_configuration_is_accepted(root):
     config = load(root / "examples" / "pybroker.toml", {}, {})
     assert (config.bind, config.stop_timeout, config.archive) == ("0.0.0.0", 10.0, True)
+
+
+def unit(root):
+    """Return the systemd unit's sections; a key that stands twice is an error."""
+    parser = configparser.ConfigParser(interpolation=None, comment_prefixes=("#",))
+    parser.optionxform = str
+    parser.read_string((root / "examples" / "pybroker.service").read_text())
+    return parser
+
+
+def test_the_systemd_unit_runs_the_example_configuration(root):
+    service = unit(root)["Service"]
+    assert service["ExecStart"] == "/opt/pybroker/bin/pybroker start --config /etc/pybroker.toml"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    config = load(root / "examples" / "pybroker.toml", {}, {})
+    assert config.store.startswith(unit(root)["Unit"]["RequiresMountsFor"] + "/")
+    assert int(service["TimeoutStopSec"]) > 2 * config.stop_timeout, "an orderly stop is not cut short"
+    assert int(service["LimitNOFILE"]) > config.connections_max
+
+
+def test_the_page_shows_the_systemd_unit_as_it_is(root):
+    (shown,) = re.findall(r"```ini\n(.*?)```", (root / "docs" / "operations.md").read_text(), re.DOTALL)
+    assert shown == (root / "examples" / "pybroker.service").read_text().split("\n\n", 1)[1]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit(root, tmp_path):
+    copy = tmp_path / "pybroker.service"
+    text = (root / "examples" / "pybroker.service").read_text()
+    copy.write_text(text.replace("/opt/pybroker/bin/pybroker", sys.executable))  # it looks whether the program is there
+    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "pybroker.service" in line]) == (0, [])
+
+
+def test_no_page_installs_from_an_index_where_pybroker_is_not(root):
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    named = {page.name for page in pages if re.search(r"pip install '?pybroker", page.read_text())}
+    assert named == {"install.md"}, "which says that it does not work"
 
 
 def test_example_programs_compile(root, tmp_path):

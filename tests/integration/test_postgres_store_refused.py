@@ -118,7 +118,7 @@ def test_without_the_driver(command: str) -> None:
     words = [sys.executable, "-c", program, command, "--store", "postgresql://u:pw@h/d"]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 2
-    assert_refused(done, "needs psycopg2, which is not installed; pip install 'pybroker[postgres]'")
+    assert_refused(done, "needs psycopg2, which is not installed; pip install psycopg2-binary")
 
 
 def once(database: PostgresDatabase, *arguments: str) -> None:

@@ -135,7 +135,7 @@ def needs_driver(what: str, setting: str) -> Generator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "psycopg2":
             raise
-        hint = "pip install 'pybroker[postgres]'"
+        hint = "pip install psycopg2-binary, which is the extra `postgres` of pybroker"
         raise ConfigError(f"{what} needs psycopg2, which is not installed", setting=setting, hint=hint) from error
 
 
