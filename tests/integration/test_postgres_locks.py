@@ -389,6 +389,69 @@ def test_lease_goes_by_the_databases_clock(
     second.release()
 
 
+# The database's clock as it can be set: by so much behind.
+CLOCK = """
+CREATE SCHEMA clock; GRANT USAGE ON SCHEMA clock TO public;
+CREATE TABLE clock.behind (by interval NOT NULL); GRANT SELECT ON clock.behind TO public;
+INSERT INTO clock.behind VALUES ('0');
+CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+  'SELECT pg_catalog.clock_timestamp() - by FROM clock.behind';
+"""
+
+
+def test_lease_of_a_dead_holder_ends_though_the_clock_is_set_back(
+    pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
+) -> None:
+    postgres_database.sql(CLOCK)
+    postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET search_path = public, clock, pg_catalog")
+    dead = make("lease", postgres_database.url, LEASE_SECONDS, "dead")
+    session = Session(Target(postgres_database.url), Timing.of(LEASE_SECONDS))
+    dead._prepare(session)
+    assert dead._take(session)
+    standby = make("lease", postgres_database.url, LEASE_SECONDS, "standby")
+    assert isinstance(standby, PostgresLeaseLock)
+    waiting = pool.submit(standby.acquire)
+    until(lambda: standby._seen[0].startswith("dead@"))
+    postgres_database.sql("UPDATE clock.behind SET by = '1 hour'")
+    assert waiting.result(LIMIT_SECONDS)
+    standby.check()
+    standby.release()
+    session.close()
+
+
+def test_lease_that_is_renewed_is_kept_though_the_clock_is_set_back(
+    pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
+) -> None:
+    postgres_database.sql(CLOCK)
+    postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET search_path = public, clock, pg_catalog")
+    lease = 1.5
+    master, standby = (make("lease", postgres_database.url, lease, name) for name in ("master", "standby"))
+    assert isinstance(standby, PostgresLeaseLock)
+    assert master.try_acquire()
+    waiting = pool.submit(standby.acquire)
+    until(lambda: standby._seen[0].startswith("master@"))
+    postgres_database.sql("UPDATE clock.behind SET by = '1 hour'")
+    ends = {standby._seen}
+    until(lambda: ends.add(standby._seen) or len(ends) > 6)  # more than two leases
+    master.check()
+    assert not waiting.done()
+    master.release()
+    assert waiting.result(LIMIT_SECONDS)
+    standby.release()
+
+
+def test_advisory_lock_of_another_process_is_not_ours(postgres_database: PostgresDatabase) -> None:
+    """A pooler by transaction answers from whatever process of the server is free."""
+    lock = make("advisory", postgres_database.url, LEASE_SECONDS, "m")
+    assert lock.try_acquire()
+    session = Session(Target(postgres_database.url), Timing.of(LEASE_SECONDS))
+    with pytest.raises(LockNotHeld, match="let it pool by session"):
+        lock._confirm(session, 5.0)
+    session.close()
+    lock.check()
+    lock.release()
+
+
 def test_lease_is_renewed_well_before_it_ends(postgres_database: PostgresDatabase) -> None:
     lock = make("lease", postgres_database.url, LEASE_SECONDS, "m")
     assert lock.try_acquire()

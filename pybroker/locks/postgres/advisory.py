@@ -18,6 +18,11 @@ _WAIT_SECONDS = 60.0
 KEY = _CLASS, _OBJECT = 0x70796272, 1
 """"pybr", and room for more."""
 
+_HELD = """
+SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s AND objsubid = 2 AND granted
+  AND pid = pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
 
 class PostgresAdvisoryLock(PostgresLock):
     """`--lock postgres-advisory`."""
@@ -47,9 +52,14 @@ class PostgresAdvisoryLock(PostgresLock):
 
     def _confirm(self, session: Session, seconds: float) -> None:
         try:
-            session.run("SELECT 1", seconds=seconds)
+            is_held = session.run(_HELD, *KEY, seconds=seconds)
         except Refused as error:
             raise LockNotHeld(f"{self.name}: {error}") from error
+        if not is_held:  # a pooler by transaction answers from whatever process is free
+            raise LockNotHeld(
+                f"{self.name}: the server's process that answers does not have it: if there is a pooler between, "
+                "let it pool by session"
+            )
 
     def _give_back(self, session: Session) -> None:
         session.run("SELECT pg_advisory_unlock(%s, %s)", _CLASS, _OBJECT, seconds=1.0)

@@ -13,6 +13,8 @@ What differs:
 * The holder's id is unique to each life of each member. ActiveMQ's is the broker's name by default, and of two brokers
   with one name both renew the same lease for ever.
 * A lease that ran out is not renewed, even if nobody took it.
+* A database's clock that is set back prolongs no lease: a standby counts on its own clock what was left when it first
+  saw the row as it is, and takes a lease that was not renewed since.
 
 The lease outlives its connection: a restart of the database that is shorter than the rest of the lease is ridden out.
 """
@@ -25,16 +27,21 @@ from pybroker.broker.domain.errors import ConfigError, LockNotHeld
 from pybroker.locks.postgres.provider import Database, PostgresLock
 from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, Bell, DatabaseUnreachable, Refused, Session
 from pybroker.locks.postgres.table import NOW_MS, TABLE, require_table
+from pybroker.locks.postgres.timing import now
 
 LEASE_POLL_SECONDS = 0.25
 """How often a standby looks. A look at a lease that is not free writes nothing."""
 
 _HOLDER_LENGTH_MAX = 250
 
+_NO_LEASE = ("", 0)
+"""Of no row: holder and end."""
+
 _TAKE = f"""
 UPDATE {TABLE} SET broker_name = %s, time = {NOW_MS} + %s
-WHERE id = 1 AND (time IS NULL OR time < {NOW_MS} OR broker_name = %s) RETURNING 1
+WHERE id = 1 AND (time IS NULL OR time < {NOW_MS} OR broker_name = %s OR (broker_name = %s AND time = %s)) RETURNING 1
 """  # noqa: S608 - constants
+_LOOK = f"SELECT coalesce(broker_name, ''), time, time - {NOW_MS} FROM {TABLE} WHERE id = 1 AND time >= {NOW_MS}"  # noqa: S608
 _RENEW = f"""
 UPDATE {TABLE} SET time = {NOW_MS} + %s WHERE id = 1 AND broker_name = %s AND time >= {NOW_MS} RETURNING 1
 """  # noqa: S608
@@ -63,6 +70,8 @@ class PostgresLeaseLock(PostgresLock):
         self.holder = f"{member}@{own}"[-_HOLDER_LENGTH_MAX:] if member else own
         """Who stands in the row while it is ours: no other life of any member has this id."""
         self._poll_seconds = poll_seconds
+        self._seen = _NO_LEASE
+        self._seen_until = 0.0
 
     @property
     def _lease_ms(self) -> int:
@@ -79,8 +88,9 @@ class PostgresLeaseLock(PostgresLock):
         return session
 
     def _take(self, session: Session) -> bool:
+        over = self._seen if now() > self._seen_until else _NO_LEASE
         try:
-            return bool(session.run(_TAKE, self.holder, self._lease_ms, self.holder))
+            return bool(session.run(_TAKE, self.holder, self._lease_ms, self.holder, *over))
         except Refused as error:
             if error.state != LOCK_NOT_AVAILABLE:
                 raise
@@ -93,8 +103,16 @@ class PostgresLeaseLock(PostgresLock):
     def _wait(self, session: Session, bell: Bell) -> bool:
         session.listen_to(None)  # a lease taken by an interrupted statement would be nobody's until it ran out
         while not self._take(session):
+            self._watch(session)
             bell.pause(self._poll_seconds)
         return True
+
+    def _watch(self, session: Session) -> None:
+        """Note a lease that is another than before, and by our own clock when it will be over."""
+        for holder, end, left_ms in session.run(_LOOK):
+            if (holder, end) != self._seen:
+                self._seen = (holder, end)
+                self._seen_until = now() + left_ms / 1000
 
     def _confirm(self, session: Session, seconds: float) -> None:
         try:
