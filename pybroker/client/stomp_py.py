@@ -79,6 +79,10 @@ _Frame = cast("Any", Frame)
 _log = logging.getLogger(__name__)
 
 
+class _NeverSentError(ConnectionLost):
+    """The connection was gone before the frame was sent."""
+
+
 @dataclass(slots=True)
 class _Outcome:
     """What comes of a frame with a receipt of ours."""
@@ -443,7 +447,7 @@ class FailoverConnection:
         receipt, outcome = f"{_OUR_RECEIPTS}{next(self._numbers)}", _Outcome()
         with self._changed:  # whoever finds the connection lost resolves what is in there
             if self._inner is not inner:
-                raise ConnectionLost("the connection broke")
+                raise _NeverSentError("the connection broke")
             inner.outcomes[receipt] = outcome
         try:
             try:
@@ -582,6 +586,8 @@ class FailoverConnection:
 
         try:
             self._exchange(inner, commit, self._deadline())
+        except _NeverSentError as error:
+            raise TransactionRolledBack("the connection broke, and the transaction with it") from error
         except (ConnectionLost, Timeout) as error:
             raise TransactionInDoubt("the connection broke before the commit was answered") from error
         except Refused as error:

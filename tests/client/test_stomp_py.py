@@ -1,5 +1,6 @@
 """`FailoverConnection` in a program written for stomp.py: brokers die, and the program does not notice."""
 
+import dataclasses
 import queue
 import re
 import subprocess
@@ -231,6 +232,21 @@ def test_a_listener_that_exits_ends_the_connection(stomp_uri: str, name: str, ca
         other.connect()
         other.subscribe(f"/queue/{name}", id="1", ack="auto")
         assert inbox.message().body == "x", "it was not acknowledged"
+
+
+def test_a_commit_for_a_connection_that_is_gone_rolls_back(
+    stomp_uri: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks between the look for it and the sending: COMMIT has not left, so nothing is in doubt."""
+    with FailoverConnection(f"failover:({stomp_uri})") as connection:
+        connection.connect()
+        transaction = connection.begin()
+        connection.send(f"/queue/{name}", "x", transaction=transaction)
+        assert connection._inner is not None
+        gone = dataclasses.replace(connection._inner)
+        monkeypatch.setattr(connection, "_broker_of", lambda _: gone)
+        with pytest.raises(TransactionRolledBack):
+            connection.commit(transaction)
 
 
 def test_transactions_take_and_roll_back(stomp_uri: str, name: str) -> None:
