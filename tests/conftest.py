@@ -12,7 +12,7 @@ With `PYBROKER_TEST_STRICT=1` (as in CI) a missing component fails the test inst
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,9 @@ STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
 JAR_DIRECTORY = Path("/usr/share/java")
 """Where Debian's libactivemq-java and its dependencies put their jars."""
+
+JDBC_JARS = ("activemq-jdbc-store.jar", "postgresql.jar", "jaxb-api.jar")
+"""ActiveMQ's JDBC store, the driver, and what Java 17 no longer has and a prepare needs."""
 
 ACTIVEMQ_JARS = (
     "activemq-broker.jar",
@@ -60,13 +63,23 @@ def _missing_java() -> str:
 
 
 def _missing_activemq() -> str:
-    absent = [jar for jar in ACTIVEMQ_JARS if not (JAR_DIRECTORY / jar).is_file()]
-    if not absent:
-        return _missing_java()
-    return f"no {absent[0]} in {JAR_DIRECTORY}; install activemq and libactivemq-java (Debian, Ubuntu)"
+    return _missing_jar(ACTIVEMQ_JARS, "activemq and libactivemq-java") or _missing_java()
 
 
-PROBES: Mapping[str, Callable[[], str]] = {"java": cache(_missing_java), "activemq": cache(_missing_activemq)}
+def _missing_activemq_jdbc() -> str:
+    return _missing_jar(JDBC_JARS, "libpostgresql-jdbc-java and libjaxb-api-java") or _missing_activemq()
+
+
+def _missing_jar(jars: Sequence[str], packages: str) -> str:
+    absent = [jar for jar in jars if not (JAR_DIRECTORY / jar).is_file()]
+    return f"no {absent[0]} in {JAR_DIRECTORY}; install {packages} (Debian, Ubuntu)" if absent else ""
+
+
+PROBES: Mapping[str, Callable[[], str]] = {
+    "java": cache(_missing_java),
+    "activemq": cache(_missing_activemq),
+    "activemq-jdbc": cache(_missing_activemq_jdbc),
+}
 """Per component: what is missing and how to get it, or an empty string."""
 
 

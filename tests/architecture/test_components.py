@@ -40,6 +40,16 @@ def test_a_missing_component_skips_with_advice(suite: Path) -> None:
     assert "install default-jdk-headless" in done.stdout
 
 
+def test_missing_database_driver_skips_with_advice(suite: Path) -> None:
+    """Also where ActiveMQ itself is installed."""
+    conftest = suite / "conftest.py"
+    conftest.write_text(conftest.read_text().replace('"postgresql.jar"', '"absent.jar"'))
+    done = outcome(suite, "activemq-jdbc", strict=False)
+    assert done.returncode == pytest.ExitCode.OK
+    assert "1 skipped" in done.stdout
+    assert "install libpostgresql-jdbc-java" in done.stdout
+
+
 def test_a_missing_component_fails_where_nothing_may_be_skipped(suite: Path) -> None:
     done = outcome(suite, "java", strict=True)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED

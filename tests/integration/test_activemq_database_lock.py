@@ -14,6 +14,7 @@ import pytest
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.provider import PostgresLock
 from pybroker.locks.postgres.timing import now
+from tests.conftest import JAR_DIRECTORY, JDBC_JARS
 from tests.integration.postgres_lock_holder import make
 from tests.integration.test_postgres_locks import LEASE_SECONDS, Member, report, until, wait_for_a_waiter, wins
 from tests.pace import in_time
@@ -21,10 +22,9 @@ from tests.postgres_cluster import PASSWORD, USER, PostgresDatabase, postgres_cl
 
 __all__ = ["postgres_cluster", "postgres_database"]
 
-pytestmark = pytest.mark.component("activemq")
+pytestmark = pytest.mark.component("activemq-jdbc")
 
 PROBE = Path(__file__).parent / "java" / "DatabaseLockProbe.java"
-JARS = [Path("/usr/share/java") / name for name in ("activemq-jdbc-store.jar", "postgresql.jar")]
 LIMIT_SECONDS = 60
 
 
@@ -36,12 +36,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def activemq(java: Any, postgres_database: PostgresDatabase) -> Iterator[Callable[[str], Member]]:
     """Starts ActiveMQ with a kind of lock; it has said `waiting`."""
-    absent = [jar.name for jar in JARS if not jar.is_file()]
-    if absent and os.environ.get("PYBROKER_TEST_STRICT") == "1":
-        pytest.fail(f"PYBROKER_TEST_STRICT=1 and no {absent[0]}; install libpostgresql-jdbc-java", pytrace=False)
-    if absent:
-        pytest.skip(f"no {absent[0]} in /usr/share/java; install libpostgresql-jdbc-java (Debian, Ubuntu)")
-    with_driver = dataclasses.replace(java, class_path=os.pathsep.join([java.class_path, *map(str, JARS)]))
+    jars = [str(JAR_DIRECTORY / jar) for jar in JDBC_JARS]
+    with_driver = dataclasses.replace(java, class_path=os.pathsep.join([java.class_path, *jars]))
     where = f"jdbc:postgresql://127.0.0.1:{postgres_database.cluster.port}/{postgres_database.name}"
     with ExitStack() as stack:
 

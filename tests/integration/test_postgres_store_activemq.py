@@ -13,17 +13,16 @@ import pytest
 from pybroker.broker.app.database_status import describe, read
 from pybroker.broker.app.status import Exit
 from pybroker.locks.postgres.timing import now
-from tests.conftest import JAR_DIRECTORY, STRICT
+from tests.conftest import JAR_DIRECTORY, JDBC_JARS
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.test_postgres_start import received, send
 from tests.postgres_cluster import PASSWORD, USER, PostgresDatabase, postgres_cluster, postgres_database
 
 __all__ = ["postgres_cluster", "postgres_database"]
 
-pytestmark = pytest.mark.component("activemq")
+pytestmark = pytest.mark.component("activemq-jdbc")
 
 PROGRAM = Path(__file__).parent / "java" / "StockDatabaseBroker.java"
-JARS = ("activemq-jdbc-store.jar", "postgresql.jar")
 
 
 class ActiveMQ:
@@ -47,11 +46,8 @@ class ActiveMQ:
 @pytest.fixture
 def activemq(java: Any, postgres_database: PostgresDatabase, tmp_path: Path) -> Iterator[Callable[[], ActiveMQ]]:
     """Starts stock brokers on the database."""
-    absent = [jar for jar in JARS if not (JAR_DIRECTORY / jar).is_file()]
-    if absent:
-        reason = f"no {absent[0]} in {JAR_DIRECTORY}; install libpostgresql-jdbc-java (Debian, Ubuntu)"
-        pytest.fail(reason, pytrace=False) if STRICT else pytest.skip(reason)
-    tools = replace(java, class_path=os.pathsep.join([java.class_path, *(str(JAR_DIRECTORY / jar) for jar in JARS)]))
+    jars = [str(JAR_DIRECTORY / jar) for jar in JDBC_JARS]
+    tools = replace(java, class_path=os.pathsep.join([java.class_path, *jars]))
     where = f"127.0.0.1:{postgres_database.cluster.port}/{postgres_database.name}"
     url = f"jdbc:postgresql://{where}?user={USER}&password={PASSWORD}".replace(" ", "%20")
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
-from tests.conftest import JAR_DIRECTORY, STRICT
+from tests.conftest import JAR_DIRECTORY, JDBC_JARS
 from tests.integration.test_activemq_reads_store import (
     BILLS,
     COMMITTED,
@@ -27,11 +27,9 @@ from tests.integration.test_activemq_reads_store import (
 )
 from tests.postgres_cluster import PASSWORD, USER
 
-pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.component("activemq-jdbc"), pytest.mark.timeout(180)]
 
 PROGRAM = Path(__file__).parent / "java" / "OpenDatabase.java"
-JARS = ("activemq-jdbc-store.jar", "postgresql.jar", "jaxb-api.jar")
-"""ActiveMQ's JDBC store, the driver, and what Java 17 no longer has and a prepare needs."""
 FIRST, SECOND, UNPREPARED = (XATransactionId(4660, name, name) for name in (b"first", b"second", b"third"))
 
 Step = Callable[..., list[str]]
@@ -40,11 +38,7 @@ Step = Callable[..., list[str]]
 @pytest.fixture
 def activemq(java: Any, lives: Any, tmp_path: Path) -> Step:
     """Opens the database with a real broker, performs steps, and returns its view of the contents."""
-    absent = [jar for jar in JARS if not (JAR_DIRECTORY / jar).is_file()]
-    if absent:
-        reason = f"no {absent[0]} in {JAR_DIRECTORY}; install libpostgresql-jdbc-java and libjaxb-api-java (Debian)"
-        pytest.fail(reason, pytrace=False) if STRICT else pytest.skip(reason)
-    class_path = os.pathsep.join([java.class_path, *(str(JAR_DIRECTORY / jar) for jar in JARS)])
+    class_path = os.pathsep.join([java.class_path, *(str(JAR_DIRECTORY / jar) for jar in JDBC_JARS)])
     tools = replace(java, class_path=class_path)
     database = lives.database
     url = f"jdbc:postgresql://127.0.0.1:{database.cluster.port}/{database.name}?user={USER}&password={PASSWORD}"

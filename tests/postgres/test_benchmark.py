@@ -12,7 +12,7 @@ from tests.postgres_cluster import require_postgres
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.component("activemq")
+@pytest.mark.component("activemq-jdbc")
 def test_both_brokers_take_the_same_load_and_are_compared(tmp_path: Path) -> None:
     require_postgres()
     file = tmp_path / "figures.json"
