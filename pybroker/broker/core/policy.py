@@ -284,4 +284,4 @@ class PolicyMap:
 
 
 def _has_narrower(pattern: str, candidates: Iterable[Destination]) -> bool:
-    return any(covers(pattern, other.name) for other in candidates if other.name != pattern)
+    return any(covers(pattern, other.name) and not covers(other.name, pattern) for other in candidates)

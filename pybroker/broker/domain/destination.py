@@ -138,12 +138,11 @@ def matches(pattern: str, name: str) -> bool:
     """Tell whether a wildcard pattern covers a concrete name.
 
     `*` stands for exactly one level, a last `>` for any number of levels including none: `A.>` covers `A`,
-    `A.B` and `A.B.C`. Inside a level both characters are literal.
+    `A.B` and `A.B.C`. Several at the end count as one, as in ActiveMQ. Inside a level both characters are literal.
     """
-    wanted = pattern.split(".")
+    wanted, is_open = _levels(pattern)
     levels = name.split(".")
-    if wanted[-1] == ">":
-        wanted.pop()
+    if is_open:
         if len(levels) < len(wanted):
             return False
         del levels[len(wanted) :]
@@ -179,7 +178,7 @@ def meets(one: str, other: str) -> bool:
 def _levels(pattern: str) -> tuple[list[str], bool]:
     """Return a pattern's levels, and whether any number of further ones may follow."""
     levels = pattern.split(".")
-    if levels[-1] == ">":
+    is_open = levels[-1] == ">"
+    while levels and levels[-1] == ">":
         levels.pop()
-        return levels, True
-    return levels, False
+    return levels, is_open

@@ -335,6 +335,12 @@ def test_what_makes_no_sense_is_refused(world: World, properties: dict[str, Valu
     assert issubclass(InvalidSchedule, ClientError)
 
 
+def test_too_many_repeats_are_refused_in_activemqs_words(world: World) -> None:
+    with pytest.raises(InvalidSchedule) as refused:
+        world.scheduler.accepts(message(properties={"AMQ_SCHEDULED_DELAY": 5, "AMQ_SCHEDULED_REPEAT": 1001}))
+    assert str(refused.value) == "The scheduled repeat value is too large"
+
+
 def test_properties_that_do_not_decode_are_refused(world: World) -> None:
     broken = message(properties={"AMQ_SCHEDULED_DELAY": 5})
     data = broken.data.replace(b"AMQ_SCHEDULED_DELAY\x05", b"AMQ_SCHEDULED_DELAY\x63")
