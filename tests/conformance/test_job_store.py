@@ -260,3 +260,43 @@ def test_any_history_comes_back(lives: Lives, seed: int) -> None:
             assert facts(live, lives.store) == expected
     expected = facts(live, lives.store)
     assert facts(crash(lives), lives.store) == expected
+
+
+class TestLastSequence:
+    """Which of a producer's messages became jobs, whatever became of the jobs since."""
+
+    PRODUCER = "ID:a-1:1:1:1"
+
+    def add(self, lives: Lives, *numbers: int) -> list[Job]:
+        jobs = [job(f"{self.PRODUCER}:{number}", number) for number in numbers]
+        lives.store.add(*jobs)
+        return jobs
+
+    @BETWEEN
+    def test_a_job_counts_also_when_it_is_over(self, lives: Lives, next_life: Any) -> None:
+        assert lives.store.last_sequence(self.PRODUCER) == -1
+        _, second = self.add(lives, 3, 7)
+        lives.store.remove(second)
+        assert lives.store.last_sequence(self.PRODUCER) == 7
+        next_life(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == 7
+        assert lives.store.last_sequence("ID:another:1:1") == -1
+
+    @BETWEEN
+    def test_it_outlives_the_files_that_said_it(self, lives: Lives, next_life: Any) -> None:
+        (over,) = self.add(lives, 5)
+        lives.store.remove(over)
+        for round_number in range(6):
+            fillers = [job(f"filler {round_number} {number}", data=bytes(400)) for number in range(10)]
+            lives.store.add(*fillers)
+            for each in fillers:
+                lives.store.remove(each)
+            lives.settle()
+            lives.cleanup()
+            lives.settle()
+        next_life(lives)
+        assert lives.store.last_sequence(self.PRODUCER) == 5
+
+    def test_other_names_do_not_count(self, lives: Lives) -> None:
+        lives.store.add(job("grüße"), job(f"{self.PRODUCER}:4-2"), job(f"{self.PRODUCER}:9@1700"))
+        assert lives.store.last_sequence(self.PRODUCER) == -1

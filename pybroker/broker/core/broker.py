@@ -304,6 +304,10 @@ class Broker:
         target = self._plain[message.destination] = self.target(message.destination)
         return ((target, message),)
 
+    def last_scheduled(self, producer_id: str) -> int:
+        """Return the highest sequence number of what a producer has had scheduled, -1 for none that is remembered."""
+        return -1 if self._jobs is None else self._jobs.last_sequence(producer_id)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is safe."""
         jobs = self._jobs

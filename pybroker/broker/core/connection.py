@@ -139,6 +139,14 @@ class Connection:
         """Return the highest sequence number stored for a producer."""
         return self._broker.store.last_sequence(producer_id)
 
+    def last_scheduled(self, producer_id: str) -> int:
+        """Return the highest sequence number of what a producer has had scheduled."""
+        return self._broker.last_scheduled(producer_id)
+
+    def is_scheduled(self, message: Message) -> bool:
+        """Tell whether a message would be scheduled, instead of being sent at once."""
+        return self._broker.scheduler is not None and is_scheduled(message) and self._broker.scheduler.is_for(message)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is safe."""
         self._broker.when_durable(callback)

@@ -129,7 +129,7 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
     """Return the message that a job's run sends.
 
     It is the one that was scheduled without its timetable, with the job's id and its time to live counted from now.
-    What runs once keeps its message id, anything else gets a fresh one each time.
+    What runs once keeps the message id that clients see, see `_own_id`; anything else gets a fresh one each time.
 
     Raises:
         MalformedOpenWire: the job's message does not decode.
@@ -144,7 +144,7 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
         fields,
         transaction_id=None,
         original_transaction_id=None,
-        message_id=fresh_id if _runs_again(asked) else fields.message_id,
+        message_id=fresh_id if _runs_again(asked) else _own_id(fields.message_id),
         expiration=expiration,
         timestamp=timestamp,
         broker_in_time=now,
@@ -196,6 +196,22 @@ def spawned(job: Job, data: bytes, now: int) -> Job:
 def _runs_again(properties: Mapping[str, Value]) -> bool:
     """Tell whether several messages come of one; asked of what the client wrote, because a job's count runs down."""
     return bool(properties.get(CRON)) or number(properties, REPEAT) not in (None, 0)
+
+
+def _own_id(message_id: OpenWireMessageId | None) -> OpenWireMessageId | None:
+    """Return the id of a message that is delivered once, the same each time: clients see the one that it had.
+
+    To a store it is another producer's. Stores take a producer's highest number for that of the last message it sent:
+    with the number of a message that waited in the job store, one that it had sent just before, and that a crash has
+    taken from the message store, would count as stored when the producer sends it again.
+    """
+    if message_id is None or message_id.producer_id is None:
+        return message_id
+    producer_id = message_id.producer_id
+    if producer_id.value < 0:  # delivered by the scheduler once already, and scheduled again by who got it
+        return message_id
+    other = producer_id._replace(value=-1 - producer_id.value)
+    return message_id._replace(text_view=message_id.text_view or str(message_id), producer_id=other)
 
 
 def _renewed(fields: OpenWireMessage, now: int) -> tuple[int, int]:

@@ -186,6 +186,13 @@ class Scheduler:
             raise ResourceLimit(f"{self._jobs_max} messages are scheduled already, which is the limit")
         return True
 
+    def is_for(self, message: Message) -> bool:
+        """Tell whether a message is the scheduler's, there being room; False for one that `accepts` would refuse."""
+        try:
+            return is_management(message) or timetable(view(message).properties) is not None
+        except (MalformedOpenWire, InvalidSchedule):
+            return False
+
     def schedule(self, message: Message) -> None:
         """Schedule a message that `accepts` took, counting from now; or carry out the order it is.
 

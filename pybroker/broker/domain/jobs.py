@@ -96,6 +96,20 @@ class JobStore(Protocol):
         """Append that the jobs due in a range of times, both ends included, are cancelled: all of those in `jobs`."""
         ...
 
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number of a job that was added for a producer, whether or not it is still there.
+
+        A job is named after its message. The message store cannot answer this: each store writes by itself, so after a
+        crash one of them may have what a producer sent later, and the other not what it sent before.
+
+        Args:
+            producer_id: `<connection id>:<session>:<producer>`, a message id without its sequence.
+
+        Returns:
+            The number, -1 for a producer that is not remembered.
+        """
+        ...
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is safe; at once when it already is. Never after a failure."""
         ...

@@ -438,6 +438,14 @@ class Connection(Protocol):
         """Return the highest sequence number stored for a producer, -1 for one that is not remembered."""
         ...
 
+    def last_scheduled(self, producer_id: str) -> int:
+        """Return the highest sequence number of what a producer has had scheduled, -1 for none that is remembered."""
+        ...
+
+    def is_scheduled(self, message: Message) -> bool:
+        """Tell whether a message would be scheduled, instead of being sent at once."""
+        ...
+
     def subscribe(
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> Consumer:

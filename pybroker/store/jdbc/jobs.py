@@ -7,6 +7,8 @@ Messages are kept in memory up to a limit, at a recovery those that are due firs
 time has come.
 """
 
+import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +20,12 @@ from pybroker.store.jdbc.limits import check_size
 from pybroker.store.jdbc.postgres import Connection, Copy, describe, statement_seconds
 from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
+from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX
 from pybroker.store.jdbc.statements import StatementWriter
 from pybroker.store.jdbc.writer import ABANDON_SECONDS, Callback, DatabaseWriter, Schedule
+from pybroker.store.producers import ProducerSequences
+
+logger = logging.getLogger(__name__)
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
 """Of messages kept in memory."""
@@ -36,6 +42,8 @@ SELECT id, msg FROM (
 
 _BODIES = bodies_of("pybroker_jobs")
 
+_PRODUCERS = "SELECT id, sequences FROM pybroker_job_producers ORDER BY id"
+
 Move = tuple[int, int, int]
 """Where a job stands: next time, repeat, run count."""
 
@@ -48,6 +56,9 @@ class JobChanges:
         added: new jobs, with their messages; where they stand is in `moved`.
         moved: where jobs stand.
         removed: jobs that are over.
+        producers: the highest sequence number of each producer, where it has grown.
+        producers_id: the number of this in the log of them; filled in when the batch is taken.
+        producers_begin_anew: these are all, and what the log had before goes.
     """
 
     touched: bool = False
@@ -56,6 +67,9 @@ class JobChanges:
     added: dict[int, tuple[Job, bytes]] = field(default_factory=dict[int, tuple[Job, bytes]])
     moved: dict[int, Move] = field(default_factory=dict[int, Move])
     removed: list[int] = field(default_factory=list[int])
+    producers: dict[str, int] = field(default_factory=dict[str, int])
+    producers_id: int = 0
+    producers_begin_anew: bool = False
     callbacks: list[Callback] = field(default_factory=list[Callback])
 
     def count(self, byte_count: int = 0) -> None:
@@ -111,6 +125,9 @@ class JdbcJobStore:
         self._held: dict[int, int] = {}
         self._last_id = 0
         self._changes = JobChanges()
+        self._sequences = ProducerSequences()
+        self._producers_id = 0
+        self._producers_rows = 0
         self._writer: DatabaseWriter[JobChanges] | None = None
         self._reader = self._new_reader()
 
@@ -169,12 +186,23 @@ class JdbcJobStore:
                         place=number,
                     )
             seconds = statement_seconds(self._held_bytes_max)
+            for rows in connection.stream(_PRODUCERS):
+                for number, text in rows:
+                    self._restore_producers(number, text)
             for rows in connection.stream(_MESSAGES % self._held_bytes_max, seconds=seconds):
                 for number, data in rows:
                     jobs[number].data = bytes(data)
                     self._held[number] = len(data)
         self._held_bytes = sum(self._held.values())
         return list(jobs.values())
+
+    def _restore_producers(self, number: int, text: str) -> None:
+        self._producers_id = number
+        self._producers_rows += 1
+        try:
+            self._sequences.restore(json.loads(text))
+        except (ValueError, AttributeError) as error:
+            logger.error("%s: damaged: pybroker_job_producers, id %d: %s", self.name, number, error)
 
     # ------------------------------------------------------------ jobs
 
@@ -248,6 +276,10 @@ class JdbcJobStore:
         for job in jobs:
             self.remove(job)
 
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number of a job that was added for a producer, -1 for none that is remembered."""
+        return self._sequences.last(producer_id)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was changed so far is committed."""
         if self._writer is not None:
@@ -294,12 +326,21 @@ class JdbcJobStore:
         self._last_id += 1
         job.place = number = self._last_id
         self._changes.added[number] = (job, data)
+        self._note(job)
         self._changes.moved[number] = _move(job)
         self._changes.count(len(data))
         self._held[number] = len(data)
         self._held_bytes += len(data)
         if self._held_bytes > self._held_bytes_max:
             self._changes.callbacks.append(lambda: self._let_go(job, number))
+
+    def _note(self, job: Job) -> None:
+        """Note the sequence number of the message that a job is named after."""
+        self._sequences.note(job.job_id)
+        producer_id, _, text = job.job_id.rpartition(":")
+        last = self._sequences.last(producer_id)
+        if last >= 0 and str(last) == text:
+            self._changes.producers[producer_id] = last
 
     def _let_go(self, job: Job, number: int) -> None:
         """Leave a job's message to the database, which has it by now."""
@@ -309,6 +350,14 @@ class JdbcJobStore:
 
     def _take(self) -> JobChanges:
         changes, self._changes = self._changes, JobChanges()
+        if changes.producers:
+            self._producers_rows += 1
+            if self._producers_rows > PRODUCERS_ROWS_MAX:
+                self._producers_rows = 1
+                changes.producers_begin_anew = True
+                changes.producers = {producer_id: known[0] for producer_id, known in self._sequences.items()}
+            self._producers_id += 1
+            changes.producers_id = self._producers_id
         return changes
 
     def _new_reader(self) -> BodyReader:
@@ -354,6 +403,11 @@ def _statements(connection: Connection, check: bytes, changes: JobChanges) -> li
             ((number, *move) for number, move in changes.moved.items() if number not in changes.added),
             ") AS v (id, next_time, repeat, run_count) WHERE j.id = v.id",
         )
+        if changes.producers_begin_anew:
+            writer.add(b"DELETE FROM pybroker_job_producers WHERE id < %d" % changes.producers_id)
+        if changes.producers:
+            row = (changes.producers_id, json.dumps(changes.producers))
+            writer.rows("INSERT INTO pybroker_job_producers VALUES ", "(%s,%s)", [row], " ON CONFLICT DO NOTHING")
     return writer.messages()
 
 

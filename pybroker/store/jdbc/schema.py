@@ -1,4 +1,4 @@
-"""The tables: ActiveMQ's three, exactly, and six of our own beside them, which no ActiveMQ looks at.
+"""The tables: ActiveMQ's three, exactly, and seven of our own beside them, which no ActiveMQ looks at.
 
 | table of our own | what it holds |
 | --- | --- |
@@ -7,6 +7,7 @@
 | `pybroker_producers` | a log of producers' last sequence numbers, as JSON, for duplicates |
 | `pybroker_prepared` | transactions in doubt in the order of their preparation |
 | `pybroker_jobs` | scheduled messages, which ActiveMQ keeps in files |
+| `pybroker_job_producers` | the same log as `pybroker_producers`, of what was scheduled |
 | `pybroker_no_local` | durable subscriptions with `noLocal`, for which ActiveMQ's table has no column |
 
 All are created in one transaction: all of them, or none. Tables that are there are used if they have the columns that
@@ -74,6 +75,9 @@ CREATE TABLE pybroker_jobs (
     id bigint PRIMARY KEY, job_id text NOT NULL, start_time bigint NOT NULL, cron text NOT NULL,
     delay bigint NOT NULL, period bigint NOT NULL, repeat bigint NOT NULL,
     next_time bigint NOT NULL, run_count bigint NOT NULL, msg bytea NOT NULL);
+""",
+    "pybroker_job_producers": """
+CREATE TABLE pybroker_job_producers (id bigint PRIMARY KEY, sequences text NOT NULL);
 """,
     "pybroker_no_local": f"""
 CREATE TABLE pybroker_no_local (

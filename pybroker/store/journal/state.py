@@ -514,7 +514,7 @@ class StoreState:
     def _remark(self, text: str, file_id: int) -> None:
         """Take in a remark that belongs to the state."""
         if text.startswith(SEQUENCES):
-            self.sequences.restore(_decode_sequences(text), file_id)
+            self.sequences.restore(decode_sequences(text), file_id)
             return
         for kept in decode_kept(text):
             self._contents(kept)
@@ -526,7 +526,7 @@ def encode_sequences(sequences: Mapping[str, int]) -> Trace:
     return Trace(SEQUENCES + json.dumps(sequences, separators=(",", ":")))
 
 
-def _decode_sequences(text: str) -> dict[str, int]:
+def decode_sequences(text: str) -> dict[str, int]:
     """Return what such a remark says; nothing if somebody else wrote it."""
     try:
         found: object = json.loads(text.removeprefix(SEQUENCES))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from pybroker.broker.domain.jobs import Job
+from pybroker.store.producers import ProducerSequences
 
 
 class MemoryJobStore:
@@ -10,6 +11,7 @@ class MemoryJobStore:
 
     def __init__(self) -> None:
         self._jobs: dict[Job, None] = {}
+        self._sequences = ProducerSequences()
 
     def recover(self) -> Sequence[Job]:
         """Return what is there."""
@@ -18,6 +20,8 @@ class MemoryJobStore:
     def add(self, *jobs: Job) -> None:
         """Keep new jobs."""
         self._jobs.update(dict.fromkeys(jobs))
+        for job in jobs:
+            self._sequences.note(job.job_id)
 
     def load(self, job: Job) -> bytes:
         """Return a job's message."""
@@ -38,6 +42,10 @@ class MemoryJobStore:
         """Forget the jobs of a range of times."""
         for job in jobs:
             self.remove(job)
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number of a job that was added for a producer, -1 for none."""
+        return self._sequences.last(producer_id)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back at once."""

@@ -40,6 +40,7 @@ from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.reader import Damage, DataFileWalk, load
 from pybroker.store.journal.replay import inspect
+from pybroker.store.journal.state import SEQUENCES, decode_sequences
 from pybroker.store.scheduler.state import SCHEDULER, JobState, place
 
 ANY_TIME: Final = -1
@@ -165,6 +166,8 @@ class _Replay:
             case DestroyScheduler(scheduler):
                 for job in self._all(scheduler):
                     self._remove(job, location.file_id, literally=True)
+            case Trace(text) if text is not None and text.startswith(SEQUENCES):
+                self._state.sequences.restore(decode_sequences(text), location.file_id)
             case Trace():
                 pass
             case _:

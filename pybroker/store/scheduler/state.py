@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.journal.commands import AddScheduledJob
 from pybroker.store.journal.format import Location
+from pybroker.store.producers import ProducerSequences
 
 SCHEDULER = "JMS"
 """What ActiveMQ calls the broker's own scheduler. Jobs of others are kept and never run."""
@@ -72,11 +73,13 @@ class JobState:
     Attributes:
         live: jobs by data file.
         references: by data file, the files whose records it makes void.
+        sequences: the highest number of a message of each producer that became a job; a job is named after its message.
     """
 
     def __init__(self) -> None:
         self.live: dict[int, dict[Job, None]] = {}
         self.references: dict[int, set[int]] = {}
+        self.sequences = ProducerSequences()
 
     def __contains__(self, job: Job) -> bool:
         where = job.place
@@ -90,14 +93,17 @@ class JobState:
     def add(self, job: Job, scheduler: str, location: Location, size: int) -> None:
         """Note where a job was made, by a record of that many bytes."""
         job.place = Place(scheduler, location, size, job.next_time)
+        self.sequences.note(job.job_id, location.file_id)
         self.live.setdefault(location.file_id, {})[job] = None
 
     def move(self, job: Job, file_id: int) -> None:
         """Note that a record in that file moves a job."""
+        self.sequences.note(job.job_id, file_id)
         self._refer(file_id, place(job).location.file_id)
 
     def remove(self, job: Job, file_id: int) -> None:
         """Note that a record in that file ends a job."""
+        self.sequences.note(job.job_id, file_id)
         made_in = place(job).location.file_id
         jobs = self.live[made_in]
         del jobs[job]

@@ -22,7 +22,7 @@ Source: ActiveMQ 5.17, `JobSchedulerStoreImpl`. Its scheduler journal is not syn
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.ports import Clock
 from pybroker.store.journal.appender import JournalSettings, explained
+from pybroker.store.journal.cleanup import REMARKED_MAX
 from pybroker.store.journal.commands import (
     AddScheduledJob,
     Command,
@@ -49,6 +50,7 @@ from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location, encode_
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
 from pybroker.store.journal.reserve import Reserve
+from pybroker.store.journal.state import encode_sequences
 from pybroker.store.journal.takeover import claim_next, seal
 from pybroker.store.journal.writer import JournalWriter, Schedule
 from pybroker.store.scheduler.replay import ReplayResult, replay
@@ -307,6 +309,10 @@ class JournalJobStore:
         for job in jobs:
             self._forget(job, location)
 
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number of a job that was added for a producer, -1 for none that is remembered."""
+        return self._state.sequences.last(producer_id)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is written and, if the strategy says so, synced."""
         self._writer.when_durable(callback)
@@ -422,9 +428,18 @@ class JournalJobStore:
         self._newest_id = self._writer.file_id
         doomed = removable(self._state, self._file_ids, self._writer.file_id)
         if doomed:
+            self._keep_sequences(doomed)
             self.is_cleaning = True
             self._writer.submit(partial(self._delete, doomed))
         return bool(doomed)
+
+    def _keep_sequences(self, file_ids: Collection[int]) -> None:
+        """Write anew what these files are the last to say: what producers last had scheduled."""
+        sequences = list(self._state.sequences.said_by(file_ids).items())
+        for start in range(0, len(sequences), REMARKED_MAX):
+            told = dict(sequences[start : start + REMARKED_MAX])
+            location = self._writer.append(encode_record(encode(encode_sequences(told))))
+            self._state.sequences.restore(told, location.file_id)
 
     def _delete(self, file_ids: Iterable[int]) -> None:
         """Remove files, in the writer's thread. One that cannot be removed ends this cleanup, and not the broker."""

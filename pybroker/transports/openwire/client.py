@@ -15,6 +15,7 @@ from typing import Any, Final
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, checked, parts, parts_to_consume
 from pybroker.broker.domain.errors import ClientError, InvalidDestination, ResourceLimit, UnknownTransaction
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQMessage,
@@ -105,12 +106,14 @@ class Producer:
     Attributes:
         window: True when it wants to know of each message that was accepted without a response.
         last_sequence: what is not above it was stored before, and is sent again after a failover; -1 for no such check.
+        last_scheduled: the same of scheduled messages, which are in a store of their own.
     """
 
-    __slots__ = ("_ack", "last_sequence", "window")
+    __slots__ = ("_ack", "last_scheduled", "last_sequence", "window")
 
-    def __init__(self, info: ProducerInfo, peer: Peer, last_sequence: int) -> None:
+    def __init__(self, info: ProducerInfo, peer: Peer, last_sequence: int, last_scheduled: int) -> None:
         self.last_sequence = last_sequence
+        self.last_scheduled = last_scheduled
         self.window = info.window_size > 0 and peer.wire.version >= ProducerAck.SINCE
         # The size is the last thing in the frame, whatever the encoding.
         ack = ProducerAck(producer_id=info.producer_id)
@@ -245,7 +248,12 @@ class Client:
         producer = self._producers.get(producer_id)
         if producer is None:
             raise WrongState(f"Cannot send message to a producer that has not been registered: {producer_id}")
-        if producer.last_sequence >= sequence and message.persistent and transaction is None:
+        if (
+            (producer.last_sequence >= sequence or producer.last_scheduled >= sequence)
+            and message.persistent
+            and transaction is None
+            and self._is_stored(producer, message, sequence)
+        ):
             _log.info("%s was sent again after a failover: it is stored already", message.message_id)
         else:
             self._connection.send(message, transaction, answered=response_required or producer.window)
@@ -258,6 +266,11 @@ class Client:
                 self._when_accepted(partial(self._peer.respond, (command_id,)))
         elif producer.window:
             self._when_accepted(partial(self._peer.write, producer.ack(message.size)))
+
+    def _is_stored(self, producer: Producer, message: Message, sequence: int) -> bool:
+        """Tell whether a message that may be sent again is stored, which only the store that would hold it knows."""
+        is_scheduled = self._connection.is_scheduled(message)
+        return sequence <= (producer.last_scheduled if is_scheduled else producer.last_sequence)
 
     def _when_accepted(self, callback: Callable[[], None]) -> None:
         self.end_of_chunk()  # what was sent before waits for its own room
@@ -355,8 +368,11 @@ class Client:
             return
         self._limit(len(self._producers))
         self._connection.add_producer(producer_id, None if info.destination is None else _checked(info.destination))
-        last_sequence = self._connection.last_sequence(str(producer_id)) if self._reconnected else -1
-        self._producers[producer_id] = Producer(info, self._peer, last_sequence)
+        last_sequence = last_scheduled = -1
+        if self._reconnected:
+            last_sequence = self._connection.last_sequence(str(producer_id))
+            last_scheduled = self._connection.last_scheduled(str(producer_id))
+        self._producers[producer_id] = Producer(info, self._peer, last_sequence, last_scheduled)
 
     def _add_consumer(self, info: ConsumerInfo) -> Response | None:
         consumer_id = info.consumer_id
