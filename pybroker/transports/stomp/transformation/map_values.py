@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
+from pybroker.broker.domain.stomp.frames import shortened
 from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.transformation.tree import Node, NotTransformable, check_count, check_depth
 
@@ -81,7 +82,7 @@ def map_of(root: Node) -> dict[str, Value]:
     """
     body = value_of(root)
     if not isinstance(body, dict):
-        raise NotTransformable(f"The body must be a map, and not {root.name}")
+        raise NotTransformable(f"The body must be a map, and not {shortened(root.name)}")
     return body
 
 
@@ -94,7 +95,7 @@ def value_of(node: Node) -> Value:
     name = node.java_class or node.name
     read = _READERS.get(name)
     if read is None:
-        raise NotTransformable(f"{name} is no type of a value: write one of {', '.join(_SHORT_NAMES)}")
+        raise NotTransformable(f"{shortened(name)} is no type of a value: write one of {', '.join(_SHORT_NAMES)}")
     try:
         return read(node)
     except (ValueError, OverflowError) as error:

@@ -242,6 +242,13 @@ def test_transformation_that_was_not_made_is_marked(reader: MessageReader) -> No
     assert "transformation-error" not in read(reader, {"transformation": "jms-xml", "content-length": "1"}).properties
 
 
+def test_transformation_of_a_long_name_stays_text_with_a_short_reason(reader: MessageReader) -> None:
+    body = b"<" + b"n" * 100_000 + b"/>"
+    fields = read(reader, {"transformation": "jms-map-xml"}, body)
+    assert fields.type is MessageType.TEXT
+    assert len(str(fields.properties["transformation-error"])) < 300
+
+
 @pytest.mark.parametrize("headers", [{}, {"destination": ""}, {"destination": " "}])
 def test_send_needs_a_destination(reader: MessageReader, headers: dict[str, str]) -> None:
     with pytest.raises(ClientError, match="SEND received without a Destination specified!"):

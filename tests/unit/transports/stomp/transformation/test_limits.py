@@ -85,6 +85,11 @@ def test_map_of_too_many_values_goes_as_it_is_with_a_reason() -> None:
         b'{"map":{"entry":{"string":["k","\\ud800"]}}}',
         b'{"map":{"entry":{"string":"k","int":' + b"9" * 10_000 + b"}}}",
         b'{"map":{"entry":{"string":"k","double":' + b"9" * 10_000 + b"e999999999}}}",
+        b"<" + b"n" * 100_000 + b"/>",
+        b'{"' + b"n" * 100_000 + b'":1}',
+        b"<map><entry><string>k</string><int>" + b"9" * 100_000 + b"</int></entry></map>",
+        b"<map><entry><string>k</string><byte-array>" + b"9" * 100_001 + b"</byte-array></entry></map>",
+        b"<map><" + b"n" * 100_000 + b"></map>",
         b'{"map":{"entry":{"string":["' + b"k" * 70_000 + b'","v"]}}}',
     ],
 )
