@@ -95,6 +95,11 @@ class Handover:
         if not self.usage.paging.soon(self.go_on):
             self.go_on()
 
+    @property
+    def is_kept_now(self) -> bool:
+        """True: what is handed over is stored."""
+        return True
+
     def stores(self, message: Message) -> bool:
         """Tell whether a message must outlive the process."""
         return message.persistent

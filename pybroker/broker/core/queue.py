@@ -95,6 +95,11 @@ class Queue(StoredSource):
         """True when somebody consumes from it."""
         return bool(self.contenders.all)
 
+    @property
+    def is_kept_now(self) -> bool:
+        """True: a queue's messages are stored for whoever comes."""
+        return True
+
     def stores(self, message: Message) -> bool:
         """Tell whether a message must outlive the process."""
         return message.persistent and not self._is_temporary

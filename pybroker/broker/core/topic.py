@@ -57,6 +57,11 @@ class Topic:
         """True when somebody gets its messages, or will when it comes back."""
         return bool(self.subscriptions or self.durables)
 
+    @property
+    def is_kept_now(self) -> bool:
+        """True while a durable subscription wants the messages stored."""
+        return bool(self.durables)
+
     def stores(self, message: Message) -> bool:
         """Tell whether a message may have to outlive the process: the store knows for whom."""
         return message.persistent and not self.destination.is_temporary

@@ -64,6 +64,7 @@ class Transaction:
         "_sent",
         "_store",
         "_uncommitted",
+        "_unkept",
         "id",
         "owner",
         "prepared",
@@ -81,6 +82,8 @@ class Transaction:
         self._in_store = False
         self._doom: str | None = None
         self._uncommitted = Uncommitted(store)
+        self._unkept: dict[Destination, list[Message]] = {}
+        """What topics were sent while no durable subscription was there: the store has it not."""
 
     def sent(self, target: Target, message: Message) -> None:
         """Add a send, unless the message is in the transaction or in its place already.
@@ -95,6 +98,10 @@ class Transaction:
         self._check_open()
         is_stored = target.stores(message)
         if is_stored:
+            if not target.is_kept_now:
+                self._unkept.setdefault(message.destination, []).append(message)
+            elif self._unkept:
+                self._keep(self._unkept.pop(message.destination, ()), self.id)
             if not self._store.add(message, self.id):
                 _log.info("%s is on %s already", message.message_id, message.destination)
                 return
@@ -159,6 +166,7 @@ class Transaction:
             return True
         self._raise_if_doomed()
         if self._in_store:
+            self._keep_late(self.id)
             self._store.prepare(_branch(self.id))
         self.prepared = bool(self._at_commit)
         if self.prepared:
@@ -173,7 +181,11 @@ class Transaction:
         """
         self._raise_if_doomed()
         if self._in_store:
+            if not self.prepared:
+                self._keep_late(self.id)
             self._store.commit(self.id)
+            if self.prepared:  # nothing can be added to it; what it has of this the store knows by now
+                self._keep_late(None)
             for gate in self._gates:
                 gate.close()
                 self._store.when_durable(gate.open)
@@ -196,6 +208,15 @@ class Transaction:
         self._sent.add((message.destination, message.message_id))
         self._gates[target.gate] = None
         self._at_commit.append(send)
+
+    def _keep_late(self, transaction_id: TransactionId | None) -> None:
+        """Store what subscriptions want that have begun since it was sent."""
+        for messages in self._unkept.values():
+            self._keep(messages, transaction_id)
+
+    def _keep(self, messages: Iterable[Message], transaction_id: TransactionId | None) -> None:
+        for message in messages:
+            self._store.add(message, transaction_id)
 
     def _raise_if_doomed(self) -> None:
         if self._doom is not None:

@@ -43,6 +43,11 @@ class Target(Protocol):
         """Tell whether a message must outlive the process."""
         ...
 
+    @property
+    def is_kept_now(self) -> bool:
+        """True when the store keeps what must outlive the process; a topic's only while a durable subscription is."""
+        ...
+
 
 class Send:
     """A message on its way to a destination: an action of its transaction's commit."""
