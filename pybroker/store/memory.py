@@ -150,15 +150,17 @@ class MemoryStore:
             settled = Settled(topic, message_id, subscription_key)
             self._do(lambda: self._acknowledge(topic, subscription_key, message_id), transaction, settled)
 
-    def subscribe(self, subscription: DurableSubscription) -> None:
-        """Add a durable subscription, or change one: it keeps its backlog."""
+    def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> Sequence[str]:
+        """Add a durable subscription, or change one: it keeps its backlog. A new one may get what the topic holds."""
         backlogs = self._topics.setdefault(subscription.destination, {})
-        self._messages.setdefault(subscription.destination, {})
+        messages = self._messages.setdefault(subscription.destination, {})
         known = backlogs.get(subscription.key)
-        if known is None:
-            backlogs[subscription.key] = _Backlog(subscription)
-        else:
+        if known is not None:
             known.subscription = subscription
+            return ()
+        gets = self._ordered(messages.values()) if retroactive else []
+        backlogs[subscription.key] = _Backlog(subscription, dict.fromkeys(gets))
+        return gets
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Drop a durable subscription and its backlog; with the last one the topic goes."""

@@ -338,6 +338,27 @@ class TestPrepared:
         assert [each.data for each in in_doubt.store.read(ORDERS, ids(new[1:]))] == [each.data for each in new[1:]]
 
     @BETWEEN
+    def test_retroactive_subscription_gets_what_is_stored(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        lives.store.subscribe(subscription("first"))
+        sent = [text_message(PRICES, number) for number in range(4)]
+        for message in sent[:3]:
+            lives.store.add(message)
+        lives.store.acknowledge(PRICES, "client:first", sent[0].message_id)
+        assert list(lives.store.subscribe(subscription("plain"))) == []
+        assert ids(lives.store.subscribe(subscription("late"), retroactive=True)) == ids(sent[1:3])
+        assert list(lives.store.subscribe(subscription("late"), retroactive=True)) == []
+        lives.store.acknowledge(PRICES, "client:first", sent[1].message_id)
+        lives.store.add(sent[3])
+        lives.store.acknowledge(PRICES, "client:late", sent[2].message_id)
+        recovery = next_life(lives)
+        assert backlog(recovery, "client:first") == ids(sent[2:])
+        assert backlog(recovery, "client:plain") == ids(sent[3:])
+        assert backlog(recovery, "client:late") == [sent[1].message_id, sent[3].message_id]
+        assert ids(lives.store.read(PRICES, backlog(recovery, "client:late"))) == backlog(recovery, "client:late")
+
+    @BETWEEN
     def test_prepared_topic_message_is_recovered_whole(
         self, lives: Any, text_message: MakeMessage, next_life: Any
     ) -> None:

@@ -197,6 +197,22 @@ public final class Topics extends Area {
                 "other", drain(auto(other).createDurableSubscriber(topic(), "s"), 1));
     }
 
+    public Object retroactiveSubscription() throws Exception {
+        subscribe("s", null);
+        sendOdds(auto(connect()), topic(), 4);
+        ActiveMQTopic past = new ActiveMQTopic(topic().getPhysicalName() + "?consumer.retroactive=true");
+        Connection other = identified(named("another"));
+        MessageConsumer late = auto(other).createDurableSubscriber(past, "late");
+        List<Object> stored = drain(late, 4);
+        fill(topic(), 1);
+        List<Object> live = take(late, 1);
+        List<Object> odd = drain(auto(other).createDurableSubscriber(past, "odd", "odd = TRUE", false), 2);
+        late.close();
+        List<Object> again = drain(auto(other).createDurableSubscriber(past, "late"), 0);
+        List<Object> kept = backlog("s", null, 5);
+        return facts("stored", stored, "live", live, "odd", odd, "again", again, "kept", kept);
+    }
+
     public Object wildcardSubscription() throws Exception {
         ActiveMQTopic all = topic(">");
         Connection connection = subscriber();

@@ -21,6 +21,13 @@ EXPECTED: dict[str, Any] = {
     "noLocalDurable": ["other"],
     "nobodyListened": ["m0"],
     "nonPersistentMessagesWaitToo": ["n0", "n1"],
+    "retroactiveSubscription": {
+        "stored": ["m0", "m1", "m2", "m3"],
+        "live": ["m0"],
+        "odd": ["m1", "m3"],
+        "again": [],
+        "kept": ["m0", "m1", "m2", "m3", "m0"],
+    },
     "rollbackOnATopicRedelivers": {
         "first": [["m0", False, 1], ["m1", False, 1]],
         "again": [["m0", True, 2], ["m1", True, 2]],

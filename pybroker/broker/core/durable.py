@@ -77,6 +77,12 @@ class Durable(StoredSource):
         """Take the consumer away; what it holds comes back by `restore`."""
         self.consumer = None
 
+    def recover_stored(self, topic: Destination, message_ids: Sequence[str]) -> None:
+        """Begin with what a topic stores for others; it can be read, and delivered, once all of it is on disk."""
+        self.recover(topic, message_ids, frozenset())
+        self._is_going_on = True
+        self._store.when_durable(self._go_on)
+
     def is_on(self, topic: Destination) -> bool:
         """Tell whether it gets a topic's messages."""
         return topic in self._held

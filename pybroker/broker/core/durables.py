@@ -68,7 +68,7 @@ class Durables(Mapping[str, Durable]):
             durable = None
         if durable is None:
             durable = self.add(info, matcher(info.selector))
-            self.cover(durable)
+            self.cover(durable, retroactive=consumer.request.retroactive)
             if not durable.topics:
                 self._store.subscribe(info)
         durable.attach(consumer)
@@ -115,14 +115,17 @@ class Durables(Mapping[str, Durable]):
         )
         return durable
 
-    def cover(self, durable: Durable) -> None:
-        """Have a subscription cover, in the store too, each topic it wants and is not on yet."""
+    def cover(self, durable: Durable, *, retroactive: bool = False) -> None:
+        """Have a subscription cover, in the store too, each topic it wants and is not on yet.
+
+        A new one that is retroactive gets what these topics still store for others, as in ActiveMQ.
+        """
         wanted = durable.info.subscribed_destination
         if wanted.is_pattern:
             for topic in self._topics.values():
-                self._cover(durable, topic)
+                self._cover(durable, topic, retroactive=retroactive)
         elif wanted in self._topics:  # not looked for among all: both may be there by the thousand
-            self._cover(durable, self._topics[wanted])
+            self._cover(durable, self._topics[wanted], retroactive=retroactive)
 
     def topic_added(self, topic: Topic) -> None:
         """Have all subscriptions that want a topic cover it."""
@@ -131,13 +134,15 @@ class Durables(Mapping[str, Durable]):
 
     # ------------------------------------------------------------ private
 
-    def _cover(self, durable: Durable, topic: Topic) -> None:
+    def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> None:
         wanted, destination = durable.info.subscribed_destination, topic.destination
         if wanted.type is not destination.type or not matches(wanted.name, destination.name):
             return
         if not durable.is_on(destination) and not is_advisory(destination):  # whoever is away need not be told of news
-            self._store.subscribe(on_topic(durable.info, destination))
+            stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
             durable.join(topic)
+            if stored:
+                durable.recover_stored(destination, stored)
 
     def _drop(self, durable: Durable) -> None:
         info = durable.info

@@ -141,7 +141,7 @@ class StoredSource(Source):
     def _scan_page(self) -> bool:
         """Look at one page; tell whether to go on at once."""
         scanned = self._scanned
-        if scanned is None:
+        if scanned is None or self._is_going_on:
             return False
         for level in self.pending.levels:
             if level.is_paged and (after := scanned.get(level, -1)) < self._next_sequence:

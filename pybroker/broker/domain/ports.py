@@ -196,8 +196,16 @@ class MessageStore(Protocol):
         """
         ...
 
-    def subscribe(self, subscription: DurableSubscription) -> None:
-        """Append a durable subscription; from here on it keeps the topic's messages."""
+    def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> Sequence[str]:
+        """Append a durable subscription; from here on it keeps the topic's messages.
+
+        Args:
+            subscription: which; one that is known goes on with its terms changed.
+            retroactive: a new one also gets what the topic still stores for others.
+
+        Returns:
+            The message ids that it so gets, in dispatch order; they can be read once they are durable.
+        """
         ...
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:

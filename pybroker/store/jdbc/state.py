@@ -115,8 +115,11 @@ class StoreState:
 
     # ------------------------------------------------------------ subscriptions and destinations
 
-    def subscribe(self, subscription: DurableSubscription) -> None:
-        """Add a durable subscription, or change one.
+    def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> dict[str, int]:
+        """Add a durable subscription, or change one; a new one that is retroactive gets what the topic holds.
+
+        Returns:
+            The packed ids of what it so gets, by message id.
 
         Raises:
             ClientError: a text does not fit into the tables.
@@ -135,12 +138,19 @@ class StoreState:
         known = contents.subscriptions.get(key)
         if known is None:
             priorities = PRIORITIES if self._lane_per_priority else (0,)
-            lanes = [Lane(priority, self.last_id) for priority in priorities]
-            contents.subscriptions[key] = Subscription(subscription, lanes)
+            gets = contents.messages if retroactive else {}
+            before = min((packed >> PRIORITY_BITS for packed in gets.values()), default=self.last_id + 1) - 1
+            lanes = [Lane(priority, before) for priority in priorities]
+            known = contents.subscriptions[key] = Subscription(subscription, lanes)
+            for packed in gets.values():
+                known.lane(packed).add(packed >> PRIORITY_BITS)
+                contents.waiting[packed >> PRIORITY_BITS] += 1
         else:
+            gets = {}
             known.info = subscription
         self._dirty[topic, key] = True
         self.changes.count()
+        return gets
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Drop a durable subscription and its backlog; with the last one the topic goes."""

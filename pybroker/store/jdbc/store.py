@@ -387,16 +387,17 @@ class JdbcStore:
 
     # ------------------------------------------------------------ everything else
 
-    def subscribe(self, subscription: DurableSubscription) -> None:
-        """Add a durable subscription, or change one.
+    def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> Sequence[str]:
+        """Add a durable subscription, or change one; a new one that is retroactive gets what the topic holds.
 
         Raises:
             ClientError: a text does not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
         writer = self._behind_all()
-        self._state.subscribe(subscription)
+        gets = self._state.subscribe(subscription, retroactive=retroactive)
         writer.wake()
+        return self._in_order(gets.items())
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """End a durable subscription and its backlog; nothing happens when there is none.

@@ -525,14 +525,17 @@ class JournalStore:
 
     # ------------------------------------------------------------ everything else
 
-    def subscribe(self, subscription: DurableSubscription) -> None:
-        """Append a durable subscription.
+    def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> Sequence[str]:
+        """Append a durable subscription; a new one that is retroactive gets what the topic holds.
 
         Raises:
             StoreUnavailable: the store has stopped.
         """
+        contents = self._state.destinations.get(subscription.destination)
+        gets = contents if retroactive and contents and subscription.key not in contents.subscriptions else None
         info = encode_subscription_info(subscription)
-        self._append(Subscribe(subscription.destination, subscription.key, info))
+        self._append(Subscribe(subscription.destination, subscription.key, info, retroactive=gets is not None))
+        return () if gets is None else self._in_order(gets.messages)
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Append the end of a durable subscription and of its backlog; nothing happens when there is none.

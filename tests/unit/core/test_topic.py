@@ -6,7 +6,8 @@ from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.destination import DestinationType, parse, topic
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, InvalidSelector, SubscriptionInUse
 from pybroker.broker.domain.subscription import DurableSubscription
-from tests.unit.core.conftest import make_message
+from tests.slow import SlowStore
+from tests.unit.core.conftest import World, make_message
 
 
 def test_every_subscription_gets_every_message_sent_after_it(world):
@@ -282,3 +283,56 @@ def test_destinations_are_limited(make_world):
     client.send("topic://2", "a")
     with pytest.raises(ClientError, match="2 destinations already"):
         client.send("queue://3", "a")
+
+
+def durable_inbox(world, name, destination="topic://T", **request):
+    return world.client(name).subscribe(destination, subscription_name="s", **request)
+
+
+@pytest.mark.parametrize("pattern", ["T", "*", ">"])
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_retroactive_durable_gets_what_is_stored_for_others(is_slow, pattern):
+    """It gets what another durable subscription has not acknowledged, what came since, and each once."""
+    store = SlowStore()
+    world = World(store)
+    first = durable_inbox(world, "first")
+    producer = world.client()
+    producer.send("topic://T", "a", "b", "c")
+    producer.send("topic://T", "not stored", persistent=False)
+    first.ack(0)
+    if not is_slow:
+        store.sync()
+    late = durable_inbox(world, "late", f"topic://{pattern}", retroactive=True)
+    producer.send("topic://T", "d")
+    assert late.ids == [] or not is_slow, "what is not on disk yet cannot be read"
+    store.sync()
+    assert late.ids == ["b", "c", "d"]
+    assert durable_inbox(world, "plain").ids == []
+    late.consumer.acknowledge_all(list(late.deliveries))
+    first.consumer.acknowledge_all(list(first.deliveries[1:]))
+    assert not store.recover().backlogs[0].message_ids
+
+
+def test_retroactive_durable_gets_only_what_its_selector_wants():
+    store = SlowStore()
+    world = World(store)
+    durable_inbox(world, "first")
+    for number in range(5):
+        world.client().send("topic://T", str(number), properties={"n": number})
+    late = durable_inbox(world, "late", selector="n > 2", retroactive=True)
+    store.sync()
+    assert late.ids == ["3", "4"]
+
+
+def test_retroactive_durable_that_comes_back_gets_nothing_again():
+    store = SlowStore()
+    world = World(store)
+    durable_inbox(world, "first")
+    world.client().send("topic://T", "a")
+    for expected in (["a"], []):
+        client = world.client("late")
+        late = client.subscribe("topic://T", subscription_name="s", retroactive=True)
+        store.sync()
+        assert late.ids == expected
+        late.consumer.acknowledge_all(list(late.deliveries))
+        client.connection.close()
