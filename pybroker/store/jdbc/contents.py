@@ -148,14 +148,26 @@ class Doubt:
     Attributes:
         position: its place in the order of preparation.
         sent: in the order of the sends.
-        settled: what goes with its commit, with the message's packed number.
+        settled: what goes with its commit, with the message's packed number; to be added to by `hold`.
+        queued: of these, messages of queues; those that are gone may be missing.
+        subscriptions: of these, the durable subscriptions, by topic and key.
         is_marked: True while rows of ActiveMQ's tables name it, as far as the tables know that.
     """
 
     position: int
     sent: list[Sent] = field(default_factory=list[Sent])
     settled: list[tuple[Settled, int]] = field(default_factory=list[tuple[Settled, int]])
+    queued: list[tuple[Settled, int]] = field(default_factory=list[tuple[Settled, int]])
+    subscriptions: set[tuple[Destination, str]] = field(default_factory=set[tuple[Destination, str]])
     is_marked: bool = True
+
+    def hold(self, settled: Settled, packed: int) -> None:
+        """Add what goes with the commit."""
+        self.settled.append((settled, packed))
+        if settled.subscription_key is None:
+            self.queued.append((settled, packed))
+        else:
+            self.subscriptions.add((settled.destination, settled.subscription_key))
 
 
 def pack(sequence: int, priority: int) -> int:

@@ -236,7 +236,7 @@ class Loader:
         if mark.kind is Kind.SENT:
             doubt.sent.append(Sent(destination, message_id, packed))
         else:
-            doubt.settled.append((Settled(destination, message_id), packed))
+            doubt.hold(Settled(destination, message_id), packed)
         return mark.kind is Kind.SENT
 
     def _load_topic_message(self, topic: Destination, contents: Contents, message_id: str, packed: int) -> None:
@@ -275,13 +275,13 @@ class Loader:
         for transaction, sequences in held.prepared.items() if is_known else ():
             if sequence in sequences:
                 lane.doubts.setdefault(transaction, {})[sequence] = settled.message_id
-                self._doubt(transaction).settled.append((settled, packed))
+                self._doubt(transaction).hold(settled, packed)
                 self._unused.discard(ApartKey(row, sequence, key_of(transaction)))
         mark = held.marks.get(lane.priority)
         if mark is not None and mark.transaction not in held.prepared and sequence <= mark.sequence:
             # An ActiveMQ's: it acknowledges all up to there.
             lane.doubts.setdefault(mark.transaction, {})[sequence] = settled.message_id
-            self._doubt(mark.transaction).settled.append((settled, packed))
+            self._doubt(mark.transaction).hold(settled, packed)
             key = ApartKey(row, sequence, key_of(mark.transaction))
             self._unused.discard(key)
             self._state.changes.add_apart(key, settled.message_id)

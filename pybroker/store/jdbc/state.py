@@ -406,7 +406,7 @@ class StoreState:
         contents = self.contents[settled.destination]
         packed = contents.messages[settled.message_id]
         sequence = packed >> PRIORITY_BITS
-        doubt.settled.append((settled, packed))
+        doubt.hold(settled, packed)
         if settled.subscription_key is None:
             self.changes.mark(sequence, xid)
             return
@@ -460,16 +460,22 @@ class StoreState:
         return subscription is not None and subscription.has_pending(packed)
 
     def _is_marked(self, transaction: XATransactionId, doubt: Doubt) -> bool:
-        """Tell whether ActiveMQ's tables name a transaction: a subscription's row has room for one."""
-        return bool(doubt.sent) or any(self._is_visible(transaction, *each) for each in doubt.settled)
+        """Tell whether ActiveMQ's tables name a transaction: a subscription's row has room for one.
 
-    def _is_visible(self, transaction: XATransactionId, settled: Settled, packed: int) -> bool:
-        if not self.is_pending(settled, packed):
-            return False
-        if settled.subscription_key is None:
+        Asked for each batch, so it looks at subscriptions instead of their messages, and at each lost message once.
+        """
+        if doubt.sent or any(self._is_latest(transaction, *each) for each in doubt.subscriptions):
             return True
-        lane = self.contents[settled.destination].subscriptions[settled.subscription_key].lane(packed)
-        return bool(lane.doubts) and next(reversed(lane.doubts)) == transaction
+        while doubt.queued and not self.is_pending(*doubt.queued[-1]):
+            doubt.queued.pop()
+        return bool(doubt.queued)
+
+    def _is_latest(self, transaction: XATransactionId, topic: Destination, key: str) -> bool:
+        """Tell whether a durable subscription's row names a transaction: that which was prepared last."""
+        contents = self.contents.get(topic)
+        subscription = None if contents is None else contents.subscriptions.get(key)
+        lanes = () if subscription is None else subscription.lanes
+        return any(lane.doubts and next(reversed(lane.doubts)) == transaction for lane in lanes)
 
     def _messages(self, destination: Destination) -> dict[str, int]:
         contents = self.contents.get(destination)

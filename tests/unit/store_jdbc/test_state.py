@@ -191,3 +191,22 @@ def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: S
     changes = state.take()
     assert changes.producers_begin_anew
     assert set(changes.producers.values()) == {PRODUCERS_ROWS_MAX + 2}
+
+
+def test_batch_beside_branches_in_doubt_scans_no_message(state: StoreState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two branches hold messages of one subscription, whose row in ActiveMQ's table names the later one."""
+    subscribe(state)
+    later = XATransactionId(1, b"later", b"b")
+    ids = add(state, *range(50), destination=PRICES)
+    (subscription,) = state.contents[PRICES].subscriptions
+    for branch, acknowledged in ((XA, ids[:40]), (later, ids[40:])):
+        for message_id in acknowledged:
+            state.acknowledge(PRICES, subscription, message_id, branch)
+        state.prepare(branch)
+    state.take()
+    assert [doubt.is_marked for doubt in state.doubts.values()] == [False, True]
+    asked: list[Any] = []
+    monkeypatch.setattr(StoreState, "is_pending", lambda *given: asked.append(given))
+    add(state, 60)
+    assert not state.take().prepared
+    assert not asked
