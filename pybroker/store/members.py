@@ -109,6 +109,7 @@ class Member:
         listeners: the addresses it serves; none unless it is master.
         lock: what it locks to be master.
         lock_kind: the setting `lock`, by which all members of a store have to agree; empty from an earlier version.
+        obstacle: what would keep it from serving if it became master now, in words; empty when nothing is known.
         followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
         load: what its broker carries as a master; None for any other.
     """
@@ -126,6 +127,7 @@ class Member:
     listeners: tuple[str, ...] = ()
     lock: str = ""
     lock_kind: str = ""
+    obstacle: str = ""
     followed: Followed | None = None
     load: Load | None = None
 
@@ -413,7 +415,7 @@ def _decode(block: bytes, name: str) -> Member:
 def _member(record: Mapping[str, Any]) -> Member:
     try:
         # What earlier versions do not write may be missing.
-        record = {"followed": None, "load": None, "lock_kind": "", **record}
+        record = {"followed": None, "load": None, "lock_kind": "", "obstacle": "", **record}
         known: dict[str, Any] = {field.name: record[field.name] for field in fields(Member)}
         known["role"] = MemberRole(known["role"])
         known["listeners"] = tuple(known["listeners"])

@@ -114,6 +114,19 @@ class TestStatus:
             assert time.monotonic() < deadline, found
         assert json.loads(found.stdout)["master"] == "a"
 
+    def test_standby_that_could_not_serve_makes_it_5(self, start, tmp_path):
+        """Its port is another program's: it waits all the same, for the port may become free."""
+        start().wait_for("listening on")
+        command = ("status", "--store", str(tmp_path / "store"))
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            with contextlib.closing(BrokerProcess(str(tmp_path / "store"), name="b", port=port)) as standby:
+                standby.wait_for(f"could not serve if it became master now: stomp: cannot use 127.0.0.1 port {port}")
+                deadline = time.monotonic() + START_SECONDS
+                while (found := run(*command)).returncode != 5:
+                    assert time.monotonic() < deadline, found
+        assert "COULD NOT SERVE: stomp: cannot use" in found.stdout
+
     def test_a_store_that_is_not_there(self, tmp_path):
         found = run("status", "--store", str(tmp_path / "no"))
         assert (found.returncode, found.stdout) == (2, "")

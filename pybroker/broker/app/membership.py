@@ -63,6 +63,8 @@ class Membership:
         """Asked at each renewal how far this member has followed the journal."""
         self.totals: Callable[[], Totals | None] = _nothing
         """Asked at each renewal what this member's broker holds."""
+        self.obstacle: Callable[[], str] = str
+        """Asked at each renewal what would keep this member from serving."""
         self._writer = ThreadPoolExecutor(1, "members")
         prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
         try:
@@ -107,7 +109,15 @@ class Membership:
         """Renew the entry for ever."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            self._write(replace(self._member, updated_ms=clock(), followed=self.followed(), load=_load(self.totals())))
+            self._write(
+                replace(
+                    self._member,
+                    updated_ms=clock(),
+                    followed=self.followed(),
+                    load=_load(self.totals()),
+                    obstacle=self.obstacle(),
+                )
+            )
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Write the entry, soon; never blocks. An epoch of 0 leaves it as it was."""
@@ -125,6 +135,7 @@ class Membership:
                 epoch=epoch or member.epoch,
                 followed=self.followed(),
                 load=_load(self.totals()),
+                obstacle=self.obstacle(),
             )
         )
 

@@ -18,6 +18,7 @@ from typing import Any
 from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages, supported_bytes
+from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.core.mastership import Action, Event, Role, decide
@@ -88,6 +89,7 @@ class Node:
         self._standby: Standby | None = None
         self._follower: Follower | None = None
         self._has_stood_by = False
+        self._readiness = Readiness(config)
 
     async def run(self) -> None:
         """Wait, serve, end.
@@ -114,6 +116,10 @@ class Node:
     def followed(self) -> Followed | None:
         """Return how far the journal was followed; None unless this is a standby."""
         return None if self._standby is None else self._standby.followed()
+
+    def obstacle(self) -> str:
+        """Return what would keep a standby from serving as master, in words; empty for any other."""
+        return self._readiness.obstacle if self.role is Role.STANDBY else ""
 
     def totals(self) -> Totals | None:
         """Return what the broker holds; None unless it serves."""
@@ -181,9 +187,11 @@ class Node:
     async def _stand_by(self) -> bool:
         """Follow the journal until the lock is won; False when waiting was cancelled."""
         self._standby = wiring.make_standby(self._config)
+        readiness = asyncio.create_task(self._readiness.watch())
         try:
             return await asyncio.to_thread(self._lock.acquire)
         finally:
+            readiness.cancel()
             standby, self._standby = self._standby, None
             if standby is not None:
                 self._follower = await asyncio.to_thread(standby.end)

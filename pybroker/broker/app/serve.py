@@ -149,6 +149,7 @@ async def _live_again(
         if membership is not None:
             membership.followed = node.followed
             membership.totals = node.totals
+            membership.obstacle = node.obstacle
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
         signals.handle(loop, node, certificates)

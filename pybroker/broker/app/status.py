@@ -25,6 +25,8 @@ class Exit(enum.IntEnum):
     STARTING = 3
     """Somebody holds the lock and does not serve yet, or is not a pybroker."""
     NO_MASTER = 4
+    UNREADY_STANDBY = 5
+    """A master serves, and a standby says that it could not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,10 @@ class Status:
         """The exit code."""
         if not self.locked:
             return Exit.NO_MASTER
-        return Exit.MASTER if self.master else Exit.STARTING
+        if self.master is None:
+            return Exit.STARTING
+        unready = any(entry.alive and entry.member and entry.member.obstacle for entry in self.members)
+        return Exit.UNREADY_STANDBY if unready else Exit.MASTER
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -149,6 +154,8 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
         return f"gone, was {member.role.lower()} until {instant(member.updated_ms)} or a little later, {where}"
     silent = now_ms - member.updated_ms
     warning = f", SILENT for {silent // 1000} s" if silent > _SILENT_MS else ""
+    if member.obstacle:
+        warning += f", COULD NOT SERVE: {member.obstacle}"
     epoch = f", epoch {member.epoch}" if member.role is MemberRole.MASTER else ""
     return (
         f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, {where}{_describe_followed(member)}{warning}"

@@ -1,0 +1,73 @@
+"""What would keep a standby from serving if it won the lock now: its ports are tried, at the start and now and then.
+
+A port is bound and given back at once, without listening: only a master has open ports. Beside a master on the same
+machine a port is rightly taken, if the master says that it serves there. Beside one that says nothing, an ActiveMQ or a
+master on a database, nobody can tell whose a taken port is; only addresses and rights are judged then.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Collection
+
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app.layout import layout
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.store.members import MemberRole, read_members
+from pybroker.transports.server import bind
+
+TRY_SECONDS = 10.0
+"""Between two tries: some 20 µs for each port."""
+
+_log = logging.getLogger(__name__)
+
+
+class Readiness:
+    """Whether a standby could serve."""
+
+    def __init__(self, config: Config) -> None:
+        self.obstacle = ""
+        """What keeps it from serving, in words; empty as long as nothing is known."""
+        self._config = config
+
+    async def watch(self) -> None:
+        """Try the ports for as long as this is not cancelled; log each change."""
+        while True:
+            found = await asyncio.to_thread(find_obstacle, self._config)
+            if found and found != self.obstacle:
+                _log.error("this standby could not serve if it became master now: %s", found)
+            elif self.obstacle and not found:
+                _log.info("this standby could serve again if it became master now")
+            self.obstacle = found
+            await asyncio.sleep(TRY_SECONDS)
+
+
+def find_obstacle(config: Config) -> str:
+    """Return what would keep this member from serving; empty when nothing would. Blocks, for a look at the members."""
+    taken = _ports_of_master(config)
+    for setting, port in config.ports().items():
+        try:
+            bind(config.bind, port, setting).close()
+        except ConfigError as error:
+            cause = error.__cause__
+            is_taken = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
+            if not is_taken or (taken is not None and port not in taken):
+                return str(error)
+    return ""
+
+
+def _ports_of_master(config: Config) -> Collection[int] | None:
+    """Return the ports of a master on this machine; None when a master is not known, or does not say."""
+    if config.store == MEMORY_STORE or is_database(config.store):
+        return None
+    try:
+        members = read_members(layout(config.store).members)
+    except StoreUnavailable:
+        return None
+    masters = [each.member for each in members if each.alive and each.member and each.member.role is MemberRole.MASTER]
+    if len(masters) != 1 or not masters[0].listeners:
+        return None
+    if masters[0].host != socket.gethostname():
+        return ()
+    return {int(port) for _, _, port in (where.rpartition(":") for where in masters[0].listeners) if port.isdigit()}

@@ -1,0 +1,102 @@
+"""What a standby finds that would keep it from serving, with real ports of this machine."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.app import readiness
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.readiness import Readiness, find_obstacle
+from pybroker.store.members import Member, MemberFile, MemberRole
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def taken(stack: ExitStack) -> int:
+    """A port on which another process listens."""
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    return int(listener.getsockname()[1])
+
+
+def standby(store: Path, port: int, **settings: object) -> Config:
+    store.mkdir(exist_ok=True)
+    return Config(store=str(store), stomp=port, openwire="off", **settings)  # type: ignore[arg-type]
+
+
+def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "") -> None:
+    file = MemberFile.claim(store / "members", "master")
+    stack.callback(file.close)
+    file.publish(
+        Member(
+            name="master",
+            role=MemberRole.MASTER,
+            pid=1,
+            host=host or socket.gethostname(),
+            version="0",
+            since_ms=1,
+            started_ms=1,
+            updated_ms=1,
+            listeners=(listener,),
+        )
+    )
+
+
+def test_port_that_the_master_has_is_no_obstacle(stack: ExitStack, tmp_path: Path, taken: int) -> None:
+    config = standby(tmp_path, taken)
+    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{taken}")
+    assert not find_obstacle(config)
+
+
+@pytest.mark.parametrize("host", ["", "another.example.org"])
+def test_port_that_another_process_has_is_an_obstacle(stack: ExitStack, tmp_path: Path, taken: int, host: str) -> None:
+    config = standby(tmp_path, taken)
+    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{taken if host else 1}", host)
+    assert find_obstacle(config).startswith(f"stomp: cannot use 127.0.0.1 port {taken}: Address already in use")
+
+
+def test_port_beside_a_master_that_says_nothing_is_not_judged(tmp_path: Path, taken: int) -> None:
+    assert not find_obstacle(standby(tmp_path, taken))
+
+
+def test_address_of_another_machine_is_an_obstacle(tmp_path: Path) -> None:
+    obstacle = find_obstacle(standby(tmp_path, 61999, bind="192.0.2.1"))
+    assert obstacle.startswith("bind: cannot use 192.0.2.1 port 61999: Cannot assign requested address")
+
+
+def test_tried_port_is_left_free(stack: ExitStack, tmp_path: Path, taken: int) -> None:
+    config = standby(tmp_path, taken)
+    stack.close()
+    assert not find_obstacle(config)
+    with socket.create_server(("127.0.0.1", taken)) as listener:
+        assert listener.getsockname()[1] == taken
+
+
+def test_obstacle_that_comes_and_goes_is_logged_once_each(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    found = ["taken", "taken", "", ""]
+    caplog.set_level("INFO", logger=readiness.__name__)
+    monkeypatch.setattr(readiness, "TRY_SECONDS", 0)
+    monkeypatch.setattr(readiness, "find_obstacle", lambda config: found.pop(0))
+
+    async def scenario() -> None:
+        watched = Readiness(standby(tmp_path, 1))
+        watching = asyncio.create_task(watched.watch())
+        with pytest.raises(IndexError):  # at the end of the list
+            await watching
+        assert not watched.obstacle
+
+    asyncio.run(scenario())
+    assert [record.message for record in caplog.records] == [
+        "this standby could not serve if it became master now: taken",
+        "this standby could serve again if it became master now",
+    ]
