@@ -47,7 +47,7 @@ def test_page_that_takes_long_gets_more_time(
     reader.close(10.0)
 
 
-@pytest.mark.parametrize(("mebibytes", "timeout"), [(0, b""), (1, b"10000"), (100, b"109000")])
+@pytest.mark.parametrize(("mebibytes", "timeout"), [(0, b""), (1, b"13000"), (100, b"409000")])
 def test_batch_has_time_by_its_size(lives: JdbcLives, mebibytes: int, timeout: bytes) -> None:
     connection = Connection(lives.database.url)
     changes = Changes(byte_count=mebibytes << 20)
