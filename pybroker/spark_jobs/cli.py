@@ -9,7 +9,9 @@ $ python -m pybroker.spark_jobs.backlog /mnt/shared
 `--output` the tables are printed.
 """
 
+import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,7 +19,10 @@ from typing import Any, Final, cast
 import click
 from pyspark.sql import DataFrame, SparkSession
 
+from pybroker.broker.domain.errors import BrokerError, ConfigError
 from pybroker.spark_jobs.java import prepare
+from pybroker.spark_jobs.options import parse
+from pybroker.store.columns.files import NoJournal, journal_of, list_files
 
 Tables = Mapping[str, DataFrame]
 """What a job returns: tables by name."""
@@ -76,7 +81,7 @@ def is_small(source: object) -> bool:
     one = isinstance(source, str) or not isinstance(source, Sequence)
     listed: list[object] = [source] if one else list(cast("Sequence[object]", source))
     paths = [Path(each) for each in listed if isinstance(each, str | Path)]
-    size = sum(file.stat().st_size for path in paths for file in path.glob("*.log"))
+    size = sum(file.stat().st_size for path in paths for file in journal_of(path).glob("*.log"))
     return 0 < size <= SMALL_BYTES
 
 
@@ -97,6 +102,30 @@ def show(tables: Tables) -> None:
         table.show(SHOWN_ROWS, truncate=60)
 
 
+class Unusable(click.ClickException):
+    """A directory that no job can read: one line, before Spark starts."""
+
+    exit_code = 2
+
+
+def check(directories: Sequence[str]) -> None:
+    """Make sure that there are journals to read, before Spark starts.
+
+    Raises:
+        Unusable: one is not there, or is none; says which, and what to name instead.
+    """
+    try:
+        for directory in parse({"paths": json.dumps(list(directories))}).directories:
+            if not list_files(Path(directory), archive=True):
+                raise NoJournal("no data file (db-<number>.log) is here yet", Path(directory))
+    except ConfigError as error:
+        raise Unusable(f"{error}") from error
+    except NoJournal as error:
+        raise Unusable(f"{error}: name a broker's data directory, or the one with its data files") from error
+    except BrokerError as error:
+        raise Unusable(str(error)) from error
+
+
 def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click.Command:
     """Return a job's command: directories in, tables out; its own options go to the job by their names."""
 
@@ -105,6 +134,7 @@ def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click
     @click.option("--output", type=click.Path(path_type=Path), help="Where to write; without it, tables are printed.")
     @click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
     def main(directories: tuple[str, ...], output: Path | None, form: str, **chosen: Any) -> None:
+        check(directories)
         if output is not None and form == "html":
             _write_page(job.__name__, directories, output)
             return
@@ -129,5 +159,8 @@ def _write_page(job: str, directories: Sequence[str], output: Path) -> None:
 
 
 def run(job: Callable[..., Tables], options: Sequence[Option] = (), arguments: list[str] | None = None) -> Any:
-    """Run a job as a program."""
-    return command(job, options).main(args=arguments, prog_name=job.__name__)
+    """Run a job as a program; what it cannot do is one line, and an exit code that is not 0."""
+    try:
+        return command(job, options).main(args=arguments, prog_name=job.__name__)
+    except BrokerError as error:
+        sys.exit(f"{job.__name__}: {error}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.store.columns.files import journal_of
 from pybroker.store.columns.schema import BY_NAME, DEFAULT_COLUMNS
 from pybroker.store.columns.table import Mode
 from pybroker.store.journal.format import Location
@@ -42,7 +43,8 @@ class Options:
     """Checked options, see docs/spark.md.
 
     Attributes:
-        directories: journals to read.
+        directories: journals to read, each once: directories with data files, also where a broker's data directory was
+            named.
         archive: read the files in each one's `data-archive` as well.
         columns: of the table, unless the reader is given a schema.
         partition_bytes: of a data file, at least, that one task reads.
@@ -103,9 +105,10 @@ def _guess(text: str, names: Mapping[str, str]) -> str:
 
 def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
     listed = json.loads(given["paths"]) if "paths" in given else [given["path"]] if "path" in given else []
-    found = tuple(_directory(str(path)) for path in cast("list[object]", listed))
+    named = (Path(_directory(str(path))) for path in cast("list[object]", listed))
+    found = tuple(dict.fromkeys(str(journal_of(path)) for path in named))
     if not found:
-        raise ConfigError("no directory is given", setting="path", hint='write .load("/path/to/kahadb")')
+        raise ConfigError("no directory is given", setting="path", hint='write .load("/path/to/data")')
     return found
 
 

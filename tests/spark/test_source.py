@@ -148,7 +148,7 @@ def test_a_file_that_vanishes_behind_the_plan_is_told_as_the_mode_says(spark: "S
     [
         (None, {}, "there is no such directory"),
         ("notes.txt", {}, "no KahaDB journal"),
-        ("kahadb/db-1.log", {}, "the journal may be in .*kahadb"),
+        ("scheduler/db-1.log", {}, "the journal may be in .*scheduler"),
         ("db-1.log", {"mode": "FAILFASTER"}, "did you mean FAILFAST"),
         ("db-1.log", {"partitionBytess": "1"}, "did you mean partitionBytes"),
         ("db-1.log", {"columns": "destinationn"}, "did you mean destination"),
@@ -163,6 +163,16 @@ def test_what_cannot_be_read_is_told_when_it_is_loaded(
         (folder / content).touch()
     with pytest.raises(Exception, match=message):
         table(spark, str(folder), **options)
+
+
+@pytest.mark.parametrize("name", ["kahadb", "KahaDB"])
+def test_data_directory_of_a_broker_is_its_journal(
+    spark: "SparkSession", consumed: str, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).symlink_to(consumed)
+    rows = table(spark, [str(tmp_path), str(tmp_path / name)]).select("directory").collect()
+    assert {row.directory for row in rows} == {str(tmp_path / name)}
+    assert len(rows) == table(spark, consumed).count(), "one journal by two names is read once"
 
 
 def test_an_empty_directory_has_no_rows_and_fails_fast(spark: "SparkSession", tmp_path: Path) -> None:

