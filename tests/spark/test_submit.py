@@ -135,6 +135,36 @@ def test_a_job_is_a_script_that_spark_submit_runs(clean: Clean, sample: tuple[Pa
     assert found == {each.name: len(ids) for each, ids in totals.pending.items() if ids}
 
 
+REGISTERED = """
+import sys
+from pyspark.sql import SparkSession
+import pyspark_kahadb
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+pyspark_kahadb.register(spark)
+print("FOUND", spark.read.format("kahadb").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.component("java")
+def test_registered_source_needs_no_pyspark_python(sample: tuple[Path, Totals], tmp_path: Path) -> None:
+    """The environment's interpreter is started by its path, and `python3` on the PATH is another one."""
+    directory, totals = sample
+    script = tmp_path / "registered.py"
+    script.write_text(REGISTERED)
+    python3 = tmp_path / "bin" / "python3"
+    python3.parent.mkdir()
+    python3.write_text("#!/bin/sh\nexit 1\n")
+    python3.chmod(0o755)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    variables["PATH"] = f"{python3.parent}:{variables['PATH']}"
+    done = subprocess.run(
+        [sys.executable, str(script), str(directory.parent)],
+        env=variables, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert f"FOUND {totals.records}" in done.stdout, done.stderr
+
+
 @pytest.mark.component("java")
 @pytest.mark.skipif(not IS_WHOLE, reason="PYBROKER_CLEAN_SPARK=1 installs everything anew, from the package index")
 @pytest.mark.timeout(900)
