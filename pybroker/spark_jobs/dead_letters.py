@@ -14,28 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, full_name, history, read
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, full_name, history
+from pybroker.spark_jobs.letters import DEAD_LETTER_NAMES, dead
 
-DEAD_LETTER_NAMES: Final = r"(^|\.)DLQ(\.|$)"
-"""A regular expression that finds `ActiveMQ.DLQ`, `DLQ.orders`, `orders.DLQ`."""
-CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 _NUMBERS: Final = r"[0-9]+"
 _CAUSE_LENGTH: Final = 200
-_QUEUES_MAX: Final = 1000
-"""Dead letter queues that are looked for by name; a journal with more is read whole."""
-
-_DETAILS: Final = (
-    "directory",
-    "position",
-    "record_type",
-    "destination",
-    "message_type",
-    "original_destination",
-    "timestamp",
-    "redelivery_counter",
-    "body_size",
-    "properties",
-)
 
 
 def dead_letters(spark: SparkSession, source: Source | History, *, names: str = DEAD_LETTER_NAMES) -> Tables:
@@ -57,20 +40,13 @@ def dead_letters(spark: SparkSession, source: Source | History, *, names: str = 
 
 
 def _messages(past: History, names: str) -> DataFrame:
-    dead = past.lives.where(F.col("destination").rlike(names))
-    queues = [row.destination for row in dead.select("destination").distinct().limit(_QUEUES_MAX + 1).collect()]
-    details = read(past.spark, past.source, _DETAILS).where(F.col("record_type").isin("add_message", "update_message"))
-    if len(queues) <= _QUEUES_MAX:
-        details = details.where(F.col("destination").isin(queues))
-    details = details.withColumnRenamed("position", "location").drop("record_type", "destination")
-    said = F.col("properties")[CAUSE_PROPERTY]
     return (
-        dead.join(details, ["directory", "location"], "left")
+        dead(past, names)
         .join(_rejections(past), ["directory", "message_id"], "left")
         .select(
             *MESSAGE,
             F.col("original_destination").alias("came_from"),
-            F.coalesce(said, "ack_cause", F.lit("not recorded")).alias("cause"),
+            F.coalesce("said", "ack_cause", F.lit("not recorded")).alias("cause"),
             F.col("added_time").alias("time"),
             "timestamp",
             "redelivery_counter",

@@ -14,7 +14,7 @@ transaction, a group per message, and a table of the destinations' own records, 
 All tables carry `directory`, so several brokers' journals can be read at once. Positions order records; times never do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,7 @@ from pybroker.spark_jobs.lives import (
     Life,
     replay,
 )
+from pybroker.spark_jobs.store_names import StoreNames
 from pybroker.store.columns.schema import CORRUPT, arrow_schema
 
 RECORD_COLUMNS: Final = (
@@ -117,6 +118,7 @@ class History:
         self.spark = spark
         self.source = source
         self._kept: list[DataFrame] = []
+        self._shared: dict[str, DataFrame] = {}
 
     def close(self) -> None:
         """Let go of what is kept."""
@@ -194,6 +196,18 @@ class History:
     def end(self) -> DataFrame:
         """One row, `end_time`: the latest time that the journal knows."""
         return self.records.agg(F.max("time").alias("end_time"))
+
+    @cached_property
+    def names(self) -> StoreNames:
+        """What to call the journals and what is in them."""
+        rows = self.records.select("directory").distinct().orderBy("directory").collect()
+        return StoreNames(row.directory for row in rows)
+
+    def once(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+        """Return a table that several jobs share, made at the first call with that name, and kept."""
+        if name not in self._shared:
+            self._shared[name] = self._keep(make())
+        return self._shared[name]
 
     def _keep(self, table: DataFrame) -> DataFrame:
         kept = table.persist(StorageLevel.MEMORY_AND_DISK)

@@ -1,7 +1,8 @@
 """What went through: throughput, depth over time, time in queue, sizes; per destination and producer.
 
 A message counts as sent when its transaction commits, and as consumed when nobody waits for it any more; on a topic
-that is when the last durable subscription has it. Depth begins at 0 with the oldest data file there is: what was
+that is when the last durable subscription has it. What expired or was dead-lettered counts as that, and its copy in a
+dead letter queue does not count as sent (see `letters`). Depth begins at 0 with the oldest data file there is: what was
 pending before that, in files since deleted, is not known.
 
 Acknowledgements carry no time in KahaDB. `clock` says where theirs come from: `mark`, from the broker's time marks, at
@@ -15,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import DESTINATION, History, Source, history
-from pybroker.spark_jobs.lives import ACKNOWLEDGED
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, history
+from pybroker.spark_jobs.letters import CONSUMED, DEAD_LETTERED, EXPIRED, fates, letters
 
 INTERVALS_MAX: Final = 240
 """Points of a curve: as many as a page can show."""
@@ -62,7 +63,10 @@ def _fitting_interval(past: History) -> int:
 
 
 def _sent(past: History) -> DataFrame:
-    return past.effects.where(F.col("record_type") == "add_message")
+    """Return the adds of messages that producers sent: not the copies that a broker puts into dead letter queues."""
+    copies = letters(past).select(*MESSAGE, F.col("added_pos").alias("position"))
+    adds = past.effects.where(F.col("record_type") == "add_message")
+    return adds.join(copies, [*MESSAGE, "position"], "left_anti")
 
 
 def _begin(time: str, seconds: int) -> Column:
@@ -72,8 +76,10 @@ def _begin(time: str, seconds: int) -> Column:
 
 def _throughput(past: History, seconds: int) -> DataFrame:
     sent = _sent(past).select(*DESTINATION, _begin("at_time", seconds).alias("time"), "size", F.lit(1).alias("sent"))
-    consumed = past.lives.where(F.col("ended_by") == ACKNOWLEDGED).select(
-        *DESTINATION, _begin("ended_time", seconds).alias("time"), F.lit(1).alias("consumed")
+    consumed = (
+        fates(past)
+        .where(F.col("fate") == CONSUMED)
+        .select(*DESTINATION, _begin("ended_time", seconds).alias("time"), F.lit(1).alias("consumed"))
     )
     return (
         sent.unionByName(consumed, allowMissingColumns=True)
@@ -104,13 +110,16 @@ def _depth(past: History, seconds: int) -> DataFrame:
 def _time_in_queue(past: History) -> DataFrame:
     between = F.col("ended_ms") - F.col("added_ms")
     waited = F.when(between > 0, between).when(between.isNotNull(), 0)  # clocks of two brokers may differ
-    is_consumed = F.col("ended_by") == ACKNOWLEDGED
+    is_consumed = F.coalesce(F.col("fate") == CONSUMED, F.lit(False))
     known = F.when(is_consumed, waited)
     percentiles = F.percentile_approx(known, list(PERCENTILES), _ACCURACY)
     return (
-        past.lives.groupBy(*DESTINATION)
+        fates(past)
+        .groupBy(*DESTINATION)
         .agg(
             F.count_if(is_consumed).alias("consumed"),
+            F.count_if(F.col("fate") == EXPIRED).alias("expired"),
+            F.count_if(F.col("fate") == DEAD_LETTERED).alias("dead_lettered"),
             F.count_if(F.col("ended_at").isNull()).alias("waiting"),
             F.count_if(is_consumed & waited.isNull()).alias("untimed"),
             F.min(known).alias("min_ms"),
@@ -120,6 +129,8 @@ def _time_in_queue(past: History) -> DataFrame:
         .select(
             *DESTINATION,
             "consumed",
+            "expired",
+            "dead_lettered",
             "waiting",
             "untimed",
             "min_ms",

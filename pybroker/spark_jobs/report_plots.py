@@ -29,7 +29,10 @@ ROW = 26
 """Height of a row in a plot that has one per name."""
 NAME_LEFT = 250
 """Room for names on the left of such a plot."""
-NAME_LENGTH = 34
+SIDE = 270
+"""Room for words behind the longest bar."""
+_NAME_CHARACTER, _TEXT_CHARACTER = 8.0, 7.3
+"""Width of a wide character in a name and in other texts, which are smaller: longer ones are shortened."""
 
 Point = tuple[float, float]
 
@@ -92,6 +95,14 @@ def moment(seconds: float, span: float = 0) -> str:
     return at.strftime("%m-%d %H:%M" if span > 172_800 else "%H:%M:%S")
 
 
+def shortened(text: str, length: int) -> str:
+    """Return a text of at most so many characters: the middle gives way, for both ends tell names apart."""
+    if len(text) <= length:
+        return text
+    kept = max(length - 1, 2)
+    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+
+
 # ---------------------------------------------------------------- plots
 
 
@@ -150,14 +161,17 @@ def columns(bars: Sequence[tuple[str, Mapping[str, float]]], *, label: Callable[
 def bars(rows: Sequence[tuple[str, float, str]], *, label: Callable[[float], str] = count) -> str:
     """Draw a horizontal bar per name, value and words behind it."""
     highest = max((value for _, value, _ in rows), default=0) or 1
-    room = WIDTH - NAME_LEFT - 270
+    room = WIDTH - NAME_LEFT - SIDE
     marks: list[str] = []
     for index, (name, value, words) in enumerate(rows):
         y = index * ROW + 4
         length = max(room * value / highest, 2)
         marks.append(_name(y, name))
         marks.append(_rect(NAME_LEFT, y, length, ROW - 8, 1, f"{name}: {label(value)}"))
-        marks.append(_text(NAME_LEFT + length + 8, y + 13, f"{label(value)}{' · ' if words else ''}{words}", "start"))
+        start = NAME_LEFT + length + 8
+        behind = f"{label(value)}{' · ' if words else ''}{words}"
+        shown = shortened(behind, int((WIDTH - start) / _TEXT_CHARACTER))
+        marks.append(_text(start, y + 13, shown, "start", behind if shown != behind else ""))
     return _svg("".join(marks), len(rows) * ROW + 4)
 
 
@@ -294,12 +308,13 @@ def _rect(x: float, y: float, width: float, height: float, colour: int, words: s
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+def _text(x: float, y: float, words: str, anchor: str, whole: str = "") -> str:
+    title = _title(whole) if whole else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}{title}</text>'
 
 
 def _name(y: float, name: str) -> str:
-    shown = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+    shown = shortened(name, int((NAME_LEFT - 10) / _NAME_CHARACTER))
     place = f'x="{NAME_LEFT - 10}" y="{y + 13:.1f}"'
     return f'<text class="name" {place} text-anchor="end">{escape(shown)}{_title(name)}</text>'
 

@@ -22,6 +22,7 @@ from pybroker.spark_jobs.history import DESTINATION, History
 from pybroker.spark_jobs.journal_pins import ANSWERS, MESSAGES, SUBSCRIPTION, TRANSACTION, WRITTEN, journal_pins
 from pybroker.spark_jobs.queue_report import queue_report
 from pybroker.spark_jobs.report_page import ROWS_MAX, Said, Section, Tile, table
+from pybroker.spark_jobs.store_names import StoreNames
 
 SHOWN: Final = 7
 """Destinations with a colour of their own; the others are summed up."""
@@ -37,30 +38,26 @@ def collected(rows: DataFrame, limit: int = ROWS_MAX + 1) -> list[Row]:
     return rows.limit(limit).collect()
 
 
-def name(row: Row) -> str:
-    """Return a destination's name: a queue's bare, others with their kind."""
-    return row.destination if row.destination_type == "queue" else f"{row.destination_type}://{row.destination}"
-
-
 # ---------------------------------------------------------------- queue_report
 
 
 def draw_queues(past: History) -> Drawn:
     """Draw what went through."""
     tables = queue_report(past.spark, past)
-    totals = tables["time_in_queue"].agg(F.sum("consumed"), F.sum("waiting")).collect()[0]
+    totals = tables["time_in_queue"].agg(F.sum("consumed"), F.sum("waiting"), F.sum("expired")).collect()[0]
     throughput = _largest(tables["throughput"], F.sum("sent") + F.sum("consumed"))
     produced = tables["producers"].agg(F.sum("messages"), F.sum("bytes"), F.count_distinct("producer_id")).collect()[0]
     tiles = [
         Tile("sent", plots.count(produced[0] or 0), f"{plots.size(produced[1] or 0)}, {produced[2]} producers"),
         Tile("consumed", plots.count(totals[0] or 0)),
         Tile("pending", plots.count(totals[1] or 0)),
+        Tile("expired", plots.count(totals[2] or 0)),
     ]
     sections = [
-        _throughput(throughput),
-        _depth(_largest(tables["depth"], F.max("depth"))),
-        _waits(tables),
-        _sizes(tables),
+        _throughput(throughput, past.names),
+        _depth(_largest(tables["depth"], F.max("depth")), past.names),
+        _waits(tables, past.names),
+        _sizes(tables, past.names),
     ]
     return sections, tiles
 
@@ -80,7 +77,9 @@ def _largest(rows: DataFrame, weight: Any) -> list[Row]:
     return rows.where(is_kept).unionByName(folded).orderBy("time").collect()
 
 
-def _series(rows: Sequence[Row], value: str, *, carried: bool) -> tuple[list[float], dict[str, list[float]]]:
+def _series(
+    rows: Sequence[Row], value: str, name: StoreNames, *, carried: bool
+) -> tuple[list[float], dict[str, list[float]]]:
     """Return times, and per destination a value for each: the last known (`carried`), or 0, where there is none."""
     times = sorted({_seconds(row.time) for row in rows})
     step = max((row.seconds for row in rows if "seconds" in row), default=0)
@@ -104,14 +103,14 @@ def _seconds(time: datetime) -> float:
     return time.timestamp()
 
 
-def _throughput(rows: Sequence[Row]) -> Section:
+def _throughput(rows: Sequence[Row], name: StoreNames) -> Section:
     section = Section("Throughput", "Messages sent per second, by destination; below, all that was sent and consumed.")
     if not rows:
         section.note("No record's time is known.")
         return section
     seconds = max(row.seconds for row in rows) or 1
-    times, sent = _series(rows, "sent", carried=False)
-    _, consumed = _series(rows, "consumed", carried=False)
+    times, sent = _series(rows, "sent", name, carried=False)
+    _, consumed = _series(rows, "consumed", name, carried=False)
     rates = {key: [each / seconds for each in values] for key, values in sent.items()}
     section.add(plots.areas(rates, times))
     totals = {
@@ -123,17 +122,17 @@ def _throughput(rows: Sequence[Row]) -> Section:
     return section
 
 
-def _depth(rows: Sequence[Row]) -> Section:
+def _depth(rows: Sequence[Row], name: StoreNames) -> Section:
     section = Section("Depth", "How many messages waited, by destination.")
     if rows:
         own = [row for row in rows if row.destination != OTHERS]
-        times, series = _series(own, "depth", carried=True)
+        times, series = _series(own, "depth", name, carried=True)
         section.add(plots.lines({key: list(zip(times, values, strict=True)) for key, values in series.items()}))
     section.note("Begins at 0 with the oldest data file: what waited in files since deleted is not known.")
     return section
 
 
-def _waits(tables: Tables) -> Section:
+def _waits(tables: Tables, name: StoreNames) -> Section:
     section = Section("Time in queue", "From a message's arrival until nobody waited for it any more.")
     rows = collected(tables["time_in_queue"])
     timed = [row for row in rows if row.p50_ms is not None][:NAMED]
@@ -147,21 +146,33 @@ def _waits(tables: Tables) -> Section:
         if timed
         else ""
     )
-    headings = ["destination", "consumed", "waiting", "least", "half within", "95 % within", "99 % within", "most"]
+    headings = [
+        "destination",
+        "consumed",
+        "expired",
+        "dead letters",
+        "waiting",
+        "least",
+        "half within",
+        "95 % within",
+        "99 % within",
+        "most",
+    ]
     section.add(
         table(
             headings,
             [
-                (name(row), f"{row.consumed:,}", f"{row.waiting:,}", *(_duration(row[column]) for column in _WAITS))
+                (name(row), *(f"{row[column]:,}" for column in _FATES), *(_duration(row[column]) for column in _WAITS))
                 for row in rows
             ],
-            numbers=range(1, 8),
+            numbers=range(1, 10),
         )
     )
     section.note(_clock_sentence({row.time_source: row.acknowledgements for row in collected(tables["clock"])}))
     return section
 
 
+_FATES: Final = ("consumed", "expired", "dead_lettered", "waiting")
 _WAITS: Final = ("min_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms")
 
 
@@ -188,7 +199,7 @@ def _clock_sentence(sources: Mapping[str, int]) -> str:
     )
 
 
-def _sizes(tables: Tables) -> Section:
+def _sizes(tables: Tables, name: StoreNames) -> Section:
     section = Section("Sizes and producers", "Bytes a message takes in the journal, and who sent most.")
     sizes: defaultdict[int, dict[str, float]] = defaultdict(dict)
     by_size = tables["sizes"].groupBy(*DESTINATION, "bytes_from").agg(F.sum("messages").alias("sent"))
@@ -215,7 +226,7 @@ def _sizes(tables: Tables) -> Section:
 
 def draw_backlog(past: History) -> Drawn:
     """Draw what is pending."""
-    tables = backlog(past.spark, past)
+    tables, name = backlog(past.spark, past), past.names
     rows = collected(tables["destinations"])
     section = Section(
         "Backlog", "What is pending at the journal's end, how old it is, and who should have consumed it."
@@ -247,7 +258,7 @@ def draw_backlog(past: History) -> Drawn:
                 [
                     (
                         each.subscription,
-                        each.destination,
+                        name.of(each.directory, each.destination),
                         each.selector,
                         f"{each.pending:,}",
                         plots.size(each.bytes),
@@ -269,11 +280,15 @@ def draw_backlog(past: History) -> Drawn:
 
 def draw_dead_letters(past: History) -> Drawn:
     """Draw what nobody could use."""
-    tables = dead_letters(past.spark, past)
+    tables, name = dead_letters(past.spark, past), past.names
     causes = collected(tables["causes"])
     section = Section("Dead letters", "What came to dead letter queues, where from, and why.")
     bars = [
-        (row.came_from or "origin unknown", row.messages, f"{row.still_there:,} still there: {row.cause[:30]}")
+        (
+            name.of(row.directory, row.came_from or "origin unknown"),
+            row.messages,
+            f"{row.still_there:,} still there: {row.cause}",
+        )
         for row in causes[:NAMED]
     ]
     section.add(plots.bars(bars) if bars else "")
@@ -300,7 +315,7 @@ def draw_dead_letters(past: History) -> Drawn:
         section.add(
             table(
                 ["message", "times", "came from", "latest cause", "last"],
-                [(row.message_id, row.times, row.came_from, row.latest_cause, row.last_time) for row in poison],
+                [(row.message_id, row.times, _origin(row, name), row.latest_cause, row.last_time) for row in poison],
                 numbers=(1,),
             ),
             heading="Poison: messages that died more than once",
@@ -311,6 +326,10 @@ def draw_dead_letters(past: History) -> Drawn:
     return [section], [tile]
 
 
+def _origin(row: Row, name: StoreNames) -> str | None:
+    return None if row.came_from is None else name.of(row.directory, row.came_from)
+
+
 # ---------------------------------------------------------------- journal_pins
 
 _CAUSE_COLOURS: Final = {WRITTEN: 2, MESSAGES: 1, TRANSACTION: 5, SUBSCRIPTION: 6, ANSWERS: 3}
@@ -318,7 +337,7 @@ _CAUSE_COLOURS: Final = {WRITTEN: 2, MESSAGES: 1, TRANSACTION: 5, SUBSCRIPTION: 
 
 def draw_pins(past: History) -> Drawn:
     """Draw what holds the disk."""
-    rows = journal_pins(past.spark, past)["files"].collect()
+    rows, name = journal_pins(past.spark, past)["files"].collect(), past.names
     section = Section(
         "What holds the disk", "Each data file, as wide as it is large, in the colour of what holds it first."
     )
@@ -327,7 +346,7 @@ def draw_pins(past: History) -> Drawn:
         by_file[row.directory, row.file].append(row)
     strips: defaultdict[str, list[plots.Span]] = defaultdict(list)
     for (directory, file_id), reasons in by_file.items():
-        spans = strips[directory]
+        spans = strips[name.store(directory)]
         start = spans[-1].end if spans else 0.0
         first = reasons[0]
         words = f"db-{file_id}.log, {plots.size(first.bytes)}: " + (
@@ -342,7 +361,7 @@ def draw_pins(past: History) -> Drawn:
             ["file", "bytes", "held by", "what", "how many", "for example", "because of"],
             [
                 (
-                    f"db-{row.file}.log",
+                    name.of(row.directory, f"db-{row.file}.log"),
                     plots.size(row.bytes),
                     row.cause or Said("nothing", "good"),
                     row.what or "it can go",
@@ -365,7 +384,7 @@ def draw_pins(past: History) -> Drawn:
 
 def draw_failovers(past: History) -> Drawn:
     """Draw who was master."""
-    tables = failovers(past.spark, past)
+    tables, name = failovers(past.spark, past), past.names
     reigns = collected(tables["reigns"], 500)
     section = Section("Masters", "Who was master, from when to when, as far back as the data files go.")
     strips: defaultdict[str, list[plots.Span]] = defaultdict(list)
@@ -373,7 +392,7 @@ def draw_failovers(past: History) -> Drawn:
         if row.started_time is not None:
             start, end = _seconds(row.started_time), _seconds(row.last_time)
             words = f"{_broker(row)}: {_day(start)} to {_day(end)}, {row.ended_by}"
-            strips[row.directory].append(plots.Span(start, end, 1 + (row.number - 1) % 2, words))
+            strips[name.store(row.directory)].append(plots.Span(start, end, 1 + (row.number - 1) % 2, words))
     spans = [each for row in strips.values() for each in row]
     if spans:
         width = max(each.end for each in spans) - min(each.start for each in spans)
@@ -385,7 +404,7 @@ def draw_failovers(past: History) -> Drawn:
             [
                 (
                     _broker(row),
-                    f"db-{row.file}.log",
+                    name.of(row.directory, f"db-{row.file}.log"),
                     row.started_time,
                     row.last_time,
                     row.ended_by,
@@ -423,7 +442,7 @@ _MOODS: Final = {"damage": "bad", "hazard": "warn", "notice": "", "hint": ""}
 
 def draw_audit(past: History) -> Drawn:
     """List what does not agree."""
-    rows = collected(audit(past.spark, past)["findings"])
+    rows, name = collected(audit(past.spark, past)["findings"]), past.names
     section = Section("Audit", "Where the journal does not agree with itself, the worst first.")
     section.add(
         table(
@@ -432,7 +451,7 @@ def draw_audit(past: History) -> Drawn:
                 (
                     Said(row.severity, _MOODS[row.severity]),
                     row.check,
-                    f"db-{row.file}.log",
+                    name.of(row.directory, f"db-{row.file}.log"),
                     f"{row.offset:,}",
                     f"{row['count']:,}",
                     row.detail,

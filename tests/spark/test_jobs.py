@@ -3,11 +3,13 @@
 All stores are read as one table, as several brokers' would be: starting a query costs far more than such rows do.
 """
 
+import contextlib
 import importlib
 import json
 import shutil
 import subprocess
 import tarfile
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from click.testing import CliRunner
 
 from benchmarks.journal_generator import Totals, generate
 from pybroker.broker.domain.destination import queue
+from pybroker.client import connect
 from pybroker.store.journal.tools.check import check
 from pybroker.store.journal.tools.export import Export, LiveMessage, LiveSubscription
 from pybroker.store.journal.tools.findings import Level
@@ -28,6 +31,8 @@ from pybroker.store.journal.tools.snapshot import Snapshot
 from pybroker.store.journal.tools.why import Cause, why
 from pybroker.testing import Broker
 from tests.conftest import STRICT
+from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.stomp_client import StompClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -252,7 +257,7 @@ def test_the_queue_report_counts_what_was_sent_and_consumed(past: "History", sto
     tables = {name: rows(table) for name, table in queue_report(past.spark, past).items()}
     own = {name: [row for row in each if "directory" in row and stores.name(row.directory) == GENERATED]
            for name, each in tables.items()}  # fmt: skip
-    sent = {each.name: count for each, count in stores.totals.sent.items()}
+    sent = {each.name: count for each, count in stores.totals.sent.items() if each.name != "ActiveMQ.DLQ"}
 
     by_destination: defaultdict[str, int] = defaultdict(int)
     for row in own["throughput"]:
@@ -260,13 +265,67 @@ def test_the_queue_report_counts_what_was_sent_and_consumed(past: "History", sto
     assert by_destination == sent
     assert _sum(own["sizes"], "messages") == _sum(own["producers"], "messages") == sum(sent.values())
     queues = [row for row in own["time_in_queue"] if row.destination_type == "queue"]
-    assert _sum(queues, "consumed") == stores.totals.consumed
+    assert _sum(queues, "consumed") + _sum(queues, "dead_lettered") == stores.totals.consumed
+    assert _sum(queues, "dead_lettered") == stores.totals.dead
     ends = {row.destination: row.depth for row in own["depth"]}
     assert ends == {row.destination: row.waiting for row in own["time_in_queue"]}
     assert {row.time_source for row in tables["clock"]} == {"estimate", "mark"}
     for row in own["time_in_queue"]:
         if row.consumed:
             assert 0 <= row.min_ms <= row.p50_ms <= row.p95_ms <= row.p99_ms <= row.max_ms
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two stores with the same in them: four messages consumed, three expired, two rejected, one waiting."""
+    root = tmp_path_factory.mktemp("twins")
+    one, two = root / "one", root / "two"
+    extra = ("--expire-interval", "100ms")
+    with contextlib.closing(BrokerProcess(str(one), name="a", port=free_port(), extra=extra)) as broker:
+        broker.wait_for("listening on")
+        with connect(f"stomp://127.0.0.1:{broker.port}", timeout=30) as connection:
+            for queue_name, count, ttl in (("FINE", 5, 3600.0), ("LATE", 3, 1.0), ("BAD", 2, 3600.0)):
+                for number in range(count):
+                    connection.send(f"queue://{queue_name}", str(number), ttl=ttl)
+            with connection.consumer("queue://FINE", prefetch=1, ack="individual") as fine:
+                for _ in range(4):
+                    fine.receive(timeout=30).ack()
+            with contextlib.closing(StompClient(broker.port)) as client:
+                client.send("SUBSCRIBE", id="1", destination="/queue/BAD", ack="client-individual")
+                for frame in [client.read(), client.read()]:
+                    client.request("NACK", id=frame.headers["ack"])
+            deadline = time.monotonic() + 30
+            while len(list(connection.browse("queue://ActiveMQ.DLQ"))) < 5:
+                assert time.monotonic() < deadline
+        assert broker.terminate() == 0
+    shutil.copytree(one, two)
+    return [one, two]
+
+
+def test_report_of_two_stores_keeps_them_apart(quick: "SparkSession", twins: list[Path]) -> None:
+    from pybroker.spark_jobs.history import History
+    from pybroker.spark_jobs.queue_report import queue_report
+    from pybroker.spark_jobs.report_sections import draw_queues
+
+    past = History(quick, twins)
+    found = {(row.directory, row.destination): row for row in rows(queue_report(quick, past)["time_in_queue"])}
+    sections, tiles = draw_queues(past)
+    past.close()
+
+    for twin in twins:
+        own = {key[1]: row for key, row in found.items() if key[0] == str(twin / "kahadb")}
+        fates = {name: (row.consumed, row.expired, row.dead_lettered, row.waiting) for name, row in own.items()}
+        assert fates == {
+            "FINE": (4, 0, 0, 1),
+            "LATE": (0, 3, 0, 0),
+            "BAD": (0, 0, 2, 0),
+            "ActiveMQ.DLQ": (0, 0, 0, 5),
+        }
+    numbers = {tile.name: tile.value for tile in tiles}
+    assert numbers == {"sent": "20", "consumed": "8", "pending": "12", "expired": "6"}
+    page = "".join("".join(section.parts) for section in sections)
+    for name in ("FINE (one)", "FINE (two)", "LATE (one)", "LATE (two)"):
+        assert page.count(f"<td>{name}</td>") == 1
 
 
 def _sum(found: list[Any], column: str) -> int:
@@ -415,6 +474,33 @@ def test_a_job_is_a_program_that_writes_files(quick: "SparkSession", stores: Sto
     truth = json.loads((GOLDEN / "05-xa-indoubt-kill9.json").read_text())["truth_journal_only"]
     shown = {each["message_id"] for each in truth["queues"]["queue://XA.Q"]["messages"]}
     assert shown <= {json.loads(line)["message_id"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no such directory"),
+        ("notes.txt", "no KahaDB journal"),
+        ("scheduler/db-1.log", "the journal may be in"),
+        ("kahadb/lock", "no data file (db-<number>.log) is here yet"),
+    ],
+)
+def test_job_without_a_journal_says_so_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, said: str
+) -> None:
+    from pybroker.spark_jobs import cli
+    from pybroker.spark_jobs.backlog import backlog
+
+    monkeypatch.setattr(cli, "session", lambda *_: pytest.fail("Spark was started"))
+    place = tmp_path / "place"
+    if content is not None:
+        (place / content).parent.mkdir(parents=True)
+        (place / content).touch()
+    done = CliRunner().invoke(cli.command(backlog), [str(place)])
+    assert done.exit_code == 2
+    assert done.output.startswith(f"Error: {place}")
+    assert said in done.output
+    assert len(done.output.splitlines()) == 1
 
 
 class Marks(HTMLParser):

@@ -1,5 +1,6 @@
 """Plots are well-formed SVG, say what their marks stand for, and stay inside their frame, whatever they are given."""
 
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from pybroker.spark_jobs import report_plots as plots
 from pybroker.spark_jobs.report_page import Section, Tile, page, table
+from pybroker.spark_jobs.store_names import short_names
 
 names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=50)
 amounts = st.floats(0, 1e12)
@@ -110,3 +112,36 @@ def test_a_page_escapes_what_it_is_given() -> None:
 
 def test_a_long_table_says_how_much_it_leaves_out() -> None:
     assert "5 more." in table(["n"], [(n,) for n in range(205)])
+
+
+@pytest.mark.parametrize("text", ["short", "a" * 30, "ORDERS." + "x" * 60 + ".EUROPE (one)"])
+def test_name_that_is_too_long_keeps_both_ends(text: str) -> None:
+    shown = plots.shortened(text, 30)
+    assert len(shown) <= 30
+    assert (shown[:6], shown[-6:]) == (text[:6], text[-6:])
+    assert ("…" in shown) is (len(text) > 30)
+
+
+def test_words_of_bars_stay_inside_the_plot() -> None:
+    drawn = plots.bars([("W" * 80, 10, "w" * 200), ("b", 1, "short")])
+    texts = re.findall(r'<text (?:class="name" )?x="([0-9.]+)"[^>]*text-anchor="(end|start)">([^<]*)<', drawn)
+    assert len(texts) == 4
+    for x, anchor, words in texts:
+        width = 7 * len(words)
+        assert float(x) >= width if anchor == "end" else float(x) + width <= plots.WIDTH
+    assert f"<title>{'W' * 80}</title>" in drawn
+    assert "w" * 200 in drawn, "the whole text is in its title"
+
+
+@pytest.mark.parametrize(
+    ("directories", "expected"),
+    [
+        (["/mnt/a"], ["/mnt/a"]),
+        (["/mnt/a/kahadb", "/mnt/b/kahadb"], ["a", "b"]),
+        (["/mnt/a/x/kahadb", "/mnt/b/y/kahadb"], ["a/x", "b/y"]),
+        (["/mnt/a", "/mnt/a/kahadb"], ["/mnt/a", "/mnt/a/kahadb"]),
+        (["one", "two"], ["one", "two"]),
+    ],
+)
+def test_stores_are_named_by_what_differs(directories: list[str], expected: list[str]) -> None:
+    assert list(short_names(directories).values()) == expected

@@ -1,0 +1,122 @@
+"""Dead letters as copies of messages that lay elsewhere: a report counts each message once, as what became of it.
+
+A broker puts a copy with the same id, which names the original's destination and the cause, into a dead letter queue,
+and removes the original. In the journal only the copy tells that removal from a consumer's acknowledgement. So what
+died and was not kept, because a policy drops it, counts as consumed.
+
+Source: ActiveMQ 5.17, `RegionBroker.sendToDeadLetterQueue`.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pybroker.spark_jobs.history import MESSAGE, History, full_name, read
+from pybroker.spark_jobs.lives import ACKNOWLEDGED
+
+DEAD_LETTER_NAMES: Final = r"(^|\.)DLQ(\.|$)"
+"""A regular expression that finds `ActiveMQ.DLQ`, `DLQ.orders`, `orders.DLQ`."""
+CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
+_EXPIRED: Final = "Message Expired"
+"""In the cause of a message whose time was over."""
+_QUEUES_MAX: Final = 1000
+"""Dead letter queues that are looked for by name; a journal with more is read whole."""
+
+DETAILS: Final = (
+    "directory",
+    "position",
+    "record_type",
+    "destination",
+    "message_type",
+    "original_destination",
+    "timestamp",
+    "redelivery_counter",
+    "body_size",
+    "properties",
+)
+"""What is read of the messages in dead letter queues."""
+
+CONSUMED: Final = "consumed"
+EXPIRED: Final = "expired"
+DEAD_LETTERED: Final = "dead-lettered"
+
+
+def dead(past: History, names: str = DEAD_LETTER_NAMES) -> DataFrame:
+    """Return the lives of messages in dead letter queues, with their `DETAILS`, and the cause in `said`.
+
+    Args:
+        past: the journal. If it is a table that was read without these columns, nothing is found.
+        names: a regular expression for the names of dead letter queues.
+    """
+    lives = past.lives.where(F.col("destination").rlike(names))
+    if isinstance(past.source, DataFrame) and not set(DETAILS) <= set(past.source.columns):
+        unknown = (F.lit(None).cast("string").alias(name) for name in (*DETAILS[4:-1], "said"))
+        return lives.where(F.lit(False)).select("*", *unknown)
+    queues = [row.destination for row in lives.select("destination").distinct().limit(_QUEUES_MAX + 1).collect()]
+    details = read(past.spark, past.source, DETAILS).where(F.col("record_type").isin("add_message", "update_message"))
+    if len(queues) <= _QUEUES_MAX:
+        details = details.where(F.col("destination").isin(queues))
+    details = (
+        details.withColumnRenamed("position", "location")
+        .withColumn("said", F.col("properties")[CAUSE_PROPERTY])
+        .drop("record_type", "destination", "properties")
+    )
+    return lives.join(details, ["directory", "location"], "left")
+
+
+def letters(past: History) -> DataFrame:
+    """Return the messages that a broker put into a dead letter queue, by `MESSAGE` and `added_pos`."""
+    return past.once("letters", lambda: _letters(past))
+
+
+def _letters(past: History) -> DataFrame:
+    copied = dead(past).where(F.col("original_destination").isNotNull())
+    is_expired = F.coalesce(F.col("said").contains(_EXPIRED), F.lit(False))
+    return copied.select(
+        *MESSAGE,
+        "added_pos",
+        "added_at",
+        F.col("original_destination").alias("came_from"),
+        is_expired.alias("is_expired"),
+    )
+
+
+def fates(past: History) -> DataFrame:
+    """Return the lives of messages with their `fate`, and `is_letter`.
+
+    `fate` is CONSUMED, EXPIRED or DEAD_LETTERED, or another of `Life.ended_by`; null while it lives.
+    """
+    return past.once("fates", lambda: _fates(past))
+
+
+def _fates(past: History) -> DataFrame:
+    copies = letters(past)
+    of_each = copies.groupBy("directory", "message_id", F.col("came_from").alias("full_name")).agg(
+        F.collect_list(F.struct("added_at", "is_expired")).alias("copies")
+    )
+    own = copies.select(*MESSAGE, "added_pos", F.lit(True).alias("is_letter"))
+    lives = (
+        past.lives.withColumn("full_name", full_name())
+        .join(of_each, ["directory", "message_id", "full_name"], "left")
+        .join(own, [*MESSAGE, "added_pos"], "left")
+        .withColumn("is_letter", F.coalesce("is_letter", F.lit(False)))
+    )
+    return lives.withColumn("fate", _fate()).drop("copies", "full_name")
+
+
+def _fate() -> Column:
+    """Return what became of a message: a copy that was made while it lay there says that it died."""
+
+    def is_of_this_life(copy: Column) -> Column:
+        return copy["added_at"].between(F.col("added_at"), F.col("ended_at"))
+
+    none = F.array().cast("array<struct<added_at:bigint,is_expired:boolean>>")
+    own = F.filter(F.coalesce("copies", none), is_of_this_life)
+    return (
+        F.when(F.col("ended_at").isNull(), F.lit(None).cast("string"))
+        .when(F.col("ended_by") != ACKNOWLEDGED, F.col("ended_by"))
+        .when(F.size(own) == 0, CONSUMED)
+        .when(F.exists(own, lambda copy: copy["is_expired"]), EXPIRED)
+        .otherwise(DEAD_LETTERED)
+    )
