@@ -294,6 +294,7 @@ def make_broker(
         policies=_policies(config, defaults),
         definitions=_definitions(config),
         call_soon=call_soon,
+        run_id=_new_id(),
     )
     if is_database(config.store):
         cast("JdbcStore", store).on_readable = broker.expire  # which dispatches what waits for its bodies
@@ -388,8 +389,7 @@ def open_scheduler(
     config: Config, broker: Broker, jobs: JobStore, recovered: Sequence[Job], wake_at: Callable[[int | None], None]
 ) -> None:
     """Have a broker serve scheduled delivery."""
-    connection_id = next(_connection_ids())
-    broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
+    broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=_new_id(), jobs_max=config.jobs_max)
 
 
 def make_protocols(
@@ -464,13 +464,13 @@ def _transports(config: Config, broker: Broker, ports: Mapping[str, int]) -> dic
 
 def _stomp(config: Config, broker: Broker) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
-    connection_ids, refusals = _connection_ids(), Refusals()
+    refusals = Refusals()
 
     def session(link: Link) -> Session:
         return StompSession(
             broker=broker,
             link=link,
-            connection_id=next(connection_ids),
+            connection_id=_new_id(),
             limits=limits,
             clock=clock,
             refusals=refusals,
@@ -492,7 +492,7 @@ def _openwire(config: Config, broker: Broker, ports: Mapping[str, int]) -> _Tran
             provider_name="pybroker",
             provider_version=__version__,
         ),
-        broker_id=next(_connection_ids()),
+        broker_id=_new_id(),
         broker_name=broker.name,
         broker_url=openwire_url(config, ports),
         connected_brokers=config.openwire_brokers,
@@ -543,7 +543,13 @@ def _progress() -> Progress:
     return log
 
 
-def _connection_ids() -> Iterator[str]:
-    """Yield ids no other broker and no earlier run gives, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`."""
-    prefix = f"ID:{socket.gethostname()}-{os.getpid()}-{clock()}-1"
+def _new_id() -> str:
+    """Return an id no other broker and no earlier run makes, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`."""
+    return next(_ids_of(os.getpid()))
+
+
+@cache
+def _ids_of(process: int) -> Iterator[str]:
+    """Return the ids of a process: one sequence for all purposes, since two begun in one millisecond would be equal."""
+    prefix = f"ID:{socket.gethostname()}-{process}-{clock()}-1"
     return (f"{prefix}:{number}" for number in count(1))

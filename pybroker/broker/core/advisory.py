@@ -76,7 +76,7 @@ class Advisories:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._sequence = 0
-        self._producer_id = ProducerId(f"{broker.id}-advisory", 0, 0)
+        self._producer_id = ProducerId(broker.run_id, 0, 0)
         self._producer_counts: Counter[Destination] = Counter()
         self._listeners: dict[Consumer, TopicSubscription] = {}
         """Consumers of patterns that cover advisory topics, which need not exist to be heard by these."""

@@ -77,10 +77,13 @@ class Broker:
         policies: PolicyMap | None = None,
         definitions: Iterable[Definition] = DEFAULT_DEFINITIONS,
         call_soon: Callable[[Callable[[], None]], object] | None = None,
+        run_id: str = "",
     ) -> None:
         self.name = name
         self.id = f"ID:{name}"
-        """Tells this broker from others, in advisories."""
+        """Identifies the broker to clients and other brokers: the same for each master of a store, and each start."""
+        self.run_id = run_id or f"{self.id}-{clock()}"
+        """Begins the ids of what this run of the broker sends and commits itself; no connection or other run has it."""
         self.url = ""
         """Where clients reach it, in advisories."""
         # A million messages a second would outrun the clock, and meet the next master's numbers.
@@ -279,7 +282,7 @@ class Broker:
     def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
         """Send the copies of one message so that a crash keeps all or none: a client would not send it again."""
         self._transaction_count += 1
-        transaction = Transaction(LocalTransactionId(self.id, self._transaction_count), self.store)
+        transaction = Transaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
         for target, copy in routed:
             if copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)

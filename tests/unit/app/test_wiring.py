@@ -1,5 +1,6 @@
 """Which protocol is spoken on which port, and where OpenWire clients are told to find it."""
 
+import re
 import socket
 
 import pytest
@@ -59,3 +60,20 @@ def test_stomp_clients_are_shown_the_server_header(settings, header):
 def test_a_server_header_that_would_break_the_frame_is_refused(header):
     with pytest.raises(UnfitError, match="a header has"):
         Config(stomp_server=header)
+
+
+def test_ids_begun_in_one_millisecond_are_all_different(monkeypatch):
+    monkeypatch.setattr(wiring, "clock", lambda: 1_700_000_000_000)
+    brokers = [wiring.make_broker(Config(store="memory:"), "b", MemoryStore()) for _ in range(2)]
+    ids = [broker.run_id for broker in brokers]
+    for broker in brokers:
+        made = wiring.make_protocols(Config(store="memory:"), broker, {"stomp": 1, "openwire": 2})
+        ids.append(broker.id)
+        for _ in range(2):
+            link = FakeLink()
+            session = made["stomp"].session(link)
+            session.receive(b"CONNECT\naccept-version:1.1\nhost:b\n\n\0")
+            ids.append(re.search(rb"\nsession:(.*)\n", link.output)[1].decode())
+            session.lost()
+    assert len(set(ids)) == 8
+    assert all(each.startswith("ID:") for each in ids)

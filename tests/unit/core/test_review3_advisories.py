@@ -164,3 +164,14 @@ def test_a_message_that_does_not_decode_dies_without_taking_the_broker_along(wor
     world.broker.expire()
     assert inbox.deliveries == []
     assert len(world.broker.queues[parse("queue://Q")].pending) == 0
+
+
+def test_advisories_of_two_runs_have_different_message_ids(world):
+    found = []
+    for _ in range(2):
+        world.now_ms += 1
+        world.start()
+        inbox = world.client().subscribe(PREFIX + "Queue")
+        world.client().send("queue://Q", "a")
+        found += [delivery.message.message_id for delivery in inbox.deliveries]
+    assert len(set(found)) == len(found) == 2
