@@ -59,7 +59,7 @@ wheel: .venv/.complete ## Build a wheel for this platform into ./dist, with the 
 kills: export PYBROKER_KILLS ?= 200
 kills: export PYBROKER_KILL_SECONDS ?= 600
 kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and Java, ten minutes for each client for Python
-	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/java/test_java_kills.py tests/client/test_kills.py
+	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/integration/test_soak.py tests/java/test_java_kills.py tests/client/test_kills.py
 
 format: .venv/.complete ## Format the sources and mend what the linter can
 	$(BIN)/ruff format

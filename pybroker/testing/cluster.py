@@ -97,6 +97,7 @@ class Cluster:
         members: int = 2,
         *,
         store: Path | None = None,
+        database: str | None = None,
         settings: Settings | None = None,
         config: Path | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -106,6 +107,7 @@ class Cluster:
         Args:
             members: how many brokers.
             store: their directory, which is kept; by default a new one, which is removed at the end.
+            database: URL of a PostgreSQL database in which they keep messages and lock, instead of a directory.
             settings: of `pybroker start`, such as `{"memory_limit": "8mb"}`.
             config: TOML file with more of them, policies for example.
             timeout_seconds: how long anything here may take.
@@ -116,6 +118,7 @@ class Cluster:
         self._options = options({**_CLUSTER_DEFAULTS, **(settings or {})}, config)
         self._timeout_seconds = timeout_seconds
         self._given_store = store
+        self._database = database
         self._held = contextlib.ExitStack()
         self._site: Site | None = None
         self._mark = Path()
@@ -260,7 +263,8 @@ class Cluster:
     def _make(self, name: str, site: Site, held: contextlib.ExitStack) -> Member:
         gates = {setting: Gate(site.watcher.loop) for setting in SCHEMES}
         url = f"{SCHEMES['openwire']}://{HOST}:{gates['openwire'].port}"
-        member = Member(name, site, [f"--store={self.store}", f"--name={name}", f"--openwire-url={url}"], gates)
+        store = self._database or self.store
+        member = Member(name, site, [f"--store={store}", f"--name={name}", f"--openwire-url={url}"], gates)
         held.callback(site.watcher.run, member.close_gates)
         held.callback(member.close)
         return member
