@@ -195,7 +195,7 @@ class Link:
 
     @property
     def trouble(self) -> str:
-        """Why there is no broker, to be added to an error's message: each that was tried, and why in vain; or empty."""
+        """Reasons why there is no broker, for error messages: each broker that was tried and its error; or empty."""
         text = self._reconnector.report() if self.address is None else ""
         return f": {text}" if text else ""
 

@@ -199,7 +199,7 @@ class History:
 
     @cached_property
     def names(self) -> StoreNames:
-        """What to call the journals and what is in them."""
+        """Display names of the journals and of their destinations."""
         rows = self.records.select("directory").distinct().orderBy("directory").collect()
         return StoreNames(row.directory for row in rows)
 

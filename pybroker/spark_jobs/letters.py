@@ -19,7 +19,7 @@ DEAD_LETTER_NAMES: Final = r"(^|\.)DLQ(\.|$)"
 """A regular expression that finds `ActiveMQ.DLQ`, `DLQ.orders`, `orders.DLQ`."""
 CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 _EXPIRED: Final = "Message Expired"
-"""In the cause of a message whose time was over."""
+"""Text in the dead letter cause of an expired message."""
 _QUEUES_MAX: Final = 1000
 """Dead letter queues that are looked for by name; a journal with more is read whole."""
 
@@ -35,7 +35,7 @@ DETAILS: Final = (
     "body_size",
     "properties",
 )
-"""What is read of the messages in dead letter queues."""
+"""Columns that are read of the messages in dead letter queues."""
 
 CONSUMED: Final = "consumed"
 EXPIRED: Final = "expired"

@@ -1,4 +1,4 @@
-"""What to call things of several stores on one page, so that equal names do not look like one. Pure."""
+"""Display names for several stores on one page: equal names of different stores are told apart. Pure."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath

@@ -20,7 +20,7 @@ from pybroker.transports.tls import TlsChannel
 _log = logging.getLogger(__name__)
 
 _THREADS_MAX = 4
-"""With half of the machine's cores at most: what is left serves the clients that are connected."""
+"""Upper limit; half of the machine's cores at most are used, the rest serves the connected clients."""
 
 Done = Callable[[bytes | Exception], None]
 """Called on the event loop with the plaintext that followed the handshake, or with the error."""

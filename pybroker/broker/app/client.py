@@ -1,4 +1,4 @@
-"""What `pybroker produce`, `consume` and `browse` do, on `pybroker.client`: against pybroker or ActiveMQ.
+"""Runs `pybroker produce`, `consume` and `browse` on `pybroker.client`, against pybroker or ActiveMQ.
 
 Loaded when such a command runs: a broker that starts needs no client.
 
@@ -87,7 +87,7 @@ class Access:
 
 
 class Presence:
-    """Whether a broker serves a connection, and since when; it says on standard error when that changes.
+    """Tracks whether a broker serves the connection, and since when; writes each change to standard error.
 
     Attributes:
         down_since: since when there is no broker, by `time.monotonic`; None while there is one.

@@ -27,7 +27,7 @@ ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
 
 _OTHER_VARIABLES = ("PYBROKER_URL", "PYBROKER_USER", "PYBROKER_PASSWORD", "PYBROKER_KEY_PASSWORD", "PYBROKER_TEST_")
-"""What variables of other commands, and of the tests, begin with."""
+"""Prefixes of the variables that belong to other commands and to the tests."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

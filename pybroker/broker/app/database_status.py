@@ -53,7 +53,7 @@ SELECT container, count(*) FROM activemq_msgs WHERE xid IS NULL GROUP BY contain
 """
 
 _HIDDEN = (None, "", "<insufficient privilege>")
-"""What stands in place of a session's statement for other roles, and where the server does not track statements."""
+"""Placeholders for a session's statement: shown to other roles, and where the server does not track statements."""
 
 Rows = Sequence[tuple[Any, ...]]
 """What a query returned."""

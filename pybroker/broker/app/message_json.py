@@ -335,7 +335,7 @@ _HEADERS: Final[Mapping[str, tuple[str, Callable[[str, Any], object]]]] = {
     "JMSXGroupID": ("group_id", _text),
     "JMSXGroupSeq": ("group_sequence", lambda name, value: _integer(name, value, _INT)),
 }
-"""What the client's `send` calls each of JMS's headers, and how its value is read."""
+"""JMS headers: the name of each in the client's `send`, and the function that reads its value."""
 
 _OF_THE_BROKER: Final = frozenset(("JMSMessageID", "JMSRedelivered", "JMSXUserID", "JMSXDeliveryCount"))
 
@@ -377,4 +377,4 @@ _STOMP_NAMES: Final[Mapping[str, str]] = {
     "reply-to": "JMSReplyTo",
     "type": "JMSType",
 }
-"""What STOMP calls these headers."""
+"""STOMP's names of these headers."""

@@ -1,4 +1,4 @@
-"""What a process may have been started with, or without: standard streams and the default action of signals."""
+"""Prepares a process that may have been started without standard streams, or with other actions for signals."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What would keep a standby from serving if it won the lock now: its ports are tried, at the start and now and then.
+"""Checks whether a standby could serve if it won the lock now, by binding its ports at the start and periodically.
 
 A port is bound and given back at once, without listening: only a master has open ports. Beside a master on the same
 machine a port is rightly taken, if the master says that it serves there. Beside one that says nothing, an ActiveMQ or a
@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 
 
 class Readiness:
-    """Whether a standby could serve."""
+    """Result of the last check, and the check itself."""
 
     def __init__(self, config: Config) -> None:
         self.obstacle = ""
-        """What keeps it from serving, in words; empty as long as nothing is known."""
+        """Reason why it could not serve; empty as long as none is known."""
         self._config = config
 
     async def watch(self) -> None:

@@ -14,11 +14,11 @@ long name is replaced by a digest, and addresses are in the statement alone, whe
 from hashlib import sha256
 
 SERVES = "serves"
-"""What the session that shows a master is for."""
+"""Purpose of the session by which a master publishes itself."""
 
 _PROGRAM = "pybroker"
 _NAME_BYTES_MAX = 47
-"""Of a member's name: 63 without the program, the longest purpose and the spaces between."""
+"""Limit of a member's name: 63 bytes, less the program, the longest purpose and the spaces between."""
 _DIGEST_LENGTH = 8
 
 

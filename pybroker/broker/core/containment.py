@@ -14,7 +14,7 @@ from pybroker.broker.domain.errors import LockError, StoreError
 from pybroker.broker.domain.message import Message
 
 FATAL: Final = (StoreError, LockError, OSError)
-"""What no message causes."""
+"""Errors that no message causes."""
 
 LOGGED_IN_FULL_MAX: Final = 10
 """Reports of one kind that have a traceback each. Of later ones the 16th, 32nd, 64th … is logged, with its number."""

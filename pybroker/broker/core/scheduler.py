@@ -137,7 +137,7 @@ class Scheduler:
         self._refusals: list[ClientError] = []
         """Of the messages that are being sent."""
         self._unreadable: list[str] = []
-        """Of the messages that are being sent: why some cannot be read just now."""
+        """Reasons why some of the messages that are due cannot be read now."""
         self._browses: deque[tuple[Destination, deque[Job]]] = deque()
         self._browse_at = 0
         self._armed: int | None = None

@@ -85,7 +85,7 @@ class StoredSource(Source):
         """So much in use is too much; more than the mark only where the last page-out could not free more."""
         self._is_leaving = False
         self._is_going_on = False
-        """What waits is looked at further in the event loop's next turn."""
+        """True while dispatch continues in the event loop's next turn."""
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:

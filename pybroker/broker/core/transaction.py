@@ -83,7 +83,7 @@ class Transaction:
         self._doom: str | None = None
         self._uncommitted = Uncommitted(store)
         self._unkept: dict[Destination, list[Message]] = {}
-        """What topics were sent while no durable subscription was there: the store has it not."""
+        """Messages sent to topics that had no durable subscription then; they are not in the store."""
 
     def sent(self, target: Target, message: Message) -> None:
         """Add a send, unless the message is in the transaction or in its place already.
@@ -133,7 +133,7 @@ class Transaction:
 
     @property
     def gates(self) -> Iterable[Gate]:
-        """Where it will send."""
+        """Gates of the destinations that its messages go to."""
         return self._gates
 
     @property

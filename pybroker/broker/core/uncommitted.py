@@ -1,4 +1,4 @@
-"""What a transaction has sent and not committed: counted in memory, and left to the store when it is much.
+"""Messages of a transaction before its commit: counted in memory limits, and paged out to the store above the mark.
 
 ```text
   send --> counted --> more than the mark, or than the broker has room for --> durable --> only the id stays

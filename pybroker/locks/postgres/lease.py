@@ -35,7 +35,7 @@ LEASE_POLL_SECONDS = 0.25
 _HOLDER_LENGTH_MAX = 250
 
 _NO_LEASE = ("", 0)
-"""Of no row: holder and end."""
+"""Holder and end that stand for a missing row."""
 
 _TAKE = f"""
 UPDATE {TABLE} SET broker_name = %s, time = {NOW_MS} + %s

@@ -22,7 +22,7 @@ from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection
 MESSAGES, JOBS = "attempt", "job_attempt"
 """A number for each that writes on a connection of its own."""
 CHECK, LOOK = b"EXECUTE fence", b"EXECUTE look"
-"""What the two statements begin with, see `Fence`."""
+"""Prefixes of the two statements, see `Fence`."""
 
 
 class Fence:

@@ -19,17 +19,17 @@ from pybroker.broker.domain.errors import ClientError, ResourceLimit
 from pybroker.store.jdbc.postgres import Connection
 
 LENGTH_MAX = 250
-"""Of every text column as ActiveMQ declares it, in characters."""
+"""Length of each text column as ActiveMQ declares it, in characters."""
 MESSAGE_BYTES_MAX = 256 << 20
-"""Of one message. The server takes up to 1 GB, but sends none back of which it cannot make a hexadecimal text of twice
-that size within 1 GB; half of the half leaves room for that text in the memory of both."""
+"""Limit of one message. The server takes up to 1 GB, but sends a message back as a hexadecimal text of twice its size,
+which must fit 1 GB, too; half of the half leaves room for that text in the memory of both."""
 BLOCK_BYTES = 8192
 """A page of a server as it is built by default."""
 
 _PAGE_BYTES, _PER_PAGE, _HEAP_POINTER_BYTES = 56, 3, 8
-"""What a B-tree's page needs itself; how many rows it must hold; and what one of them needs beside its columns."""
+"""B-tree page: bytes of its own, rows that it must hold, and bytes of a row beside its columns."""
 _ROW_BYTES = 336
-"""Of an index row: header, up to five columns' lengths and padding, two numbers, and a transaction's id."""
+"""Bytes of an index row beside the texts: header, five lengths with padding, two numbers, a transaction's id."""
 
 _LENGTHS = """
 SELECT a.attname::text, min(a.atttypmod - 4)

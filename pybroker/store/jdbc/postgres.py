@@ -67,8 +67,8 @@ ROWS_PER_FETCH = 10_000
 STATEMENT_SECONDS = 9.5
 """After that this side gives up. The server does so before, where it can be heard."""
 BYTES_PER_SECOND_MIN = 256 << 10
-"""What moves much data, or changes many rows, gets a second more for so much of it: 2,600 rows, where a server that is
-busy with other work was seen to change 5,000."""
+"""Bytes for which a statement's deadline grows by one second. That is 2,600 changed rows; a server that was busy with
+other work was seen to change 5,000."""
 
 POOLED_HINT = "let the pooler give each client a session of its own (pool_mode = session), or connect directly"
 HINTS = {

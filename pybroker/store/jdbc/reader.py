@@ -26,12 +26,12 @@ READ_SECONDS = 0.2
 AHEAD_BYTES_MAX = 8 << 20
 """Of bodies that nobody has asked for yet."""
 AHEAD_PAGES = 4
-"""What one look ahead reads at most is so small a part of that."""
+"""One read-ahead takes at most this fraction of it: 1/4."""
 AHEAD_REACH = 4
 """Ids are given over all destinations: so many times a page of them are looked through for the next page."""
 RETRY_SECONDS = 0.2
 QUERY_SECONDS_MAX = statement_seconds(2 * MESSAGE_BYTES_MAX)
-"""For one page: as long as the largest message takes as a hexadecimal text."""
+"""Deadline of one page: the time that the largest message takes as a hexadecimal text."""
 
 READ_ALL = 2**62
 """More bytes than there can be."""
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Order(NamedTuple):
-    """What to read: these ids, then so many messages of a container behind an id; no more than so many bytes."""
+    """A read request: these ids, then a number of messages of a container behind an id, up to a number of bytes."""
 
     sequences: list[int]
     bytes_max: int

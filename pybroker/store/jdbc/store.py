@@ -48,9 +48,9 @@ saves is worth a short delay: writing and deleting it costs the server, and this
 DELIVERED_MAX = 20_000
 """Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
 SENT_PAGE_MESSAGES, SENT_PAGE_BYTES = 1000, 8 << 20
-"""Of a transaction in doubt, read at a start."""
+"""Page size for a transaction in doubt, which is read at a start."""
 SENT_PAGE_SECONDS = 2 * QUERY_SECONDS_MAX
-"""For one of them: until its reader has tried as long as it may."""
+"""Deadline of one such page: as long as its reader may retry."""
 
 logger = logging.getLogger(__name__)
 

@@ -120,7 +120,7 @@ class Appender:
         """The data file that is open; 0 before the first."""
         self._descriptor = -1
         self._own: os.stat_result | None = None
-        """What the open data file is known by; None when none is open."""
+        """Device and inode number of the open data file; None when none is open."""
         self._name = self._next_name = ""
         self._end = 0
         self._ahead = 0

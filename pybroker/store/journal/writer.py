@@ -601,7 +601,7 @@ class JournalWriter:
                 return
             except DiskFull as error:
                 self._run_short(error)
-                self.fence()  # a master that lost its lock has nothing more to write, and the reserve is its heir's
+                self.fence()  # a master that lost its lock writes nothing more, and the reserve is for the new master
                 if not self._reserve.release() and self._ending.wait(ROOM_SECONDS):
                     raise
 
