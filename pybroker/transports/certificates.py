@@ -54,8 +54,8 @@ class CertificateFiles:
         return [each for each in (self.certificate, self.key, self.key_password_file, self.client_ca) if each]
 
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
-"""Time of change, size and inode of each file; None for a file that cannot be looked at."""
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+"""Times of change of content and of rights, size and inode of each file; None for a file that cannot be looked at."""
 
 
 class Certificates:
@@ -122,12 +122,12 @@ class Certificates:
         return tuple(map(_stamp_of, self._files.paths()))
 
 
-def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
     try:
         found = path.stat()
     except OSError:  # reading it says which error, when it lasts
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _warn_of(path: Path, setting: str, now: float) -> None:

@@ -2,7 +2,9 @@
 
 import calendar
 import datetime
+import errno
 import logging
+import os
 import shutil
 import ssl
 from collections.abc import Callable
@@ -92,6 +94,27 @@ def test_new_files_of_no_use_keep_the_former_ones(
     certificates.look()
     certificates.look()
     assert served(certificates) == der(files.certificate)
+
+
+def test_files_are_tried_again_when_their_rights_change(
+    files: CertificateFiles, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = Certificates(files)
+    replace(files)
+    with monkeypatch.context() as denied:  # to root, as which tests may run, nothing is unreadable
+        denied.setattr(Path, "read_bytes", _deny)
+        certificates.look()
+        certificates.look()
+    assert "Permission denied" in log()[0]
+    assert files.key is not None
+    files.key.chmod(0o640)
+    certificates.look()
+    certificates.look()
+    assert served(certificates) == der(files.certificate)
+
+
+def _deny(_path: Path) -> bytes:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def test_a_missing_file_keeps_the_former_one(files: CertificateFiles, log: Callable[[], list[str]]) -> None:
