@@ -26,7 +26,7 @@ from pybroker.broker.app import preflight, serve, wiring
 from pybroker.store.memory import MemoryStore
 wiring.make_lock(settings)
 wiring.is_locked(wiring.lock_name(settings))
-broker = wiring.make_broker(settings, "name", MemoryStore())
+broker = wiring.make_broker(settings, MemoryStore())
 wiring.make_protocols(settings, broker, settings.ports())
 print(*sorted(sys.modules))
 """

@@ -30,6 +30,7 @@ _OTHER_VARIABLES = ("PYBROKER_URL", "PYBROKER_USER", "PYBROKER_PASSWORD", "PYBRO
 """Prefixes of the variables that belong to other commands and to the tests."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BROKER_NAME = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
 PORTS = ("stomp", "openwire", "auto", "stomp_ssl", "openwire_ssl", "auto_ssl")
@@ -73,6 +74,13 @@ def _name(value: object) -> str:
     name = text(value)
     if not _NAME.fullmatch(name):
         raise ValueError("a name has 1 to 100 letters, digits, `.`, `_` or `-`, and begins with a letter or digit")
+    return name
+
+
+def _broker_name(value: object) -> str:
+    name = text(value)
+    if not _BROKER_NAME.fullmatch(name):
+        raise ValueError("a broker's name has 1 to 100 letters, digits, `.`, `_`, `-` or `:`, as in ActiveMQ")
     return name
 
 
@@ -145,6 +153,12 @@ class Config:
         _name,
         None,
         description="This member's name in status and logs; by default the host's name, with a number if taken.",
+    )
+    broker_name: str = _declared(
+        _broker_name,
+        "localhost",
+        description="The broker's name to clients and to bridges of other brokers, the same for all members: what "
+        "ActiveMQ calls `brokerName`, with ActiveMQ's default. In a network of brokers give each pair another one.",
     )
     bind: str = _declared(
         text, "127.0.0.1", description="Address the listeners bind to; `0.0.0.0` for every interface."

@@ -69,7 +69,7 @@ class _Term:
 class Node:
     """One life of a member, from standby to stopped."""
 
-    def __init__(self, config: Config, name: str, publish: Publish, certificates: Certificates | None = None) -> None:
+    def __init__(self, config: Config, publish: Publish, certificates: Certificates | None = None) -> None:
         self.role = Role.STANDBY
         self.since_ms = wiring.clock()
         """When it took its role, in milliseconds since the epoch."""
@@ -78,7 +78,6 @@ class Node:
         self.has_served = False
         """True once it was master."""
         self._config = config
-        self._name = name
         self._publish = publish
         self._certificates = certificates
         self._lock: LockProvider = wiring.make_lock(config)
@@ -213,7 +212,7 @@ class Node:
         term = _Term(
             store=store,
             jobs=wiring.make_jobs(self._config, self._lock, self._store_failed, turn, store),
-            broker=wiring.make_broker(self._config, self._name, store, loop.call_soon),
+            broker=wiring.make_broker(self._config, store, loop.call_soon),
             server=Server(connections_max=self._config.connections_max, turn=turn),
             chores=[],
         )

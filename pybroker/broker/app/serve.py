@@ -63,7 +63,7 @@ def serve(config: Config) -> None:
 async def _serve(config: Config) -> None:
     if config.store == MEMORY_STORE:
         _log.info("%s on a store in memory: nothing outlives this process", _BUILD)
-        await _live(config, config.name or "memory", _tell_nobody)
+        await _live(config, _tell_nobody)
         return
     if is_database(config.store):
         await _serve_database(config)
@@ -83,13 +83,13 @@ async def _serve(config: Config) -> None:
         if config.lock != "flock":
             raise
         _log.warning("status will not know this member: %s", error)  # a file system without byte range locks
-        await _live(config, config.name or socket.gethostname(), _tell_nobody)
+        await _live(config, _tell_nobody)
         return
     _log.info("%s: member %s of %s", _BUILD, membership.name, config.store)
     _warn_of_loopback(config, where.members)
     renewal = asyncio.create_task(membership.renew())
     try:
-        await _live(config, membership.name, membership.publish, membership)
+        await _live(config, membership.publish, membership)
     finally:
         renewal.cancel()
         membership.close()
@@ -115,28 +115,28 @@ async def _serve_database(config: Config) -> None:
     database.warn_of_unused(config)
     renewal = asyncio.create_task(presence.renew())
     try:
-        await _live(config, presence.name, presence.publish)
+        await _live(config, presence.publish)
     finally:
         renewal.cancel()
         presence.close()
 
 
-async def _live(config: Config, name: str, publish: Publish, membership: Membership | None = None) -> None:
+async def _live(config: Config, publish: Publish, membership: Membership | None = None) -> None:
     """Live until the end was asked for, with certificates that may be replaced meanwhile."""
     certificates = wiring.make_certificates(config)
     if certificates is None:
-        await _live_again(config, name, publish, membership, None)
+        await _live_again(config, publish, membership, None)
         return
     certificates.warn(time.time())
     watching = asyncio.create_task(certificates.watch())
     try:
-        await _live_again(config, name, publish, membership, certificates)
+        await _live_again(config, publish, membership, certificates)
     finally:
         watching.cancel()
 
 
 async def _live_again(
-    config: Config, name: str, publish: Publish, membership: Membership | None, certificates: Certificates | None
+    config: Config, publish: Publish, membership: Membership | None, certificates: Certificates | None
 ) -> None:
     """Live one life after another: a member that lost its lock stands by again, from scratch.
 
@@ -145,7 +145,7 @@ async def _live_again(
     """
     loop = asyncio.get_running_loop()
     while True:
-        node = Node(config, name, publish, certificates)
+        node = Node(config, publish, certificates)
         if membership is not None:
             membership.followed = node.followed
             membership.totals = node.totals

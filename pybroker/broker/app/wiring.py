@@ -24,6 +24,7 @@ from pybroker.broker.core.broker import Broker, Limits
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.virtual import Definition, VirtualTopic
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageStore
@@ -221,6 +222,7 @@ def make_store(
         clock=clock,
         progress=_progress(),
         follower=follower,
+        identity=_new_identity(config),
         wants_index=lambda: not has_standby(config),
     )
 
@@ -240,7 +242,13 @@ def _make_database_store(
         post=turn.post,
         on_failure=on_failure,
         grace=grace_seconds(config),
+        identity=_new_identity(config),
     )
+
+
+def _new_identity(config: Config) -> BrokerIdentity:
+    """Return the broker's name, with an id for a store that has none."""
+    return BrokerIdentity(_new_id(), config.broker_name)
 
 
 def is_prioritized(config: Config) -> bool:
@@ -278,14 +286,14 @@ def _journal_settings(config: Config, archive: Path | None = None) -> JournalSet
 
 
 def make_broker(
-    config: Config, name: str, store: MessageStore, call_soon: Callable[[Callable[[], None]], object] | None = None
+    config: Config, store: MessageStore, call_soon: Callable[[Callable[[], None]], object] | None = None
 ) -> Broker:
     """Return the core over a store, empty as yet; `call_soon` is the event loop's."""
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
     broker = Broker(
-        name,
+        config.broker_name,
         store=store,
         clock=clock,
         limits=Limits(
@@ -296,6 +304,7 @@ def make_broker(
         call_soon=call_soon,
         run_id=_new_id(),
     )
+    broker.id = _new_id()  # until the store says which it is; one in memory does not
     if is_database(config.store):
         cast("JdbcStore", store).on_readable = broker.expire  # which dispatches what waits for its bodies
     return broker
@@ -492,13 +501,11 @@ def _openwire(config: Config, broker: Broker, ports: Mapping[str, int]) -> _Tran
             provider_name="pybroker",
             provider_version=__version__,
         ),
-        broker_id=_new_id(),
-        broker_name=broker.name,
         broker_url=openwire_url(config, ports),
         connected_brokers=config.openwire_brokers,
         connect_seconds=config.connect_timeout,
     )
-    broker.id, broker.url = settings.broker_id, settings.broker_url
+    broker.url = settings.broker_url
     sessions: dict[str, OpenWireSession] = {}
 
     def session(link: Link) -> Session:

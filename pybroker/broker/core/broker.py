@@ -133,6 +133,7 @@ class Broker:
 
     def load(self, recovery: Recovery) -> None:
         """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread."""
+        self.id = recovery.broker_id or self.id
         take_over(self, recovery)
 
     def open_scheduler(

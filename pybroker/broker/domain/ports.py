@@ -85,12 +85,14 @@ class Recovery:
         prepared: XA transactions in doubt, in the order in which they were prepared.
         delivered: message ids that a consumer may have seen before; None when the last master did not say
             (it crashed), so that any of them may have been.
+        broker_id: of the broker that the store belongs to, the same for each master; empty where none is kept.
     """
 
     queues: Mapping[Destination, Sequence[str]] = field(default_factory=dict[Destination, Sequence[str]])
     backlogs: Sequence[Backlog] = ()
     prepared: Sequence[PreparedTransaction] = ()
     delivered: frozenset[str] | None = None
+    broker_id: str = ""
 
 
 class Page(NamedTuple):
@@ -565,6 +567,7 @@ class Broker(Protocol):
     """The core as a transport's server sees it."""
 
     name: str
+    id: str
 
     def next_sequence(self) -> int:
         """Return a number for a message that is taken in: larger than all before, also those of former masters.

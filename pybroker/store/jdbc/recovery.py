@@ -18,9 +18,11 @@ from typing import Any
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
+from pybroker.store.identity import agreed
 from pybroker.store.jdbc.changes import ApartKey, SubscriptionKey
 from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
 from pybroker.store.jdbc.postgres import Connection
@@ -49,16 +51,22 @@ class Takeover:
         delivered: what the last clean stop said; None: nothing.
         count: how many messages there were then.
         last_id: and the highest id.
+        broker_id: of the broker that the tables belong to; empty when that was not asked for.
     """
 
     epoch: int
     delivered: str | None
     count: int
     last_id: int
+    broker_id: str
 
 
-def take_over(connection: Connection) -> Takeover:
+def take_over(connection: Connection, identity: BrokerIdentity | None) -> Takeover:
     """Raise the epoch, which ends the former master's right to write. Blocks while a transaction of his is under way.
+
+    Args:
+        connection: to the database.
+        identity: the broker's name, and an id for tables that have none; None: leave that alone.
 
     Raises:
         StoreUnavailable: the database fails.
@@ -71,11 +79,26 @@ def take_over(connection: Connection) -> Takeover:
     if not rows:
         hint = "stop all brokers and drop the table: the next start creates it anew"
         raise StoreUnavailable(f"{connection.name}: pybroker_epoch is empty", path=connection.name, hint=hint)
+    broker_id = "" if identity is None else _keep_identity(connection, identity)
     connection.execute(
         "UPDATE pybroker_epoch SET epoch = epoch + 1, attempt = 0, job_attempt = 0, delivered = NULL; COMMIT"
     )
     ((epoch, delivered, count, last_id),) = rows
-    return Takeover(epoch=epoch + 1, delivered=delivered, count=count, last_id=last_id)
+    return Takeover(epoch=epoch + 1, delivered=delivered, count=count, last_id=last_id, broker_id=broker_id)
+
+
+def _keep_identity(connection: Connection, given: BrokerIdentity) -> str:
+    """Return the broker's id, and store it if it is new, in the transaction that raises the epoch."""
+    rows = connection.rows("SELECT broker_id, broker_name FROM pybroker_broker WHERE id = 1")
+    found = BrokerIdentity(*rows[0]) if rows else None
+    identity = agreed(found, given, connection.name)
+    if identity != found:
+        connection.rows(
+            "INSERT INTO pybroker_broker VALUES (1, %s, %s)"
+            " ON CONFLICT (id) DO UPDATE SET broker_name = excluded.broker_name RETURNING id",
+            identity,
+        )
+    return identity.broker_id
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The tables: ActiveMQ's three, exactly, and seven of our own beside them, which no ActiveMQ looks at.
+"""The tables: ActiveMQ's three, exactly, and eight of our own beside them, which no ActiveMQ looks at.
 
 | table of our own | what it holds |
 | --- | --- |
@@ -9,6 +9,7 @@
 | `pybroker_jobs` | scheduled messages, which ActiveMQ keeps in files |
 | `pybroker_job_producers` | the same log as `pybroker_producers`, of what was scheduled |
 | `pybroker_no_local` | durable subscriptions with `noLocal`, for which ActiveMQ's table has no column |
+| `pybroker_broker` | one row: the broker's id and name, the same for each master |
 
 All are created in one transaction: all of them, or none. Tables that are there are used if they have the columns that
 ActiveMQ's have. The key of `activemq_acks` comes in two shapes. ActiveMQ 5.17 means to have the priority in it and, on
@@ -82,6 +83,10 @@ CREATE TABLE pybroker_job_producers (id bigint PRIMARY KEY, sequences text NOT N
     "pybroker_no_local": f"""
 CREATE TABLE pybroker_no_local (
     container varchar(250), client_id varchar(250), sub_name varchar(250), PRIMARY KEY ({KEY}));
+""",
+    "pybroker_broker": """
+CREATE TABLE pybroker_broker (
+    id integer PRIMARY KEY CHECK (id = 1), broker_id text NOT NULL, broker_name text NOT NULL);
 """,
 }
 COLUMNS = {

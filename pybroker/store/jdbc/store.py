@@ -20,6 +20,7 @@ from contextlib import suppress
 from pybroker.broker.domain import ports
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
@@ -70,6 +71,7 @@ class JdbcStore:
         may_create: create tables that are missing.
         grace: how many seconds a database may be away before the store stops; everybody waits meanwhile.
         read_seconds: how long `read` may block.
+        identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
 
     Raises:
         ConfigError: the URL makes no sense.
@@ -88,6 +90,7 @@ class JdbcStore:
         may_create: bool = True,
         grace: float = 0.0,
         read_seconds: float = READ_SECONDS,
+        identity: BrokerIdentity | None = None,
     ) -> None:
         self.name = describe(url)
         """Where the database is, without user and password."""
@@ -107,6 +110,7 @@ class JdbcStore:
         self._may_create = may_create
         self._grace = grace
         self._read_seconds = read_seconds
+        self._identity = identity
         self._server = ""
         self._state = StoreState(prioritized=prioritized)
         self._writer: DatabaseWriter[Changes] | None = None
@@ -134,7 +138,7 @@ class JdbcStore:
     def _open(self, connection: Connection) -> Recovery:
         lane_per_priority = ensure(connection, prioritized=self._prioritized, may_create=self._may_create)
         self._check()
-        found = take_over(connection)
+        found = take_over(connection, self._identity)
         self.epoch = found.epoch
         self._state = StoreState(
             prioritized=self._prioritized,
@@ -161,6 +165,7 @@ class JdbcStore:
             backlogs=self._backlogs(),
             prepared=self._prepared(),
             delivered=read_delivered(found, loader),
+            broker_id=found.broker_id,
         )
         writer.start()
         return recovery

@@ -11,7 +11,7 @@ What is durable when:
   that grew. What it leaves out is times. A length fixed by preallocation merely makes it cheaper, and so does `fill`.
   One `pwritev` with `RWF_DSYNC` would do both; measured on ext4 it is no faster, and not every file system and kernel
   has it.
-* `remove`, `archive` and `replace` return after the directory entry is on disk.
+* `remove`, `archive`, `put` and `replace` return after the directory entry is on disk.
 
 What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room; but
 for a number that a new master claims, which stays taken.
@@ -23,7 +23,7 @@ is what makes the client ask the server, where `stat` alone may answer from its 
 import contextlib
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -160,11 +160,19 @@ class JournalFiles:
         _sync_directory(target)
 
     def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
-        """Put a new file with that content in the place of a data file, in one step: a crash leaves either.
+        """Put a new file with that content in the place of a data file, see `put`."""
+        self.put(self.path(file_id), content)
 
-        The former file itself is not changed: a process that has it open writes into something nobody will read.
+    def put(self, path: Path, content: Sequence[bytes | memoryview], fence: Callable[[], None] = lambda: None) -> None:
+        """Put a new file with that content in the place of a file of the directory, in one step: a crash leaves either.
+
+        The former file itself is not changed: a process that has it open writes into a file without a name.
+
+        Args:
+            path: of the file.
+            content: the whole of it.
+            fence: called before the new file takes its place; what it raises leaves the former one.
         """
-        path = self.path(file_id)
         copy = path.with_name(path.name + SEALED_SUFFIX)
         descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
@@ -173,6 +181,7 @@ class JournalFiles:
                 self.write(descriptor, (piece,), offset)
                 offset += len(piece)
             os.fsync(descriptor)
+            fence()
             copy.replace(path)
         except BaseException:
             self._take_away(copy, descriptor)

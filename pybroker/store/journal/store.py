@@ -42,6 +42,7 @@ from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
 from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Sent, Settled
@@ -70,6 +71,7 @@ from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location, encode_record
+from pybroker.store.journal.identity import keep_identity
 from pybroker.store.journal.indexed import Messages
 from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
 from pybroker.store.journal.kept import encode_kept
@@ -123,6 +125,7 @@ class JournalStore:
         follower: has read the journal as far as it went while another master wrote it; None: begin with the index.
         wants_index: asked at a clean stop, see `Indexer`.
         index_bytes_min: how much more journal makes another index worth writing.
+        identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class JournalStore:
         follower: Follower | None = None,
         wants_index: Callable[[], bool] = lambda: True,
         index_bytes_min: int = GROWN_BYTES_MIN,
+        identity: BrokerIdentity | None = None,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
@@ -160,6 +164,7 @@ class JournalStore:
         self._limit = StoreLimit(self._files, self._settings.store_bytes_max)
         self._progress = progress
         self._follower = follower
+        self._identity = identity
         self._state = StoreState()
         self._settling: Iterator[None] | None = None
         self._listing = Listing()
@@ -197,6 +202,8 @@ class JournalStore:
                 self._report(result)
                 self._writer.fence()
                 self._drop_index()
+                if self._identity is not None:
+                    recovery.broker_id = keep_identity(self._files, self._identity, self._writer.fence)
             except BaseException:
                 self._writer.close_claim()
                 raise

@@ -58,8 +58,6 @@ class OpenWireSettings:
 
     Attributes:
         offer: the wire format the broker offers.
-        broker_id: tells this broker from others.
-        broker_name: for people.
         broker_url: where clients reach it.
         connected_brokers: comma list of addresses failover clients may use as well; empty: what they know already.
         connect_seconds: how long a peer may take to send its WireFormatInfo. What comes next has no limit: a Java
@@ -67,8 +65,6 @@ class OpenWireSettings:
     """
 
     offer: Offer
-    broker_id: str
-    broker_name: str
     broker_url: str
     connected_brokers: str = ""
     connect_seconds: float = 30.0
@@ -242,8 +238,8 @@ class OpenWireSession(Session):
         self._state = State.AGREED
         peer.send(
             BrokerInfo(
-                broker_id=BrokerId(self._settings.broker_id),
-                broker_name=self._settings.broker_name,
+                broker_id=BrokerId(self._broker.id),
+                broker_name=self._broker.name,
                 broker_url=self._settings.broker_url,
             )
         )

@@ -54,7 +54,7 @@ class Member:
         self.listeners: list[str] = []
         self.fail: Callable[[Exception], None] = lambda error: None
         config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
-        self.node = Node(config, "m", self._publish)
+        self.node = Node(config, self._publish)
 
     def make_store(self, config, lock, on_failure, turn, follower=None):
         self.fail = on_failure

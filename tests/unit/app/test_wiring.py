@@ -14,7 +14,7 @@ from tests.unit.transports.openwire.conversation import FakeLink
 
 def protocols(**settings):
     config = Config(store="memory:", **settings)
-    broker = wiring.make_broker(config, "b", MemoryStore())
+    broker = wiring.make_broker(config, MemoryStore())
     return wiring.make_protocols(config, broker, config.ports())
 
 
@@ -64,7 +64,7 @@ def test_a_server_header_that_would_break_the_frame_is_refused(header):
 
 def test_ids_begun_in_one_millisecond_are_all_different(monkeypatch):
     monkeypatch.setattr(wiring, "clock", lambda: 1_700_000_000_000)
-    brokers = [wiring.make_broker(Config(store="memory:"), "b", MemoryStore()) for _ in range(2)]
+    brokers = [wiring.make_broker(Config(store="memory:"), MemoryStore()) for _ in range(2)]
     ids = [broker.run_id for broker in brokers]
     for broker in brokers:
         made = wiring.make_protocols(Config(store="memory:"), broker, {"stomp": 1, "openwire": 2})
@@ -77,3 +77,14 @@ def test_ids_begun_in_one_millisecond_are_all_different(monkeypatch):
             session.lost()
     assert len(set(ids)) == 8
     assert all(each.startswith("ID:") for each in ids)
+
+
+def test_a_broker_has_its_own_name_and_not_its_members():
+    assert wiring.make_broker(Config(store="memory:", name="m"), MemoryStore()).name == "localhost"
+    assert wiring.make_broker(Config(store="memory:", broker_name="sales:eu"), MemoryStore()).name == "sales:eu"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "x" * 101])
+def test_a_broker_name_that_activemq_would_change_is_refused(name):
+    with pytest.raises(UnfitError, match="a broker's name has"):
+        Config(store="memory:", broker_name=name)

@@ -85,8 +85,6 @@ def new_broker(
 def settings(offer: Offer | None = None, *, connected_brokers: str = "") -> OpenWireSettings:
     return OpenWireSettings(
         offer=offer or broker_offer(),
-        broker_id="ID:b1",
-        broker_name="b1",
         broker_url="tcp://b1:61616",
         connected_brokers=connected_brokers,
     )

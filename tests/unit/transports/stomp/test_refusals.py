@@ -45,7 +45,7 @@ class FullStore(MemoryStore):
 def open_sessions(count: int) -> tuple[list[Any], list[FakeLink]]:
     """Return connected sessions as a broker makes them whose store is full."""
     config = Config(store="memory:", openwire=None)
-    broker = wiring.make_broker(config, "b", FullStore())
+    broker = wiring.make_broker(config, FullStore())
     make = wiring.make_protocols(config, broker, config.ports())["stomp"].session
     links = [FakeLink() for _ in range(count)]
     sessions = [make(link) for link in links]

@@ -1,0 +1,76 @@
+r"""The broker's id beside its journal, in the file `pybroker.broker`, of which ActiveMQ knows nothing.
+
+```text
+{"broker_id": "ID:host-4711-1700000000000-1:2", "broker_name": "localhost"}\n
+```
+
+Only a master looks at it, under the lock. It is replaced in one step, and a crash leaves either the former or the new
+one. A file that cannot be read, or holds something else, is made again with another id; one that cannot be written
+keeps no master from serving, since messages do not depend on it.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pybroker.broker.domain.identity import BrokerIdentity
+from pybroker.store.identity import agreed
+from pybroker.store.journal.files import JournalFiles
+
+FILE_NAME: Final = "pybroker.broker"
+
+_BYTES_MAX: Final = 4096
+_TEXT: Final = re.compile(r"[!-~]{1,250}")
+
+_log = logging.getLogger(__name__)
+
+
+def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[], None]) -> str:
+    """Return the id of the broker that a journal belongs to, and store it if it is new. Blocks.
+
+    Args:
+        files: the journal's.
+        given: a new id, for a journal without one, and this member's `broker_name`.
+        fence: checks that lock and journal are still ours, before the file is replaced.
+
+    Raises:
+        LockNotHeld: `fence` says so.
+    """
+    path = files.directory / FILE_NAME
+    found = _read(path)
+    identity = agreed(found, given, str(path))
+    if identity != found:
+        content = json.dumps({"broker_id": identity.broker_id, "broker_name": identity.name}).encode() + b"\n"
+        try:
+            files.put(path, (content,), fence)
+        except OSError as error:
+            _log.warning(
+                "%s cannot be written, so the next master may have another id or log this again: %s", path, error
+            )
+    return identity.broker_id
+
+
+def _read(path: Path) -> BrokerIdentity | None:
+    """Return what a file says; None when there is none, or it is of no use."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(_BYTES_MAX)
+        values = json.loads(text)
+        return BrokerIdentity(_checked(values["broker_id"]), _checked(values["broker_name"]))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        problem = "it holds no broker's id"
+    _log.warning("%s cannot be used and is made again, so the broker's id changes: %s", path, problem)
+    return None
+
+
+def _checked(value: object) -> str:
+    if not isinstance(value, str) or not _TEXT.fullmatch(value):
+        raise ValueError("not a text, or too long, or with characters that ids and names do not have")
+    return value
