@@ -124,6 +124,7 @@ class Broker:
         self.is_stopping = False
         self.abandoned = False
         self._inactive = InactiveDestinations(self)
+        self._first_source = 0
 
     # ------------------------------------------------------------ life
 
@@ -173,8 +174,14 @@ class Broker:
         return seen(self)
 
     def expire(self) -> None:
-        """Let go of waiting messages past their time; called every now and then, for destinations nobody reads."""
-        for source in (*self.queues.values(), *self.durables.values()):
+        """Let go of waiting messages past their time; called every now and then, for destinations nobody reads.
+
+        Also called when a slow store has read pages. It keeps few of them, those that were asked for last: so another
+        backlog is the first to ask each time, and none waits until the others are empty.
+        """
+        sources = [*self.queues.values(), *self.durables.values()]
+        self._first_source = (self._first_source + 1) % max(1, len(sources))
+        for source in (*sources[self._first_source :], *sources[: self._first_source]):
             attempt(source.expire, "looking for expired messages")
         attempt(self.usage.paging.ask_again, "reading again")
 

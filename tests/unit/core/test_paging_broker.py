@@ -7,7 +7,9 @@ import pytest
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.errors import NotReadYet
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import Page
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.memory import MemoryStore
 from tests.unit.core.conftest import World, make_message
@@ -193,3 +195,32 @@ class TestFlowControl:
         assert world.broker.usage.used < self.LIMIT
         found = [names(world, f"queue://Q{queue}") for queue in range(7)]
         assert found == [numbers(*range(queue, 200, 7)) for queue in range(7)]
+
+
+class NarrowDisk(Disk):
+    """A disk that is too slow for all who ask at once: it keeps no more than what was asked for last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = self.there = ""
+
+    def read_page(self, destination: Destination, message_ids: "list[str]", bytes_max: int) -> Page:
+        if message_ids[0] != self.there:
+            self.asked = message_ids[0]
+            raise NotReadYet("not yet")
+        self.there = ""
+        return super().read_page(destination, message_ids[:1], bytes_max)
+
+
+def test_no_backlog_waits_for_the_end_of_another():
+    disk = NarrowDisk()
+    world = World(disk)
+    destinations = ["queue://A", "queue://B", "queue://C"]
+    for destination in destinations:
+        world.client().send(destination, *numbers(*range(30)))
+    world.start()
+    inboxes = [world.client().subscribe(destination) for destination in destinations]
+    for _ in range(30):
+        disk.there = disk.asked
+        world.broker.expire()
+    assert all(9 <= len(inbox.deliveries) <= 11 for inbox in inboxes)
