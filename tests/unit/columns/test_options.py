@@ -44,7 +44,7 @@ def test_names_come_in_any_case_and_values_as_texts() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, 'path: no directory is given; write .load("/path/to/kahadb")'),
+        ({}, 'path: no directory is given; write .load("/path/to/data")'),
         ({"path": "s3a://bucket/kahadb"}, "path: .* mount it"),
         ({"path": "/s", "partitionByte": "1"}, "there is no such option; did you mean partitionBytes?"),
         ({"path": "/s", "whatever": "1"}, "there is no such option; there are path, "),
