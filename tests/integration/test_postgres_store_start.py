@@ -201,6 +201,23 @@ def test_status_shows_whole_ports_of_a_member_with_a_long_name(postgres_database
         node.close()
 
 
+def test_status_shows_a_standby_that_could_not_serve(postgres_database: PostgresDatabase) -> None:
+    """Its address, of a block for documentation, is not this machine's."""
+    nodes = [BrokerProcess(postgres_database.url, name="a", port=free_port())]
+    try:
+        nodes[0].wait_for("listening on")
+        nodes.append(BrokerProcess(postgres_database.url, name="b", port=0, extra=("--bind", "192.0.2.1")))
+        found = until(postgres_database, lambda found: found.exit is Exit.UNREADY_STANDBY)
+        assert found.master is not None
+        assert [member.name for member in found.members if "192.0.2.1" in member.obstacle] == ["b"]
+        assert status(postgres_database)[0] == Exit.UNREADY_STANDBY
+        nodes[1].terminate()
+        until(postgres_database, lambda found: found.exit is Exit.MASTER)
+    finally:
+        for node in nodes:
+            node.close()
+
+
 def test_status_of_a_database_that_is_not_there(postgres_database: PostgresDatabase) -> None:
     code, lines = status(postgres_database, url=postgres_database.through(1))
     assert code == 1

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pybroker.broker.app.logs import instant
-from pybroker.broker.app.session_names import SERVES, read_notice, read_session_name, short
+from pybroker.broker.app.session_names import SERVES, UNABLE, read_notice, read_obstacle, read_session_name, short
 from pybroker.broker.app.status import Exit
 from pybroker.broker.app.wiring import database_url, needs_driver
 
@@ -69,6 +69,7 @@ class DatabaseMember:
         host: where its session comes from.
         since_ms: when that began, or when it got the lock.
         listeners: where it serves; none where the server does not show that to this role.
+        obstacle: what would keep a standby from serving if it became master now; empty when nothing is known.
     """
 
     name: str
@@ -76,6 +77,7 @@ class DatabaseMember:
     host: str
     since_ms: int
     listeners: tuple[str, ...] = ()
+    obstacle: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,9 @@ class DatabaseStatus:
         """The exit code."""
         if not self.holder:
             return Exit.NO_MASTER
-        return Exit.MASTER if self.master else Exit.STARTING
+        if self.master is None:
+            return Exit.STARTING
+        return Exit.UNREADY_STANDBY if any(member.obstacle for member in self.members) else Exit.MASTER
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -152,7 +156,7 @@ def read(store: str) -> DatabaseStatus:
 def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: Rows, waiting: Rows) -> DatabaseStatus:
     """Put together what was read, row by row as the queries above return it. Pure."""
     leasers = {short(_leaser(name)) for name, _ in lease}
-    serving = _serving(sessions)
+    serving, obstacles = _serving(sessions), _obstacles(sessions)
     won = {pid: int(since) for pid, _, _, since in holders}
     members: list[DatabaseMember] = []
     for pid, application, host, since, _ in sessions:
@@ -168,6 +172,7 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
                 host=host,
                 since_ms=won.get(pid, int(since)),
                 listeners=listeners,
+                obstacle="" if is_holder else obstacles.get((shown, host), ""),
             )
         )
     words = [name for name, _ in lease]
@@ -197,13 +202,25 @@ def _serving(sessions: Rows) -> dict[str, tuple[str, tuple[str, ...]]]:
     return serving
 
 
+def _obstacles(sessions: Rows) -> dict[tuple[str, str], str]:
+    """Return what keeps standbys from serving, by the name that sessions have and the host."""
+    obstacles: dict[tuple[str, str], str] = {}
+    for _, application, host, _, statement in sessions:
+        member, purpose = read_session_name(application)
+        if purpose == UNABLE:
+            hidden = "a reason that the server does not show to this role" if statement in _HIDDEN else ""
+            obstacles[member, host] = read_obstacle(statement) or hidden
+    return obstacles
+
+
 def describe(status: DatabaseStatus) -> list[str]:
     """Return the lines a person reads, the answer first."""
     lines = [_answer(status)]
     for member in sorted(status.members, key=lambda member: (member.role != "MASTER", member.name)):
         epoch = f", epoch {status.epoch}" if member.role == "MASTER" else ""
         what = f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, from {member.host}"
-        lines.append(f"  {member.name:<24} {what}")
+        warning = f", COULD NOT SERVE: {member.obstacle}" if member.obstacle else ""
+        lines.append(f"  {member.name:<24} {what}{warning}")
     lines += [f"  {count:>12,} messages on {destination}" for destination, count in status.waiting.items()]
     return lines
 

@@ -1,17 +1,19 @@
-"""Shows a master on a database to `pybroker status`: a session whose last statement says where it serves.
+"""Shows a member on a database to `pybroker status`: a session whose last statement says what the server cannot know.
 
-A standby needs none, for its lock's session shows it. Nothing is written, nothing has to be tidied up: with the process
-its sessions go. See `session_names` for what is shown how.
+That is where a master serves, and what would keep a standby from serving. Any other standby needs no such session, for
+its lock's session shows it. Nothing is written and nothing is left behind: with the process its sessions go. See
+`session_names` for what is shown how.
 """
 
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.session_names import SERVES, notice
+from pybroker.broker.app.session_names import SERVES, UNABLE, notice, obstacle_notice
 from pybroker.broker.app.wiring import database_url
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import BrokerError
@@ -31,22 +33,25 @@ class Presence:
     def __init__(self, config: Config) -> None:
         """Prepare, without connecting."""
         self.name = config.name or socket.gethostname()
+        self.obstacle: Callable[[], str] = str
+        """Asked at each renewal what would keep this member from serving."""
         self._config = config
         self._timing = Timing.of(config.lock_lease)
         self._session: Session | None = None
+        self._purpose = ""
         self._addresses: list[str] = []
         self._thread = ThreadPoolExecutor(1, "presence")
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Show a member that serves, or no longer; soon, never blocks."""
         addresses = list(listeners) if role is Role.MASTER else []
-        self._thread.submit(self._show, addresses).add_done_callback(_tell)
+        self._thread.submit(self._show, addresses, self.obstacle()).add_done_callback(_tell)
 
     async def renew(self) -> None:
         """See again and again that the session is there, for the database may have been restarted."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            self._thread.submit(self._renew).add_done_callback(_tell)
+            self._thread.submit(self._renew, self.obstacle()).add_done_callback(_tell)
 
     def close(self) -> None:
         """End it."""
@@ -55,22 +60,27 @@ class Presence:
 
     # ------------------------------------------------------------ the thread
 
-    def _show(self, addresses: list[str]) -> None:
+    def _show(self, addresses: list[str], obstacle: str) -> None:
         self._addresses = addresses
         self._end()
-        self._renew()
+        self._renew(obstacle)
 
-    def _renew(self) -> None:
-        if not self._addresses:
+    def _renew(self, obstacle: str) -> None:
+        purpose = SERVES if self._addresses else UNABLE if obstacle else ""
+        if purpose != self._purpose:
+            self._end()
+            self._purpose = purpose
+        if not purpose:
             return
         if self._session is None or self._session.is_closed:
-            self._session = self._open()
-        self._session.run(notice(self.name, self._addresses))
+            self._session = self._open(purpose)
+        statement = notice(self.name, self._addresses) if self._addresses else obstacle_notice(self.name, obstacle)
+        self._session.run(statement)
 
-    def _open(self) -> "Session":
+    def _open(self, purpose: str) -> "Session":
         from pybroker.locks.postgres.session import Session, Target
 
-        url = database_url(self._config.store, self.name, SERVES)
+        url = database_url(self._config.store, self.name, purpose)
         return Session(Target(url, "store"), self._timing)
 
     def _end(self) -> None:
@@ -83,6 +93,6 @@ def _tell(done: Future[None]) -> None:
     """Log why a member cannot be seen; clients are not concerned."""
     error = done.exception()
     if isinstance(error, BrokerError):
-        _log.debug("cannot show others that this member serves: %s", error)
+        _log.debug("this member's state is not shown to others: %s", error)
     elif error is not None:
-        _log.error("cannot show others that this member serves: %r", error)
+        _log.error("this member's state is not shown to others: %r", error)

@@ -15,7 +15,7 @@ from pybroker.broker.app import database, eventloop, preflight, schedulers, sign
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.membership import Membership
-from pybroker.broker.app.node import Node, Publish
+from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
@@ -63,7 +63,7 @@ def serve(config: Config) -> None:
 async def _serve(config: Config) -> None:
     if config.store == MEMORY_STORE:
         _log.info("%s on a store in memory: nothing outlives this process", _BUILD)
-        await _live(config, _tell_nobody)
+        await _live(config, None)
         return
     if is_database(config.store):
         await _serve_database(config)
@@ -83,13 +83,13 @@ async def _serve(config: Config) -> None:
         if config.lock != "flock":
             raise
         _log.warning("status will not know this member: %s", error)  # a file system without byte range locks
-        await _live(config, _tell_nobody)
+        await _live(config, None)
         return
     _log.info("%s: member %s of %s", _BUILD, membership.name, config.store)
     _warn_of_loopback(config, where.members)
     renewal = asyncio.create_task(membership.renew())
     try:
-        await _live(config, membership.publish, membership)
+        await _live(config, membership)
     finally:
         renewal.cancel()
         membership.close()
@@ -115,41 +115,41 @@ async def _serve_database(config: Config) -> None:
     database.warn_of_unused(config)
     renewal = asyncio.create_task(presence.renew())
     try:
-        await _live(config, presence.publish)
+        await _live(config, presence)
     finally:
         renewal.cancel()
         presence.close()
 
 
-async def _live(config: Config, publish: Publish, membership: Membership | None = None) -> None:
+async def _live(config: Config, shown: Membership | Presence | None) -> None:
     """Live until the end was asked for, with certificates that may be replaced meanwhile."""
     certificates = wiring.make_certificates(config)
     if certificates is None:
-        await _live_again(config, publish, membership, None)
+        await _live_again(config, shown, None)
         return
     certificates.warn(time.time())
     watching = asyncio.create_task(certificates.watch())
     try:
-        await _live_again(config, publish, membership, certificates)
+        await _live_again(config, shown, certificates)
     finally:
         watching.cancel()
 
 
-async def _live_again(
-    config: Config, publish: Publish, membership: Membership | None, certificates: Certificates | None
-) -> None:
+async def _live_again(config: Config, shown: Membership | Presence | None, certificates: Certificates | None) -> None:
     """Live one life after another: a member that lost its lock stands by again, from scratch.
 
     So does a master whose database failed, and whoever found it away when he was to become one: it most likely comes
     back. What cannot pass was found at the start.
     """
     loop = asyncio.get_running_loop()
+    membership = shown if isinstance(shown, Membership) else None
     while True:
-        node = Node(config, publish, certificates)
+        node = Node(config, _tell_nobody if shown is None else shown.publish, certificates)
+        if shown is not None:
+            shown.obstacle = node.obstacle
         if membership is not None:
             membership.followed = node.followed
             membership.totals = node.totals
-            membership.obstacle = node.obstacle
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
         signals.handle(loop, node, certificates)

@@ -3,8 +3,10 @@
 ```text
 application_name   pybroker NAME             the session of the lock: a standby, or the holder
                    pybroker NAME store       of the store
-                   pybroker NAME serves      of the presence, see there
+                   pybroker NAME serves      of the presence of a master
+                   pybroker NAME unable      of the presence of a standby that could not serve
 last statement     SELECT 1 -- pybroker NAME serves ADDRESS ADDRESS .
+                   SELECT 1 -- pybroker NAME unable OBSTACLE .
 ```
 
 The server keeps 63 bytes of an `application_name`, and by default 1,024 of a session's last statement. So the end of a
@@ -15,11 +17,15 @@ from hashlib import sha256
 
 SERVES = "serves"
 """Purpose of the session by which a master publishes itself."""
+UNABLE = "unable"
+"""Purpose of the session by which a standby publishes that it could not serve."""
 
 _PROGRAM = "pybroker"
 _NAME_BYTES_MAX = 47
 """Limit of a member's name: 63 bytes, less the program, the longest purpose and the spaces between."""
 _DIGEST_LENGTH = 8
+_OBSTACLE_LENGTH_MAX = 700
+"""Limit of an obstacle in ASCII: it fits into the 1,024 bytes, beside a name of 100."""
 
 
 def short(member: str) -> str:
@@ -46,6 +52,22 @@ def read_session_name(application: str) -> tuple[str, str]:
 def notice(member: str, addresses: list[str]) -> str:
     """Return a statement that does nothing and says where a member serves."""
     return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {' '.join([*addresses, '.'])}"
+
+
+def obstacle_notice(member: str, obstacle: str) -> str:
+    """Return a statement that does nothing and says what would keep a standby from serving.
+
+    The text is a comment, so no line end may be in it.
+    """
+    plain = "".join(each if " " <= each <= "~" else "?" for each in obstacle[:_OBSTACLE_LENGTH_MAX])
+    return f"SELECT 1 -- {_PROGRAM} {member} {UNABLE} {plain} ."
+
+
+def read_obstacle(statement: str | None) -> str:
+    """Return the obstacle in a standby's last statement; empty when the statement is another or not shown."""
+    words = (statement or "").split(" ", 6)
+    is_one = len(words) == 7 and words[3] == _PROGRAM and words[5] == UNABLE
+    return words[6].removesuffix(" .") if is_one else ""
 
 
 def read_notice(statement: str | None) -> tuple[str, tuple[str, ...]] | None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.database_status import DatabaseStatus, assembled, describe
-from pybroker.broker.app.session_names import notice, read_notice, session_name
+from pybroker.broker.app.session_names import notice, obstacle_notice, read_notice, read_obstacle, session_name
 from pybroker.broker.app.status import Exit
 
 WHERE = "postgresql://db:5432/broker"
@@ -109,6 +109,56 @@ def test_two_members_of_one_name_are_two() -> None:
         sessions=[session(7, "a"), session(8, "a"), serves(9, "a", "tcp://h:1")],
     )
     assert [(member.name, member.role) for member in status.members] == [("a", "MASTER"), ("a", "STANDBY")]
+
+
+def unable(pid: int, member: str, obstacle: str) -> tuple[Any, ...]:
+    return session(pid, member, "unable", obstacle_notice(member, obstacle)[:1023])
+
+
+def test_a_standby_that_could_not_serve_is_shown() -> None:
+    status = seen(
+        holders=[(7, "pybroker a", "10.0.0.4", SECOND)],
+        sessions=[
+            session(6, "b"),
+            session(7, "a"),
+            serves(8, "a", "tcp://h:1"),
+            unable(9, "b", "stomp: 10.9.9.9 is no address of this machine (100 %)"),
+            session(10, "c"),
+        ],
+    )
+    assert status.exit is Exit.UNREADY_STANDBY
+    found = {member.name: member.obstacle for member in status.members}
+    assert found == {"a": "", "b": "stomp: 10.9.9.9 is no address of this machine (100 %)", "c": ""}
+    assert describe(status)[2].endswith(", COULD NOT SERVE: stomp: 10.9.9.9 is no address of this machine (100 %)")
+    assert status.as_json()["members"][0]["obstacle"]
+
+
+def test_a_master_is_not_shown_as_unable() -> None:
+    """The session may be left from when it was a standby."""
+    status = seen(
+        holders=[(7, "pybroker a", "10.0.0.4", SECOND)],
+        sessions=[session(7, "a"), serves(8, "a", "tcp://h:1"), unable(9, "a", "taken")],
+    )
+    assert status.exit is Exit.MASTER
+
+
+def test_an_obstacle_hidden_from_this_role_is_shown_as_such() -> None:
+    hidden = session(9, "b", "unable", "<insufficient privilege>")
+    status = seen(
+        holders=[(7, "pybroker a", "10.0.0.4", SECOND)],
+        sessions=[session(6, "b"), session(7, "a"), serves(8, "a", "tcp://h:1"), hidden],
+    )
+    assert status.exit is Exit.UNREADY_STANDBY
+    assert "COULD NOT SERVE: a reason that the server does not show to this role" in "\n".join(describe(status))
+
+
+@pytest.mark.parametrize("text", ["a\nDROP TABLE activemq_msgs", "a\r;", "\0", "é" * 5000, "x" * 5000])
+def test_an_obstacle_stays_in_its_comment(text: str) -> None:
+    statement = obstacle_notice("m" * 100, text)
+    assert statement.isprintable()
+    assert statement.isascii()
+    assert len(statement) < 1000
+    assert len(read_obstacle(statement)) == min(len(text), 700)
 
 
 LONG = "a-member-whose-name-is-longer-than-all-that-a-session-keeps-of-it-north"
