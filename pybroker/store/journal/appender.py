@@ -215,6 +215,7 @@ class Appender:
         """Close the open data file as it is: what a writer does that may not touch it any more."""
         descriptor, self._descriptor = self._descriptor, -1
         self._own = None
+        self._files.close_spare()
         if descriptor >= 0:
             self._files.close(descriptor)
 

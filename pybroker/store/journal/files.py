@@ -42,6 +42,7 @@ class JournalFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._name = os.fspath(directory)
+        self._spare = -1  # a descriptor that `find_taker` may close, to open the directory when there is no other
 
     def path(self, file_id: int) -> Path:
         """Return where the data file of that id is."""
@@ -85,7 +86,7 @@ class JournalFiles:
         Raises:
             OSError: the directory cannot be read.
         """
-        directory = os.open(self._name, _DIRECTORY_FLAGS)
+        directory = self._open_directory()
         try:
             if next_name:
                 try:
@@ -100,7 +101,26 @@ class JournalFiles:
                 return name
             return "" if found.st_ino == own.st_ino and found.st_dev == own.st_dev else name
         finally:
-            os.close(directory)
+            if self._spare < 0:
+                self._spare = directory
+            else:
+                os.close(directory)
+
+    def _open_directory(self) -> int:
+        """Open the directory, on the spare descriptor if the limit on open files is reached: clients may reach it."""
+        try:
+            return os.open(self._name, _DIRECTORY_FLAGS)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or self._spare < 0:
+                raise
+        self.close_spare()
+        return os.open(self._name, _DIRECTORY_FLAGS)
+
+    def close_spare(self) -> None:
+        """Close what `find_taker` keeps open; nothing happens when it keeps nothing."""
+        descriptor, self._spare = self._spare, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers, one after the other, at that offset."""

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
+from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.journal.appender import (
     AHEAD_BATCH_BYTES_MAX,
     AHEAD_BYTES,
@@ -137,3 +139,27 @@ def test_on_a_disk_with_little_room_nothing_is_filled(tmp_path: Path) -> None:
     journal.write(1000)
     assert journal.files.filled == []
     journal.appender.close()
+
+
+def test_owner_is_looked_for_at_the_limit_of_open_files(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.appender.require_own()
+    opened: list[int] = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(each.name) for each in Path("/dev/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(highest + 1))
+        for _ in range(3):
+            journal.appender.require_own()
+        journal.files.path(1).unlink()
+        with pytest.raises(LockNotHeld):
+            journal.appender.require_own()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in opened:
+            os.close(descriptor)
+    before = len(list(Path("/dev/fd").iterdir()))
+    journal.appender.abandon()
+    assert len(list(Path("/dev/fd").iterdir())) == before - 2, "the data file and the directory"
