@@ -41,6 +41,8 @@ TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", 
 
 _TLS_SUFFIX = "_ssl"
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
+"""The beginning of a store that is no path: `memroy:`, `postgresql:/u@h/d`, `file:/data`."""
 
 
 class UnfitError(ValueError):
@@ -99,6 +101,11 @@ def _store(value: object) -> str:
         raise ValueError(
             f"{store.partition('://')[0]}:// is not a store of this version: write a directory, or "
             "postgresql://USER@HOST:5432/DATABASE"
+        )
+    if store != MEMORY_STORE and (scheme := _SCHEME.match(store)) and not is_database(store):
+        raise ValueError(
+            f"a store cannot begin with `{scheme[0]}`: write a directory (./{scheme[0]} for one of that name), "
+            "`memory:`, or postgresql://USER@HOST:5432/DATABASE"
         )
     return store
 
