@@ -150,6 +150,8 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
     if member is None:
         return f"{'alive' if entry.alive else 'gone'}, {entry.problem}"
     where = f"pid {member.pid} on {member.host}"
+    if not entry.alive and member.role is MemberRole.STOPPED:
+        return f"stopped at {instant(member.updated_ms)}, {where}"
     if not entry.alive:
         return f"gone, was {member.role.lower()} until {instant(member.updated_ms)} or a little later, {where}"
     silent = now_ms - member.updated_ms

@@ -1,6 +1,7 @@
 """What a standby does and says while it waits, and how `pybroker status` shows it."""
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -155,6 +156,19 @@ def test_status_shows_how_far_a_standby_is(member: Member, expected: str) -> Non
         if member.followed is None
         else {"file_id": 43, "offset": 3_141_592, "at_ms": 1_700_000_060_000, "messages": 1_000_000}
     )
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        (MemberRole.STOPPED, r"stopped at [-\d]+ [:\d]+, pid 1 on host"),
+        (MemberRole.MASTER, r"gone, was master until [-\d]+ [:\d]+ or a little later, pid 1 on host"),
+    ],
+)
+def test_status_tells_a_stop_from_a_crash(role: MemberRole, expected: str) -> None:
+    entry = MemberStatus(name="b", alive=False, member=replace(STANDBY, role=role))
+    status = Status(store="/s", lock="/s/lock", locked=False, holder_pid=None, members=[entry], now_ms=0)
+    assert re.search(f"{expected}$", describe(status)[1])
 
 
 def test_it_lists_long_queues_before_it_says_that_it_is_warm(
