@@ -106,6 +106,14 @@ class TestBodies:
 
 class TestOutput:
     @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+    def test_full_disk_under_the_counts_is_one_line(self, broker_uri: str, name: str) -> None:
+        with FULL.open("wb") as full:
+            command = [*PYBROKER, "produce", "--url", broker_uri, name, "a"]
+            found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        assert found.returncode == 1
+        assert found.stderr == b"pybroker: the output cannot be written: No space left on device\n"
+
+    @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
     def test_full_disk_loses_no_message(self, broker_uri: str, name: str) -> None:
         done("produce", "--url", broker_uri, name, "a", "b", "c")
         with FULL.open("wb") as full:
@@ -116,6 +124,14 @@ class TestOutput:
         assert b"the output cannot be written: No space left" in found.stderr
         assert b"wrote 0 messages, acknowledged 0" in found.stderr
         assert done("consume", "--url", broker_uri, name, "--count", "3") == b"a\nb\nc\n"
+
+    def test_closed_output_loses_no_message(self, broker_uri: str, name: str) -> None:
+        done("produce", "--url", broker_uri, name, "a")
+        command = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *PYBROKER, "consume", "--url", broker_uri, name]
+        found = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False)
+        assert (found.returncode, found.stderr.count(b"\n")) == (2, 1), found.stderr
+        assert b"standard output: it is closed" in found.stderr
+        assert done("consume", "--url", broker_uri, name, "--count", "1") == b"a\n"
 
     def test_broken_pipe_loses_no_message(self, broker_uri: str, name: str) -> None:
         done("produce", "--url", broker_uri, name, "a", "b", "c")

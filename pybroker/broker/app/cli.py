@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pybroker import __version__
-from pybroker.broker.app import argv, logs, process
+from pybroker.broker.app import argv, logs, output, process
 from pybroker.broker.app import config as settings
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
@@ -44,9 +44,10 @@ Settings are read from the TOML file, then the environment (PYBROKER_STORE, …)
 
 def main() -> None:
     """Run the command line; every expected failure is one line and an exit code that is not 0."""
-    process.open_standard_streams()
+    closed = process.open_standard_streams()
+    output.report_failures()
     try:
-        commands(standalone_mode=False)
+        commands(standalone_mode=False, obj=closed)
     except ConfigError as error:
         _fail(str(error), _EXIT_USAGE)
     except BrokerError as error:

@@ -285,6 +285,10 @@ def consume(
     from pybroker.broker.app.message_json import dumps
     from pybroker.broker.app.output import Output
 
+    if "stdout" in (click.get_current_context().obj or ()):
+        problem = "it is closed, so messages would be acknowledged and not shown"
+        raise ConfigError(problem, setting="standard output", hint="redirect it, to /dev/null if that is meant")
+
     def render(message: "Message") -> bytes:
         whole = shown_whole(message)
         return dumps(in_json(whole)) if as_json else as_text(whole)

@@ -65,7 +65,7 @@ def journal() -> None:
     STORE is a data directory (with kahadb and perhaps scheduler in it), or a directory of db-*.log files itself.
     All but salvage and compact only read, and may run while a master writes.
 
-    Exit codes: 0 sound; 1 damage was found; 2 the arguments or the store cannot be used.
+    Exit codes: 0 sound; 1 damage was found; 2 the arguments, the store or the output cannot be used.
     """
 
 

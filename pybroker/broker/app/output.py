@@ -1,17 +1,50 @@
-"""Standard output for what must not get lost: bytes that have been written once `settle` returns.
+"""Standard output for what must not get lost, and failures to write it as errors of one line.
 
-Nothing stays in a buffer of Python's, which would be written, or fail, after the command had said that all is well.
+Nothing that `Output` has settled stays in a buffer of Python's, which would be written, or fail, after the command had
+said that all is well.
 """
 
+import io
 import os
 import stat
 import sys
+from typing import TYPE_CHECKING
 
 from pybroker.broker.domain.errors import BrokerError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 class OutputFailed(BrokerError):
     """The output does not take what is written: its disk is full, or its reader is gone."""
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output's bytes: a failed write is an `OutputFailed`, once; what comes after it goes nowhere."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write some of the bytes."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self.fileno())  # else Python's exit fails again
+            raise _failed(error) from error
+
+
+def report_failures() -> None:
+    """Make `sys.stdout` raise `OutputFailed` where it cannot be written, unless it was replaced before."""
+    former = sys.stdout
+    if sys.stdout is not sys.__stdout__:
+        return
+    raw = io.BufferedWriter(_StandardOutput(former.fileno(), "wb", closefd=False))
+    sys.stdout = io.TextIOWrapper(raw, encoding=former.encoding, errors=former.errors, line_buffering=former.isatty())
+
+
+def _failed(error: OSError) -> OutputFailed:
+    return OutputFailed(f"the output cannot be written: {error.strerror}")
 
 
 class Output:
@@ -49,4 +82,4 @@ class Output:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise OutputFailed(f"the output cannot be written: {error.strerror}") from error
+            raise _failed(error) from error

@@ -8,19 +8,22 @@ from typing import TextIO
 _STREAMS = ("stdin", "stdout", "stderr")
 
 
-def open_standard_streams() -> None:
-    """Open those of descriptors 0 to 2 that are closed on /dev/null, and the streams of `sys` over them.
+def open_standard_streams() -> frozenset[str]:
+    """Open those of descriptors 0 to 2 that are closed on /dev/null, and the streams of `sys` over them; return which.
 
     Otherwise the next files and sockets would get these numbers: a listener would be standard error, written to by
     whatever prints, and libuv refuses to close a descriptor below 3.
     """
+    closed: set[str] = set()
     for descriptor, name in enumerate(_STREAMS):
         try:
             os.fstat(descriptor)
         except OSError:
+            closed.add(name)
             assert os.open(os.devnull, os.O_RDWR) == descriptor, "the lowest free number is given"
         if getattr(sys, name) is None:
             setattr(sys, name, _stream(descriptor))
+    return frozenset(closed)
 
 
 def _stream(descriptor: int) -> TextIO:

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,3 +291,14 @@ def test_every_command_has_an_example_that_parses() -> None:
             assert words[:3] == ["pybroker", "journal", name]
             assert isinstance(command, click.Command)
             command.make_context(name, words[3:])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_full_disk_under_the_output_is_no_damage(stores: Path) -> None:
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", "journal", "export", "--live", "--json", "data"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (
+        EXIT_REFUSED,
+        "pybroker: the output cannot be written: No space left on device\n",
+    )
