@@ -63,7 +63,9 @@ def _tell(done: int, steps: int, what: str) -> None:
 def _check_extra() -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        raise SparkMissing(f"{', '.join(missing)} not installed: pip install 'pybroker[spark]'")
+        raise SparkMissing(
+            f"{', '.join(missing)} not installed: they come with pybroker's extra `spark`, see docs/install.md"
+        )
 
 
 def _journal(directory: Path) -> Path:
