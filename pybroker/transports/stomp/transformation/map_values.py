@@ -11,9 +11,11 @@ list                                                                  its values
 """
 
 import base64
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from struct import Struct
 from typing import Final
 
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
@@ -170,6 +172,16 @@ def _floating(kind: Callable[[float], float], node: Node) -> float:
     return kind(float(text.rstrip("dDfF")))
 
 
+def _single(number: float) -> Float:
+    """Return a single precision number; one beyond its range is an infinity, as in Java."""
+    try:
+        _FLOAT.pack(number)
+    except OverflowError:
+        return Float(math.copysign(math.inf, number))
+    return Float(number)
+
+
+_FLOAT = Struct(">f")
 _FLOATING = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?[dDfF]?", re.ASCII)
 
 
@@ -185,7 +197,7 @@ _SHORT_NAMES: Final[Mapping[str, Callable[[Node], Value]]] = {
     "short": partial(_integer, Short, 16),
     "int": partial(_integer, int, 32),
     "long": partial(_integer, Long, 64),
-    "float": partial(_floating, Float),
+    "float": partial(_floating, _single),
     "double": partial(_floating, float),
     "string": _string,
     "byte-array": _bytes,

@@ -1,11 +1,13 @@
 """Transformations have limits: none takes long, and none reads anything but the body."""
 
 import json
+from typing import cast
 
 import pytest
 
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
-from pybroker.broker.domain.openwire.values import encode_map
+from pybroker.broker.domain.openwire.values import decode_map, encode_map
+from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.java_object import read_object, write_object
 from pybroker.transports.stomp.transformation.tree import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX, NotTransformable
@@ -34,6 +36,16 @@ def test_document_type_is_refused(text: str) -> None:
 def test_undeclared_entity_is_refused() -> None:
     with pytest.raises(NotTransformable, match="undefined entity"):
         bodies.read("jms-map-xml", UNDECLARED.encode())
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1e40", "Infinity"), ("-3.5e38", "-Infinity"), ("1e-60", "0.0")])
+def test_float_out_of_range_is_read_as_java_does(text: str, expected: str) -> None:
+    _, content = bodies.read("jms-object-xml", f"<float>{text}</float>".encode()) or (None, b"")
+    assert java_text(cast("float", read_object(content))) == expected
+    _, content = bodies.read(
+        "jms-map-xml", f"<map><entry><string>k</string><float>{text}</float></entry></map>".encode()
+    ) or (None, b"")
+    assert java_text(cast("float", decode_map(content)["k"])) == expected
 
 
 @pytest.mark.parametrize("kind", ["xml", "json"])
