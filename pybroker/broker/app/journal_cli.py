@@ -490,8 +490,11 @@ def _places(store: Path) -> list[Path]:
     Raises:
         StoreUnavailable: there is none; says where one might be.
     """
+    from pybroker.broker.app.config import is_database
     from pybroker.broker.app.layout import layout
 
+    if is_database(str(store).replace(":/", "://", 1)):  # not shown: it may hold a password; a path drops a slash
+        raise StoreUnavailable("a store in a database has no journal", hint="see it with pybroker status and browse")
     try:
         if not store.is_dir():
             what = "is no directory" if store.exists() else "does not exist"

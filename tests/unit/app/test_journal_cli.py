@@ -113,6 +113,14 @@ def test_reading_says_by_its_exit_code_whether_something_is_damaged(command: str
 
 
 @pytest.mark.parametrize("command", ["check", "dump", "why", "export", "compact"])
+def test_database_url_is_refused_without_its_password(command: str) -> None:
+    done = run(command, "postgresql://user:s3cret@host/database")
+    assert done.exit_code == EXIT_REFUSED
+    assert "a store in a database has no journal" in done.stderr
+    assert "s3cret" not in done.output
+
+
+@pytest.mark.parametrize("command", ["check", "dump", "why", "export", "compact"])
 @pytest.mark.parametrize(
     ("store", "told"),
     [
