@@ -5,7 +5,6 @@ confirmed; the stream is stopped and started from its checkpoint; the master is 
 end the stream has read each record of the journal once, and every message that the broker holds.
 """
 
-import queue
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pybroker.broker.app.client import Client, ClientFailed
+from pybroker.client.errors import ClientError
+from pybroker.client.sync import connect
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.reader import DataFileWalk, data_files
 from pybroker.testing import Cluster
@@ -23,10 +23,10 @@ from pybroker.testing import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DESTINATION = "/queue/FOLLOWED"
+DESTINATION = "FOLLOWED"
 SCHEMA = "file int, offset long, record_type string, message_id string, text string"
 CHUNK = 20
-"""Messages sent before their receipts are waited for."""
+"""Messages sent before their answers are waited for."""
 STEP = 160
 """Messages between two parts of the story."""
 PAUSE_SECONDS = 0.1
@@ -72,12 +72,11 @@ class Load:
 
     def _send(self, texts: list[str]) -> bool:
         try:
-            with Client(self._uri, timeout_seconds=WAIT_SECONDS) as client:
-                for text in texts:
-                    self.attempted[text] += 1
-                    client.send(DESTINATION, text, {"persistent": "true"})
-                client.settle()
-        except (ClientFailed, queue.Empty):
+            with connect(self._uri, timeout=WAIT_SECONDS) as connection:
+                self.attempted.update(texts)
+                for sending in [connection.begin_send(DESTINATION, text) for text in texts]:
+                    sending.wait(WAIT_SECONDS)
+        except ClientError:
             return False
         with self._moved:
             self.confirmed.update(texts)
@@ -114,7 +113,7 @@ def test_the_stream_has_what_the_brokers_have_and_each_record_once(spark: Any, t
     settings = {"journal_file_max": "1mb", "journal_batch_max": "256kb", "cleanup_interval": "1h"}
     with Cluster(2, settings=settings) as cluster:
         journal = cluster.store / "kahadb"
-        load = Load(cluster.stomp_uri)
+        load = Load(cluster.uri)
         with load.running():
             load.wait_for_more()
 
@@ -130,10 +129,9 @@ def test_the_stream_has_what_the_brokers_have_and_each_record_once(spark: Any, t
             follow(spark, journal, tmp_path)
             load.wait_for_more()
 
-        with Client(cluster.stomp_uri, timeout_seconds=WAIT_SECONDS) as client:
-            held = Counter(message.body for message in client.browse(DESTINATION, {}))
-            client.settle()
-        consume(cluster.stomp_uri)
+        with connect(cluster.uri, timeout=WAIT_SECONDS) as connection:
+            held = Counter(message.body for message in connection.browse(DESTINATION))
+        consume(cluster.uri)
         cluster.stop("master")
         follow(spark, journal, tmp_path)
 
@@ -151,10 +149,9 @@ def test_the_stream_has_what_the_brokers_have_and_each_record_once(spark: Any, t
 
 def consume(uri: str) -> None:
     """Take the oldest messages."""
-    with Client(uri, timeout_seconds=WAIT_SECONDS) as client:
-        client.subscribe(DESTINATION, {"activemq.prefetchSize": str(CONSUMED)})
+    with (
+        connect(uri, timeout=WAIT_SECONDS) as connection,
+        connection.consumer(DESTINATION, ack="individual", prefetch=CONSUMED) as consumer,
+    ):
         for _ in range(CONSUMED):
-            message = client.receive(WAIT_SECONDS)
-            assert message is not None
-            client.acknowledge(message)
-        client.settle()
+            consumer.receive(timeout=WAIT_SECONDS).ack()
