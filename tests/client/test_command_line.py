@@ -104,6 +104,14 @@ class TestBodies:
         assert found["headers"]["JMSDeliveryMode"] == "NON_PERSISTENT"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let child processes be interrupted by SIGINT, also where this one ignores it: as a shell's background job does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class TestOutput:
     @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
     def test_full_disk_under_the_counts_is_one_line(self, broker_uri: str, name: str) -> None:
@@ -145,6 +153,7 @@ class TestOutput:
         assert b"the reader of the output is gone" in found.stderr
         assert done("consume", "--url", broker_uri, name, "--count", "3") == b"a\nb\nc\n"
 
+    @pytest.mark.usefixtures("interruptible")
     def test_follower_shows_a_message_at_once(self, broker_uri: str, name: str) -> None:
         command = [*PYBROKER, "consume", "--url", broker_uri, name, "--follow"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
