@@ -106,7 +106,7 @@ class TestBodies:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let child processes be interrupted by SIGINT, also where this one ignores it: as a shell's background job does."""
+    """Let child processes be interrupted by SIGINT also where it is ignored, as in a background job of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
