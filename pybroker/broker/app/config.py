@@ -42,7 +42,7 @@ TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", 
 _TLS_SUFFIX = "_ssl"
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
-"""The beginning of a store that is no path: `memroy:`, `postgresql:/u@h/d`, `file:/data`."""
+"""The beginning of a store that is no path: `memori:`, `postgresql:/u@h/d`, `file:/data`."""
 
 
 class UnfitError(ValueError):

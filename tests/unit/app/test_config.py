@@ -131,14 +131,14 @@ def test_a_store_in_a_database_has_its_lock_there(scheme):
     assert (lease.lock, lease.lock_url) == ("postgres-lease", "postgresql://other@h/d?a=b")
 
 
-@pytest.mark.parametrize("store", ["memroy:", "Memory:", "postgresql:/u:s3cret@h/d", "file:/data"])
+@pytest.mark.parametrize("store", ["memori:", "Memory:", "postgresql:/u:s3cret@h/d", "file:/data"])
 def test_store_with_an_unknown_scheme_is_refused(store):
     with pytest.raises(ConfigError, match=f"cannot begin with `{store.partition(':')[0]}:`") as caught:
         load(None, {"store": store}, {})
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("store", ["./memroy:", "data:1", "/mnt/a:/b", "memory"])
+@pytest.mark.parametrize("store", ["./memori:", "data:1", "/mnt/a:/b", "memory"])
 def test_path_with_a_colon_is_a_store(store):
     assert load(None, {"store": store}, {}).store == store
 
