@@ -1,6 +1,6 @@
 """Runs pybroker's command line interface with a profiler that is switched by signals.
 
-`python -m benchmarks.side_by_side.profiled FILE start …`: SIGUSR1 begins to measure, SIGUSR2 ends it and writes FILE
+`python -m benchmarks.side_by_side.profiled FILE start …`: SIGRTMIN begins to measure, SIGRTMAX ends it and writes FILE
 for `pstats`. Only the thread of the event loop is seen, and each Python call costs more than without a profiler:
 compare functions with one another, not with a clock.
 """
@@ -27,8 +27,8 @@ def main() -> None:
         profile.dump_stats(complete)
         complete.rename(file)
 
-    signal.signal(signal.SIGUSR1, begin)
-    signal.signal(signal.SIGUSR2, end)
+    signal.signal(signal.SIGRTMIN, begin)
+    signal.signal(signal.SIGRTMAX, end)
     run_broker()
 
 
