@@ -239,11 +239,11 @@ def producing_in_transactions(connection: Connection, name: str, ledger: Ledger)
     return work
 
 
-def moving(connection: Connection) -> Callable[[threading.Event], None]:
+def moving(connection: Connection, source: str = "KILLS", target: str = "MOVED") -> Callable[[threading.Event], None]:
     """Take from one queue and send to the next, each message in a transaction."""
 
     def work(stopping: threading.Event) -> None:
-        with connection.consumer("KILLS", ack="transacted", prefetch=10) as consumer:
+        with connection.consumer(source, ack="transacted", prefetch=10) as consumer:
             while not stopping.is_set():
                 try:
                     with connection.transaction() as transaction:
@@ -251,7 +251,7 @@ def moving(connection: Connection) -> Callable[[threading.Event], None]:
                             message = transaction.receive(consumer, timeout=0.2)
                         except Timeout:
                             continue
-                        transaction.send("MOVED", str(message.body), properties={"flagged": is_flagged(message)})
+                        transaction.send(target, str(message.body), properties={"flagged": is_flagged(message)})
                 except (TransactionRolledBack, TransactionInDoubt):
                     continue  # it comes again, or it was done
 

@@ -22,7 +22,7 @@ from pybroker.client.messages import Message
 from pybroker.client.sync import Connection, connect
 from pybroker.testing import Cluster
 from pybroker.testing.process import State
-from tests.client.kills import PATIENCE_SECONDS, SEED, Key, Ledger, Worker, stop, wait_for_the_rest
+from tests.client.kills import PATIENCE_SECONDS, SEED, Key, Ledger, Worker, moving, stop, wait_for_the_rest
 from tests.postgres_cluster import USER, PostgresDatabase, postgres_cluster, postgres_database
 from tests.soundness import assert_sound
 
@@ -204,24 +204,10 @@ def add_scheduled(load: Load) -> None:
 
 def add_moving(load: Load) -> None:
     """Consuming transactions: from one queue to the next."""
-    ledger, connection, moving = load.ledger("moved"), load.connect(), load.connect()
+    ledger, connection, mover = load.ledger("moved"), load.connect(), load.connect()
     load.produce("moved", lambda n: _send(connection, ledger, "HERE", ("moved", n)))
     load.consume("moved", load.connect(stomp=True), "THERE")
-
-    def move(stopping: threading.Event) -> None:
-        with moving.consumer("HERE", ack="transacted", prefetch=10) as consumer:
-            while not stopping.is_set():
-                try:
-                    with moving.transaction() as transaction:
-                        try:
-                            message = transaction.receive(consumer, timeout=0.2)
-                        except Timeout:
-                            continue
-                        transaction.send("THERE", str(message.body))
-                except (TransactionRolledBack, TransactionInDoubt):
-                    continue  # it comes again, or it was done
-
-    load.consumers.append(Worker("mover", move))
+    load.consumers.append(Worker("mover", moving(mover, "HERE", "THERE")))
 
 
 def add_short_lived_destinations(load: Load) -> None:

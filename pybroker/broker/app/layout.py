@@ -22,7 +22,7 @@ class Layout(NamedTuple):
     members: Path
 
     def is_new(self) -> bool:
-        """Tell whether there is no journal yet: whoever opens it begins an empty one."""
+        """Tell whether there is no journal yet, so that opening the store creates an empty one."""
         return not has_data_files(self.journal)
 
 

@@ -2,7 +2,7 @@
 
 A port is bound and given back at once, without listening: only a master has open ports. Beside a master on the same
 machine a port is rightly taken, if the master says that it serves there. Beside one that says nothing, an ActiveMQ or a
-master on a database, nobody can tell whose a taken port is; only addresses and rights are judged then.
+master on a database, the owner of a taken port is unknown; only addresses and rights are judged then.
 """
 
 import asyncio

@@ -174,7 +174,7 @@ class Broker:
         return seen(self)
 
     def expire(self) -> None:
-        """Let go of waiting messages past their time; called every now and then, for destinations nobody reads.
+        """Remove waiting messages that have expired; called periodically, for destinations without consumers.
 
         Also called when a slow store has read pages. It keeps few of them, those that were asked for last: so another
         backlog is the first to ask each time, and none waits until the others are empty.
