@@ -23,7 +23,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
-from pybroker.broker.core.paging import PAGE_MAX
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.tail import NOWHERE, Stub, Tail
 from pybroker.broker.domain.destination import Destination
@@ -40,6 +40,9 @@ _place = attrgetter("message.destination")
 
 EXACT_MAX = 1000
 """What is recovered of a backlog by priority is put into the exact order of the ten once it is no more than this."""
+
+EXACT_BYTES_MAX = 4 * PAGE_BYTES_MAX
+"""Bytes that are read at once for it. What has more stays apart until its last page."""
 
 
 class Pager(Protocol):
@@ -229,8 +232,8 @@ class Pending:
             self.page_in(tail)
         return bool(self.count)
 
-    def page_in(self, tail: Tail) -> None:
-        """Bring the first page of its tail into memory. Not during a `scan`.
+    def page_in(self, tail: Tail) -> int:
+        """Bring the first page of its tail into memory, and return its bytes. Not during a `scan`.
 
         Raises:
             StoreUnavailable: it cannot be read.
@@ -240,12 +243,13 @@ class Pending:
         self._drop_empty_tail()
         self._insert(references)
         self._its_pager.hold(references)
+        return sum([reference.message.size for reference in references])
 
     def page_out(self, room: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
         """Leave messages to the store: all that may be, but those in front.
 
         Args:
-            room: bytes of those in front that stay.
+            room: bytes of those in front that stay. The first that does not fit ends the front.
             before: only messages of lower sequence numbers: the others may not be on disk yet.
             is_stored: tells whether the store has a message at all.
 
@@ -255,12 +259,12 @@ class Pending:
         kept: list[Reference] = []
         left: list[Reference] = []
         for reference in self.in_memory():
-            if room > 0:
-                room -= reference.message.size
-            elif reference.sequence < before and is_stored(reference):
+            is_in_front = (size := reference.message.size) <= room
+            room = room - size if is_in_front else 0
+            if not is_in_front and reference.sequence < before and is_stored(reference):
                 left.append(reference)
-                continue
-            kept.append(reference)
+            else:
+                kept.append(reference)
         if left:
             _add_to(self._its_tail(), left)
             self._items = kept
@@ -405,13 +409,14 @@ class PrioritizedPending:
         is_paged: a part of it may not be in memory.
     """
 
-    __slots__ = ("_levels", "_pager", "_recovered", "_recovered_end", "count", "is_paged")
+    __slots__ = ("_exact_room", "_levels", "_pager", "_recovered", "_recovered_end", "count", "is_paged")
 
     def __init__(self, pager: Pager | None = None) -> None:
         """Begin with nothing; without a pager all stays in memory."""
         self._levels = tuple(Pending(pager) for _ in range(PRIORITY_MAX + 1))
         self._recovered: Pending | None = None
         self._recovered_end = 0
+        self._exact_room = 0
         self._pager = pager
         self.count = 0
         self.is_paged = False
@@ -496,6 +501,7 @@ class PrioritizedPending:
                 self._recovered = Pending(self._pager)
             self._recovered.recover(place, ids, start=start, delivered=delivered)
             self._recovered_end = start + len(ids)
+            self._exact_room = EXACT_BYTES_MAX
             self.is_paged = True
             self.count += len(ids)
 
@@ -562,8 +568,10 @@ class PrioritizedPending:
             return None
         if recovered.count > EXACT_MAX and recovered.fill():
             return recovered
-        while (tail := recovered.tail) is not None:
-            recovered.page_in(tail)
+        while (tail := recovered.tail) is not None and self._exact_room > 0:
+            self._exact_room -= recovered.page_in(tail)
+        if tail is not None and recovered.fill():
+            return recovered
         self._recovered = None
         held = list(recovered.in_memory())
         self.count -= len(held)

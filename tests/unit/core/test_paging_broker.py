@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pybroker.broker.core.broker import Limits
+from pybroker.broker.core.paging import PAGE_BYTES_MAX
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import NotReadYet
@@ -195,6 +196,40 @@ class TestFlowControl:
         assert world.broker.usage.used < self.LIMIT
         found = [names(world, f"queue://Q{queue}") for queue in range(7)]
         assert found == [numbers(*range(queue, 200, 7)) for queue in range(7)]
+
+    def test_the_first_messages_of_many_queues_do_not_fill_the_broker(self, disk):
+        world = World(disk, limits=Limits(memory_bytes_max=self.LIMIT))
+        producer = world.client()
+        for number in range(60):
+            producer.send(f"queue://Q{number}", "x" * 1024)
+            assert world.broker.usage.used < self.LIMIT
+        assert producer.throttle.holds == 0
+        assert self.answered(world) == ["answer"]
+        assert [names(world, f"queue://Q{number}") for number in range(60)] == 60 * [["x" * 1024]]
+
+    @pytest.mark.parametrize("prioritized", [False, True])
+    def test_one_message_larger_than_the_limit_makes_no_other_producer_wait(self, disk, prioritized):
+        limits = Limits(memory_bytes_max=self.LIMIT)
+        world = World(disk, DestinationPolicy(prioritized_messages=prioritized), limits=limits)
+        large = "x" * 2 * self.LIMIT
+        world.client().send("queue://LARGE", large)
+        assert world.broker.usage.used < self.LIMIT
+        assert self.answered(world) == ["answer"]
+        assert names(world, "queue://LARGE") == [large]
+
+    def test_a_large_message_is_read_back_once_its_consumer_has_room(self, disk):
+        world = World(disk, limits=Limits(memory_bytes_max=self.LIMIT))
+        large = [letter * PAGE_BYTES_MAX for letter in "abc"]
+        world.client().send("queue://LARGE", *large)
+        inbox = world.client().subscribe("queue://LARGE", prefetch=1)
+        for count in range(1, 4):
+            assert inbox.ids == large[:count]
+            assert len(disk.read_ids) <= count
+            for number in range(20):
+                world.client().send("queue://Q", f"{count}.{number}")
+            world.broker.expire()
+            inbox.consumer.acknowledge(inbox.deliveries[-1])
+        assert len(disk.read_ids) == 3
 
 
 class NarrowDisk(Disk):
