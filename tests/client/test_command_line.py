@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
+from pybroker.broker.app import client
+from pybroker.broker.app.output import Output
+from pybroker.broker.domain.destination import queue as queue_of
 from pybroker.client import connect
 from pybroker.testing import Broker, Cluster
 from tests.client.brokers import Pair
@@ -166,6 +169,48 @@ class TestOutput:
             finally:
                 follower.kill()
         assert done("browse", "--url", broker_uri, name) == b""
+
+
+class InterruptedOutput(Output):
+    """Gets SIGINT, so many times, as soon as something is written and before it can be acknowledged."""
+
+    def __init__(self, descriptor: int, times: int) -> None:
+        super().__init__(descriptor)
+        self._times = times
+
+    def settle(self) -> None:
+        super().settle()
+        for _ in range(self._times):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("interruptible")
+class TestInterrupt:
+    @staticmethod
+    def consume(uri: str, name: str, *, times: int, count: int | None = None) -> client.Received:
+        with Path(os.devnull).open("wb") as sink:
+            output = InterruptedOutput(sink.fileno(), times)
+            return client.consume(
+                client.Access(url=uri), queue_of(name), output, client.as_text, selector=None, count=count, idle=None
+            )
+
+    def test_sigint_before_the_acknowledgement_waits_for_it(self, broker_uri: str, name: str) -> None:
+        done("produce", "--url", broker_uri, name, "a")
+        found = self.consume(broker_uri, name, times=1)
+        assert (found.is_interrupted, found.acknowledged, found.failure) == (True, 1, None)
+        assert done("browse", "--url", broker_uri, name) == b""
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_second_sigint_leaves_the_message_to_the_broker(self, broker_uri: str, name: str) -> None:
+        done("produce", "--url", broker_uri, name, "a")
+        found = self.consume(broker_uri, name, times=2)
+        assert (found.is_interrupted, found.acknowledged) == (True, 0)
+        assert done("browse", "--url", broker_uri, name).endswith(b"  a\n")
+
+    def test_ignored_sigint_stays_ignored(self, broker_uri: str, name: str) -> None:
+        done("produce", "--url", broker_uri, name, "a")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert self.consume(broker_uri, name, times=2, count=1).is_interrupted is False
 
 
 class TestFailover:

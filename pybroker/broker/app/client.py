@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.broker.app import message_json
+from pybroker.broker.app.interrupts import Interrupts
 from pybroker.broker.app.message_json import Parcel
 from pybroker.broker.app.output import Output, OutputFailed
 from pybroker.broker.domain.destination import Destination
@@ -281,11 +282,13 @@ class Received:
         written: messages whose output was written.
         acknowledged: those of them that were acknowledged.
         left: ids of messages that cannot be shown whole, and why; the broker keeps them.
+        is_interrupted: SIGINT came.
         failure: why it ended early.
     """
 
     written: int = 0
     acknowledged: int = 0
+    is_interrupted: bool = False
     left: dict[str, str] = field(default_factory=dict[str, str])
     failure: BrokerError | None = None
 
@@ -302,6 +305,8 @@ def consume(
 ) -> Received:
     """Receive messages, write each, and acknowledge it then; a failure is in the result.
 
+    SIGINT ends it as soon as what was written is acknowledged, a second one without waiting for that.
+
     Args:
         access: the broker.
         destination: what to consume.
@@ -313,7 +318,7 @@ def consume(
 
     Raises:
         ConfigError, ClientFailed: it did not begin.
-        KeyboardInterrupt: passed on, when what was written is acknowledged.
+        KeyboardInterrupt: a further SIGINT came while the broker was asked to confirm.
     """
     session = Session(access)
     with session as connection:
@@ -324,16 +329,19 @@ def consume(
             )
         except ClientError as error:
             raise _failed(error) from error
-        run = Consumption(session, consumer, output, render)
-        try:
-            while run.handled != count and (batch := run.next_batch(count, idle)):
-                run.write(batch)
-        except (ClientError, OutputFailed, ClientFailed) as error:
-            run.received.failure = error if isinstance(error, BrokerError) else _failed(error)
-        except BrokenPipeError:
-            run.received.failure = OutputFailed("the reader of the output is gone")
-        finally:
+        with Interrupts() as interrupts:
+            run = Consumption(session, consumer, output, render, interrupts)
+            try:
+                while run.handled != count and (batch := run.next_batch(count, idle)):
+                    run.write(batch)
+            except (ClientError, OutputFailed, ClientFailed) as error:
+                run.received.failure = error if isinstance(error, BrokerError) else _failed(error)
+            except BrokenPipeError:
+                run.received.failure = OutputFailed("the reader of the output is gone")
+            except KeyboardInterrupt:
+                run.received.is_interrupted = True
             run.finish()
+    run.received.is_interrupted |= interrupts.came
     return run.received
 
 
@@ -345,9 +353,15 @@ class Consumption:
     """
 
     def __init__(
-        self, session: Session, consumer: Consumer, output: Output, render: Callable[[Message], bytes]
+        self,
+        session: Session,
+        consumer: Consumer,
+        output: Output,
+        render: Callable[[Message], bytes],
+        interrupts: Interrupts,
     ) -> None:
         self.received = Received()
+        self._interrupts = interrupts
         self._session = session
         self._consumer = consumer
         self._output = output
@@ -364,14 +378,20 @@ class Consumption:
 
         Raises:
             ClientError, ClientFailed: there is no broker any more.
+            KeyboardInterrupt: on SIGINT, which is deferred from here on.
         """
-        first = self._wait(idle)
-        if first is None:
-            return []
+        self._interrupts.check()
         room = min(WINDOW, WINDOW if count is None else count - self.handled)
-        batch = [first]
+        batch = self._arrived(room)
+        if not batch and (first := self._wait(idle)) is not None:
+            batch = [first, *self._arrived(room - 1)]
+        return batch
+
+    def _arrived(self, count: int) -> list[Message]:
+        """Return up to so many messages that are here already."""
+        batch: list[Message] = []
         with suppress(Timeout):
-            while len(batch) < room:
+            while len(batch) < count:
                 batch.append(self._consumer.receive(timeout=0))
         return batch
 
@@ -382,7 +402,8 @@ class Consumption:
         while True:
             patience = _LOOK_SECONDS if presence.down_since is not None else idle
             try:
-                return self._consumer.receive(timeout=patience)
+                with self._interrupts.allowed():
+                    return self._consumer.receive(timeout=patience)
             except Timeout:
                 now, down_since = time.monotonic(), presence.down_since
             if down_since is not None and idle is not None and now - down_since >= timeout:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pybroker.client.messages import Message
 
 _EXIT_FAILED = 1
+_EXIT_INTERRUPTED = 130
 
 _EXIT_CODES = """
 \b
@@ -277,7 +278,8 @@ def consume(
     """Receive messages, and acknowledge each once it is written to standard output, in a file also synced.
 
     To look at messages and leave them where they are, use `pybroker browse`. A message that cannot be shown whole stays
-    with the broker. What is in a pipe counts as written, so stop at a number by --count, not by `head`.
+    with the broker. What is in a pipe counts as written, so stop at a number by --count, not by `head`. Ctrl-C ends it
+    when what was written is acknowledged, a second one without waiting for that.
     """
     from pybroker.broker.app.client import as_text, shown_whole
     from pybroker.broker.app.client import consume as run
@@ -304,10 +306,12 @@ def consume(
     )
     for why in done.left.values():
         click.echo(f"pybroker: left with the broker: {why}", err=True)
-    if done.failure is not None or done.left:
+    if done.failure is not None or done.left or done.is_interrupted:
         click.echo(f"pybroker: wrote {done.written} messages, acknowledged {done.acknowledged}", err=True)
     if done.failure is not None:
         _fail(done.failure)
+    if done.is_interrupted:
+        sys.exit(_EXIT_INTERRUPTED)
     if done.left:
         sys.exit(_EXIT_FAILED)
 
