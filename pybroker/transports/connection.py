@@ -33,7 +33,7 @@ _JOINED_BYTES_MAX = 4 << 10
 """Pieces of output that are longer on average leave by a gathering write, as they are; shorter ones are joined first,
 because each piece costs the transport more than its bytes."""
 
-_UNREAD_BYTES_MAX = 4 << 20
+UNREAD_BYTES_MAX = 4 << 20
 """Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
 
 _LINGER_SECONDS = 2.0
@@ -255,7 +255,12 @@ class Connection(asyncio.Protocol):
         """Do something about much output: send it, or stop reading a peer that takes none."""
         if not self._write_paused:
             self._send()
-        elif self._output_bytes > _UNREAD_BYTES_MAX and not self._unread_hold:
+        elif self._output_bytes > UNREAD_BYTES_MAX:
+            self._hold()
+
+    def _hold(self) -> None:
+        """Stop reading a peer until it has taken all output."""
+        if not self._unread_hold:
             self._unread_hold = True
             self.pause_reading()
 

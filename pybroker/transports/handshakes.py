@@ -71,9 +71,10 @@ class Handshakes:
         self._threads.shutdown(cancel_futures=True)
 
     def _compute(self, channel: TlsChannel, data: bytes, done: Done) -> None:
-        outcome: bytes | Exception
         try:
-            outcome = channel.decrypt(data)
+            plaintext = channel.decrypt(data)
         except Exception as error:
-            outcome = error
-        self._loop.call_soon_threadsafe(done, outcome)
+            # No name of ours keeps the error: its traceback has this frame, and the circle would keep the channel.
+            self._loop.call_soon_threadsafe(done, error)
+        else:
+            self._loop.call_soon_threadsafe(done, plaintext)

@@ -16,7 +16,7 @@ import logging
 import ssl
 from concurrent.futures import Future
 
-from pybroker.transports.connection import Connection, Life, MakeSession, Registry
+from pybroker.transports.connection import UNREAD_BYTES_MAX, Connection, Life, MakeSession, Registry
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls import TlsChannel, reason_of
 
@@ -130,6 +130,8 @@ class TlsConnection(Connection):
         if answer := self._channel.output():
             self._was_answered = True
             self._transport.write(answer)
+            if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+                self._hold()  # TLS 1.3 answers every KeyUpdate, however many come
         if plaintext:
             super().data_received(plaintext)
         if self._channel.is_ended or self._is_ended:

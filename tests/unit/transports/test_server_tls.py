@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -155,6 +157,25 @@ def test_a_peer_that_says_its_end_and_keeps_the_socket_open_is_gone(place: Place
         peer.flush()
         await world.until(lambda: session.is_lost)
         assert session.received == b"last"
+
+    place.run(scenario)
+
+
+def test_peer_that_reads_no_answers_is_not_read(place: Place) -> None:
+    """TLS 1.3 answers each KeyUpdate; who sends nothing else and reads nothing would fill the memory."""
+
+    async def scenario(world: World) -> None:
+        peer, session = await handshake(world, place.trusting)
+        answers = iter([bytes(1 << 20)] * 16)
+        session.link._channel.output = lambda: next(answers, b"")
+        async with asyncio.timeout(SECONDS):
+            while session.link.reading_since is not None:
+                peer.tls.write(b"x")
+                peer.flush()
+                await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        while session.link.reading_since is None:
+            await loop.sock_recv(peer.client, 1 << 20)
 
     place.run(scenario)
 
@@ -407,6 +428,28 @@ def test_a_handshake_in_progress_delays_no_other_client(place: Place, gate: Gate
         writer.close()
 
     place.run(scenario)
+
+
+def test_failed_handshake_is_freed_at_once(certificates: Certificates) -> None:
+    """Not with the next collection: a flood of them would take a hundred megabytes until then."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        computed = handshakes.Handshakes(loop, limit=1)
+        channel = TlsChannel(server_context(certificates.both))
+        failed = loop.create_future()
+        computed.step(channel, bytes(100), lambda outcome: failed.set_result(isinstance(outcome, ssl.SSLError)))
+        assert await failed
+        computed.close()
+        freed = weakref.ref(channel)
+        del channel
+        assert freed() is None
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 def test_bytes_that_come_during_a_step_are_kept_in_order(place: Place, gate: Gate) -> None:
