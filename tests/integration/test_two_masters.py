@@ -7,6 +7,7 @@ producers send to whichever member answers; in the end one member, by itself, ha
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -208,3 +209,37 @@ def test_stalled_database_loses_nothing(
         first.kill()
         second.kill()
     judge(store, producers, "--lock", kind, "--lock-url", postgres_database.url)
+
+
+@pytest.mark.parametrize("kind", ["postgres-row", "postgres-lease", "postgres-advisory"])
+def test_standby_that_lost_its_share_begins_no_store(
+    tmp_path: Path, postgres_database: PostgresDatabase, started: contextlib.ExitStack, kind: str
+) -> None:
+    """The lock is not on the share, and can be won without it: to serve an empty store would hide all there is."""
+    store, away = tmp_path / "store", tmp_path / "away"
+
+    def member(name: str) -> BrokerProcess:
+        extra = ("--lock", kind, "--lock-url", postgres_database.url, "--lock-lease", "3s")
+        return started.enter_context(
+            contextlib.closing(BrokerProcess(str(store), name=name, port=free_port(), extra=extra))
+        )
+
+    master = member("master")
+    master.wait_for("listening on")
+    with contextlib.closing(StompClient(master.port)) as client:
+        assert client.request("SEND", b"kept", destination=QUEUE, persistent="true").command == "RECEIPT"
+    standby = member("standby")
+    standby.wait_for("following db-1.log")
+    store.rename(away)
+    master.kill()
+    assert standby.join() == 1
+    assert any("cannot become master" in line and "mount" in line for line in standby.lines), standby.lines
+    assert not list(store.rglob("db-*.log"))
+
+    if store.exists():  # an entry in `members` at most
+        shutil.rmtree(store)
+    away.rename(store)
+    heir = member("heir")
+    heir.wait_for("listening on")
+    assert bodies(heir.port) == {"kept"}
+    assert heir.terminate() == 0

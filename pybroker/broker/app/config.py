@@ -238,7 +238,8 @@ class Config:
         yes_or_no,
         True,
         description="Create a new, empty store in a directory that holds none. With `no` such a start is refused, as "
-        "when the name is mistyped or the share not mounted: set it once the store is there.",
+        "when the name is mistyped or the share not mounted: set it once the store is there, and `scheduler_store` "
+        "too if that is set.",
     )
     create_tables: bool = _declared(
         yes_or_no,

@@ -26,6 +26,18 @@ class Layout(NamedTuple):
         return not has_data_files(self.journal)
 
 
+class Creatable(NamedTuple):
+    """Which journals of a store a new master may begin, where it finds none: only those that never were there.
+
+    Attributes:
+        messages: the journal of messages.
+        jobs: that of scheduled messages.
+    """
+
+    messages: bool = True
+    jobs: bool = True
+
+
 def layout(store: str, scheduler: Path | None = None) -> Layout:
     """Return the directories of a store; looks, but creates nothing.
 

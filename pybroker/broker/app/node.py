@@ -18,6 +18,7 @@ from typing import Any
 from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages, supported_bytes
+from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
@@ -69,7 +70,13 @@ class _Term:
 class Node:
     """One life of a member, from standby to stopped."""
 
-    def __init__(self, config: Config, publish: Publish, certificates: Certificates | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        publish: Publish,
+        certificates: Certificates | None = None,
+        creatable: Creatable = Creatable(),  # noqa: B008 - a frozen value
+    ) -> None:
         self.role = Role.STANDBY
         self.since_ms = wiring.clock()
         """When it took its role, in milliseconds since the epoch."""
@@ -77,6 +84,8 @@ class Node:
         """True once somebody asked for the end."""
         self.has_served = False
         """True once it was master."""
+        self.creatable = creatable
+        """Which journals may be begun where there are none: none of those that this member has seen."""
         self._config = config
         self._publish = publish
         self._certificates = certificates
@@ -194,6 +203,8 @@ class Node:
             standby, self._standby = self._standby, None
             if standby is not None:
                 self._follower = await asyncio.to_thread(standby.end)
+                if standby.has_seen_journal:
+                    self.creatable = self.creatable._replace(messages=False)
 
     async def _promote(self) -> None:
         try:
@@ -207,11 +218,15 @@ class Node:
     async def _begin_term(self) -> None:
         loop = asyncio.get_running_loop()
         turn = Turn(loop)
-        store = wiring.make_store(self._config, self._lock, self._store_failed, turn, self._follower)
+        store = wiring.make_store(
+            self._config, self._lock, self._store_failed, turn, self._follower, may_create=self.creatable.messages
+        )
         self._follower = None  # the store's from here on
         term = _Term(
             store=store,
-            jobs=wiring.make_jobs(self._config, self._lock, self._store_failed, turn, store),
+            jobs=wiring.make_jobs(
+                self._config, self._lock, self._store_failed, turn, store, may_create=self.creatable.jobs
+            ),
             broker=wiring.make_broker(self._config, store, loop.call_soon),
             server=Server(connections_max=self._config.connections_max, turn=turn),
             chores=[],
@@ -228,6 +243,7 @@ class Node:
                 recovery = await asyncio.to_thread(store.recover)
                 term.broker.load(recovery)
                 jobs: Sequence[Job] = () if term.jobs is None else await asyncio.to_thread(term.jobs.recover)
+            self.creatable = Creatable(messages=False, jobs=False)
             if self.role is not Role.PROMOTING:  # asked to stop, or the lock lost, in the meantime
                 return
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen

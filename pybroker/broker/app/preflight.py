@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pybroker.broker.app import database, eventloop, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.store.journal.replay import inspect
 from pybroker.transports.server import bind
@@ -44,6 +44,12 @@ def check(config: Config) -> None:
         inspect(journal)
     if config.scheduler_store is not None:
         _check_directory(config.scheduler_store, "scheduler_store")
+        if config.scheduler and not config.create_store and not has_data_files(config.scheduler_store):
+            raise ConfigError(
+                f"{config.scheduler_store.absolute()} holds no scheduled messages' store, and none is to be created",
+                setting="scheduler_store",
+                hint="mount the share, correct the name, or set create_store for the first start",
+            )
     _check_other_locks(config)
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)

@@ -13,7 +13,7 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.broker.app import database, eventloop, preflight, schedulers, signals, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
@@ -72,6 +72,11 @@ async def _serve(config: Config) -> None:
     where = layout(config.store)
     if where.is_new():
         _log.warning("there is no store in %s yet: creating a new, empty one", where.root.absolute())
+    elif config.scheduler_store is not None and config.scheduler and not has_data_files(config.scheduler_store):
+        _log.warning(
+            "there is no store of scheduled messages in %s yet: creating a new, empty one",
+            config.scheduler_store.absolute(),
+        )
     try:
         where.root.mkdir(exist_ok=True)
         where.journal.mkdir(exist_ok=True)
@@ -143,8 +148,9 @@ async def _live_again(config: Config, shown: Membership | Presence | None, certi
     """
     loop = asyncio.get_running_loop()
     membership = shown if isinstance(shown, Membership) else None
+    creatable = wiring.creatable(config)
     while True:
-        node = Node(config, _tell_nobody if shown is None else shown.publish, certificates)
+        node = Node(config, _tell_nobody if shown is None else shown.publish, certificates, creatable)
         if shown is not None:
             shown.obstacle = node.obstacle
         if membership is not None:
@@ -168,6 +174,7 @@ async def _live_again(config: Config, shown: Membership | Presence | None, certi
             seconds = _AGAIN_SECONDS
         else:
             return
+        creatable = node.creatable
         if not await _pauses(node, seconds):
             return
         if membership is not None:

@@ -46,6 +46,8 @@ class Standby:
         self._is_warm = False
         self._said = ""
         self._followed: Followed | None = None
+        self.has_seen_journal = False
+        """True once there was a data file: the journal is there, also where the way to it is lost later."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
         self._thread.start()
@@ -95,6 +97,7 @@ class Standby:
         """Note that all there is was read."""
         file_id, offset = reader.location
         self._said = ""
+        self.has_seen_journal = self.has_seen_journal or file_id > 0
         self._followed = Followed(file_id=file_id, offset=offset, at_ms=self._clock(), messages=reader.message_count)
         if not self._is_warm:
             self._is_warm = True

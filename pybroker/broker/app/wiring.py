@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from pybroker import __version__
 from pybroker.broker.app.config import MEMORY_STORE, TABLES, Config, is_database, is_in_database, is_tls, plain
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import Creatable, has_data_files, layout
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
@@ -184,12 +184,28 @@ def make_standby(config: Config) -> Standby | None:
     return Standby(layout(config.store).journal, clock)
 
 
+def creatable(config: Config) -> Creatable:
+    """Look which journals a member that starts now may begin; later on the way to one that is there may be lost.
+
+    A directory of their own for scheduled messages may be on a share of its own, and is taken for a part of the store.
+    """
+    if not config.is_in_directory:
+        return Creatable()
+    where = layout(config.store, config.scheduler_store)
+    return Creatable(
+        messages=config.create_store and where.is_new(),
+        jobs=(config.create_store or config.scheduler_store is None) and not has_data_files(where.scheduler),
+    )
+
+
 def make_store(
     config: Config,
     lock: LockProvider,
     on_failure: Callable[[Exception], None],
     turn: Turn,
     follower: Follower | None = None,
+    *,
+    may_create: bool = True,
 ) -> MessageStore:
     """Return the configured store, closed as yet; it tells `on_failure` once when it can write no more.
 
@@ -199,6 +215,7 @@ def make_store(
         on_failure: told once.
         turn: of the event loop.
         follower: has followed the store's journal while another master wrote it.
+        may_create: begin a journal in a directory that has none.
     """
     if config.store == MEMORY_STORE:
         return MemoryStore()
@@ -224,6 +241,7 @@ def make_store(
         follower=follower,
         identity=_new_identity(config),
         wants_index=lambda: not has_standby(config),
+        may_create=may_create,
     )
 
 
@@ -334,8 +352,18 @@ def make_jobs(
     on_failure: Callable[[Exception], None],
     turn: Turn,
     store: MessageStore,
+    *,
+    may_create: bool = True,
 ) -> JobStore | None:
     """Return the store of scheduled messages beside a store, closed as yet; None when there is no scheduler.
+
+    Args:
+        config: the settings.
+        lock: guards the store.
+        on_failure: told once that it can write no more.
+        turn: of the event loop.
+        store: the messages'.
+        may_create: begin a journal in a directory that has none.
 
     Raises:
         StoreUnavailable: another broker holds the lock of the directory that `scheduler_store` names.
@@ -356,6 +384,7 @@ def make_jobs(
         post=turn.post,
         on_failure=on_failure,
         clock=clock,
+        may_create=may_create,
     )
 
 

@@ -82,7 +82,7 @@ from pybroker.store.journal.reader import Damage, data_files
 from pybroker.store.journal.replay import Progress, ReplayResult, flaw
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.takeover import claim_next, seal
+from pybroker.store.journal.takeover import claim_next, make_directory, seal
 from pybroker.store.journal.writer import JournalWriter, Later, Schedule
 from pybroker.store.pages import page_count
 from pybroker.store.producers import UNSAID
@@ -126,6 +126,7 @@ class JournalStore:
         wants_index: asked at a clean stop, see `Indexer`.
         index_bytes_min: how much more journal makes another index worth writing.
         identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
+        may_create: begin a new journal in a directory that has none.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class JournalStore:
         wants_index: Callable[[], bool] = lambda: True,
         index_bytes_min: int = GROWN_BYTES_MIN,
         identity: BrokerIdentity | None = None,
+        may_create: bool = True,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
@@ -165,6 +167,7 @@ class JournalStore:
         self._progress = progress
         self._follower = follower
         self._identity = identity
+        self._may_create = may_create
         self._state = StoreState()
         self._settling: Iterator[None] | None = None
         self._listing = Listing()
@@ -190,12 +193,13 @@ class JournalStore:
         something goes wrong.
 
         Raises:
-            StoreUnavailable: the directory cannot be read or written, or another process creates files in it.
+            StoreUnavailable: the directory cannot be read or written, another process creates files in it, or there is
+                no journal where there must be one.
             JournalCorrupt: the directory holds something else than a KahaDB journal.
             LockNotHeld: the lock was lost on the way.
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory, may_create=self._may_create)
             try:
                 result = self._catch_up()
                 recovery = self._read_contents(result)

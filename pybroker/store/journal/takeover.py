@@ -29,6 +29,28 @@ CLAIMS_MAX = 10
 logger = logging.getLogger(__name__)
 
 
+def make_directory(directory: Path, *, may_create: bool) -> None:
+    """Make sure that a journal's directory is there, and a journal in it unless a new one may be begun.
+
+    Args:
+        directory: the journal's.
+        may_create: where there is no journal, make the directory, and those that it is in.
+
+    Raises:
+        StoreUnavailable: there is no journal. Its file system is not mounted, or somebody has moved it away.
+        OSError: the directory cannot be made.
+    """
+    if may_create:
+        directory.mkdir(parents=True, exist_ok=True)
+    elif not data_files(directory):
+        raise StoreUnavailable(
+            f"{directory}: no journal is there any more, and no new one is begun in its place",
+            path=str(directory),
+            hint="mount the file system, or put the directory back; where it was removed on purpose, start this "
+            "member again with create_store",
+        )
+
+
 def claim_next(
     files: JournalFiles, claim: Callable[[int], None], *, check: Callable[[], None], read_on: Callable[[], None]
 ) -> int:

@@ -51,7 +51,7 @@ from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import encode_sequences
-from pybroker.store.journal.takeover import claim_next, seal
+from pybroker.store.journal.takeover import claim_next, make_directory, seal
 from pybroker.store.journal.writer import JournalWriter, Schedule
 from pybroker.store.scheduler.replay import ReplayResult, replay
 from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
@@ -92,6 +92,7 @@ class JournalJobStore:
         settings: how to write.
         files: the directory's file operations, another object in tests of failures.
         held_bytes_max: messages beyond that are not kept in memory.
+        may_create: begin a new journal in a directory that has none.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class JournalJobStore:
         settings: JournalSettings | None = None,
         files: JournalFiles | None = None,
         held_bytes_max: int = HELD_BYTES_MAX,
+        may_create: bool = True,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
@@ -120,6 +122,7 @@ class JournalJobStore:
         self._settings = settings or JournalSettings()
         self._files = files or JournalFiles(directory)
         self._held_bytes_max = held_bytes_max
+        self._may_create = may_create
         self._held_bytes = 0
         self._state = JobState()
         self._file_ids: set[int] = set()
@@ -137,12 +140,13 @@ class JournalJobStore:
         something goes wrong.
 
         Raises:
-            StoreUnavailable: the directory cannot be read or written, or another process creates files in it.
+            StoreUnavailable: the directory cannot be read or written, another process creates files in it, or there is
+                no journal where there must be one.
             JournalCorrupt: the directory holds something else than a journal.
             LockNotHeld: the lock was lost on the way.
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory, may_create=self._may_create)
             result = self._replay()
             own = claim_next(self._files, self._claim, check=self._check, read_on=_read_nothing)
             try:

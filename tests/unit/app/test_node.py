@@ -56,7 +56,7 @@ class Member:
         config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
         self.node = Node(config, self._publish)
 
-    def make_store(self, config, lock, on_failure, turn, follower=None):
+    def make_store(self, config, lock, on_failure, turn, follower=None, *, may_create=True):
         self.fail = on_failure
         return self.store
 

@@ -76,3 +76,19 @@ def test_an_event_loop_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="event_loop: uvloop is not installed; install it, or write `auto`"):
         preflight.check(Config(store="memory:", stomp="0", openwire="0", event_loop="uvloop"))
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["an empty directory", "no directory"])
+def test_without_create_store_no_new_scheduler_store_is_begun(tmp_path, made):
+    """Its own directory may be on a share of its own."""
+    (tmp_path / "db-1.log").touch()
+    jobs = tmp_path / "jobs"
+    if made:
+        jobs.mkdir()
+    settings = {"store": str(tmp_path), "scheduler_store": jobs, "stomp": "0", "openwire": "0", "create_store": False}
+    with pytest.raises(ConfigError, match=f"scheduler_store: {jobs} holds no scheduled messages' store"):
+        preflight.check(Config(**settings))
+    preflight.check(Config(**settings, scheduler=False))
+    jobs.mkdir(exist_ok=True)
+    (jobs / "db-1.log").touch()
+    preflight.check(Config(**settings))

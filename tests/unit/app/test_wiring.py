@@ -88,3 +88,19 @@ def test_a_broker_has_its_own_name_and_not_its_members():
 def test_a_broker_name_that_activemq_would_change_is_refused(name):
     with pytest.raises(UnfitError, match="a broker's name has"):
         Config(store="memory:", broker_name=name)
+
+
+@pytest.mark.parametrize("create_store", [True, False])
+@pytest.mark.parametrize("has_journal", [True, False])
+@pytest.mark.parametrize("has_jobs", [True, False])
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["scheduler_store", "default"])
+def test_a_journal_that_is_there_is_never_begun_anew(tmp_path, create_store, has_journal, has_jobs, elsewhere):
+    jobs = tmp_path / ("jobs" if elsewhere else "scheduler")
+    for has, directory in ((has_journal, tmp_path / "kahadb"), (has_jobs, jobs)):
+        directory.mkdir()
+        if has:
+            (directory / "db-1.log").touch()
+    config = Config(store=str(tmp_path), create_store=create_store, scheduler_store=jobs if elsewhere else None)
+    found = wiring.creatable(config)
+    assert found.messages is (create_store and not has_journal)
+    assert found.jobs is (not has_jobs and (create_store or not elsewhere))

@@ -193,3 +193,23 @@ def test_numbers_that_go_on_being_taken_end_the_promotion(directory: Path) -> No
     files.before_create = [take_next] * takeover.CLAIMS_MAX
     with pytest.raises(StoreUnavailable, match="data files appear faster than one can be begun"):
         Bench(directory, files=files).store.recover()
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "missing"])
+def test_no_journal_is_begun_where_one_has_to_be(directory: Path, is_there: bool) -> None:
+    """As on a bare mount point."""
+    if is_there:
+        directory.mkdir()
+    bench = Bench(directory, may_create=False)
+    with pytest.raises(StoreUnavailable, match=r"kahadb.*mount"):
+        bench.store.recover()
+    bench.store.abandon()
+    assert not is_there or not list(directory.iterdir())
+    assert directory.exists() is is_there
+
+
+def test_a_journal_that_has_to_be_there_is_taken_over(directory: Path) -> None:
+    master(directory).store.abandon()
+    bench = Bench(directory, may_create=False)
+    assert [*bench.store.recover().queues.values()] == [ids(message(1))]
+    bench.store.abandon()

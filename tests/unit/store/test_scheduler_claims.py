@@ -168,3 +168,14 @@ def test_numbers_that_go_on_being_taken_end_the_promotion(tmp_path: Path) -> Non
     files.before_create = takes
     with pytest.raises(StoreUnavailable, match="data files appear faster than one can be begun"):
         Life(tmp_path, files=files)
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "missing"])
+def test_no_journal_is_begun_where_one_has_to_be(tmp_path: Path, is_there: bool) -> None:
+    directory = tmp_path / "scheduler"
+    if is_there:
+        directory.mkdir()
+    with pytest.raises(StoreUnavailable, match=r"scheduler.*mount"):
+        Life(directory, may_create=False)
+    assert not is_there or not list(directory.iterdir())
+    assert directory.exists() is is_there
