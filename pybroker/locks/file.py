@@ -31,6 +31,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import struct
 import threading
 from concurrent.futures import CancelledError, Future
@@ -293,6 +294,10 @@ class FileLock:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise self._unavailable("cannot open the lock file", error) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # opened for reading and writing, a pipe does not wait
+            os.close(fd)
+            message = f"{self._path}: cannot open the lock file: it is no regular file"
+            raise StoreUnavailable(message, path=self._path, hint="move it away")
         _descriptors.add(fd)
         return fd
 

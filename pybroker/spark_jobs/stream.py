@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from pybroker.broker.domain.errors import ConfigError, StoreError
 from pybroker.spark_jobs.options import EARLIEST, LATEST, Options
 from pybroker.spark_jobs.source import JournalPartition, Output, set_imports_aside
+from pybroker.store import regular
 from pybroker.store.columns.files import Hop, Piece, growing, list_files
 from pybroker.store.columns.table import read
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, Location
@@ -171,7 +172,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _pieces(self, directory: str, path: Path, file_id: int, begin: int, end: int) -> list[JournalPartition]:
         cuts = [begin]
         try:
-            with path.open("rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=regular.opener) as file:
                 for offset in Hop(file.fileno(), begin, end):
                     if offset - cuts[-1] >= self._options.partition_bytes:
                         cuts.append(offset)
@@ -222,7 +223,7 @@ def _initial(position: str | Location, files: Mapping[int, Path]) -> JournalOffs
 def _check_batch(location: Location, files: Mapping[int, Path]) -> None:
     path = files.get(location.file_id)
     if path is not None:
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular.opener) as file:
             hop = Hop(file.fileno(), 0, location.offset)
             for _ in hop:
                 pass
@@ -272,7 +273,7 @@ def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop
     """
     end = start
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = regular.descriptor(path)
     except FileNotFoundError:
         return Scan(start)  # collected in this moment: the next look tells whether that is a loss
     except OSError as error:

@@ -227,6 +227,22 @@ class TestMistakes:
         assert [path.name for path in journal.glob("db*")] == ["db-1.log"]
         assert (journal / "db-1.log").read_bytes() == newer
 
+    @pytest.mark.parametrize("directory", ["kahadb", "scheduler"])
+    def test_pipe_as_data_file(self, tmp_path, directory):
+        for name in ("kahadb", "scheduler"):
+            (tmp_path / "s" / name).mkdir(parents=True)
+        os.mkfifo(tmp_path / "s" / directory / "db-7.log")
+        found = run("start", "--store", str(tmp_path / "s"), "--stomp", "0", "--openwire", "off")
+        assert found.returncode == 1
+        assert re.search(r"^pybroker: .*db-7\.log cannot be read: it is no regular file; ", found.stderr, re.MULTILINE)
+
+    def test_pipe_as_lock_file(self, tmp_path):
+        (tmp_path / "s" / "kahadb").mkdir(parents=True)
+        os.mkfifo(tmp_path / "s" / "kahadb" / "lock")
+        found = run("start", "--store", str(tmp_path / "s"), "--stomp", "0", "--openwire", "off")
+        assert found.returncode == 1
+        assert "cannot open the lock file: it is no regular file; move it away" in found.stderr
+
     def test_a_bad_setting(self, tmp_path):
         text = self.refused(tmp_path, "--store", str(tmp_path / "s"), "--sync", "sometimes")
         assert "--sync" in text
@@ -237,6 +253,13 @@ class TestMistakes:
         found = run("start", "--store", str(tmp_path / "store"), "--name", "same", "--stomp", "0")
         assert found.returncode == 2
         assert "name: " in found.stderr
+
+
+@pytest.mark.parametrize("name", ["pybroker.index", "pybroker.broker"])
+def test_pipe_as_file_that_can_be_made_again_is_no_obstacle(start, tmp_path, name):
+    (tmp_path / "store" / "kahadb").mkdir(parents=True)
+    os.mkfifo(tmp_path / "store" / "kahadb" / name)
+    start().wait_for("listening on")
 
 
 class TestClients:

@@ -29,6 +29,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from pybroker.store import regular
 from pybroker.store.columns.files import Piece
 from pybroker.store.journal.format import (
     BATCH_HEADER,
@@ -94,7 +95,7 @@ def chunks(piece: Piece, window_bytes: int = WINDOW_BYTES) -> Iterator[Chunk | D
     """
     path = Path(piece.path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = regular.descriptor(path)
         try:
             resume = yield from _usual(descriptor, piece, window_bytes)
         finally:

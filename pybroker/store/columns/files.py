@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
+from pybroker.store import regular
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATCH_MAGIC, RECORD_HEADER_BYTES
 from pybroker.store.journal.reader import data_files
@@ -124,7 +125,7 @@ def growing(files: Mapping[int, Path]) -> frozenset[int]:
 def _is_set_aside(path: Path) -> bool:
     """Tell whether a data file has nothing in it, or begins as one that holds copies of acknowledgements."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular.opener) as file:
             start = file.read(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES + 1)
     except OSError:
         return True  # gone by now: then it was not the one being written
@@ -161,7 +162,7 @@ def _cuts(path: Path, piece_bytes: int) -> Sequence[int]:
     try:
         if path.stat().st_size <= piece_bytes:
             return cuts
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular.opener) as file:
             for offset in Hop(file.fileno(), 0):
                 if offset - cuts[-1] >= piece_bytes:
                     cuts.append(offset)

@@ -15,11 +15,11 @@ with acknowledgements copied from an older one: when those were written is not k
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from pybroker.store import regular
 from pybroker.store.columns.chunks import Chunk, Longs, chunks
 from pybroker.store.columns.files import Hop, Piece
 from pybroker.store.columns.rows import arrival_of
@@ -95,7 +95,7 @@ def before(piece: Piece) -> Timeline:
 
 def _back(piece: Piece) -> Timeline | None:
     """Look for the last mark, or else for the last arrival, going back from the piece; None when there is damage."""
-    with Path(piece.path).open("rb", buffering=0) as file:
+    with open(piece.path, "rb", buffering=0, opener=regular.opener) as file:
         descriptor = file.fileno()
         hop, offsets, marked = Hop(descriptor, 0, piece.start), list[int](), list[int]()
         for offset in hop:

@@ -21,6 +21,7 @@ from pybroker.broker.domain.errors import JournalCorrupt
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.store import regular
 from pybroker.store.journal.commands import AddMessage, CommandType, UpdateMessage, decode
 from pybroker.store.journal.contents import Entry
 from pybroker.store.journal.format import (
@@ -183,7 +184,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         if descriptor is None:
             if len(self._descriptors) >= OPEN_FILES_MAX:
                 os.close(self._descriptors.popitem(last=False)[1])
-            descriptor = self._descriptors[file_id] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._descriptors[file_id] = regular.descriptor(path)
         return descriptor
 
     def _corrupt(self, message: str, location: Location) -> JournalCorrupt:

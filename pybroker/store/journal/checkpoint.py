@@ -40,6 +40,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+from pybroker.store import regular
 from pybroker.store.journal.contents import FILE_SHIFT, Added, Contents, Removed, Subscription, Transaction
 from pybroker.store.journal.follower import FollowedFile, Follower, Signature, Start, fingerprint
 from pybroker.store.journal.format import Location, data_file_name
@@ -299,7 +300,7 @@ def read(directory: Path) -> Start | None:
         UnusableIndexError: it is damaged, of another version, or cannot be read.
     """
     try:
-        with (directory / INDEX_NAME).open("rb") as stream:
+        with open(directory / INDEX_NAME, "rb", opener=regular.opener) as stream:
             head, checksum = _read_head(stream)
             columns = _Columns(stream)
             start = _restore(head, columns)

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from pybroker.store import regular
 from pybroker.store.journal.commands import CommandType, RewrittenDataFile, decode
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location, data_file_name
 from pybroker.store.journal.listing import Listing
@@ -354,7 +355,7 @@ class Follower:
     def _first_command(self, file_id: int) -> int | None:
         """Return the type of a file's first command; None when nothing sound is in it yet."""
         try:
-            with self._path(file_id).open("rb", buffering=0) as file:
+            with open(self._path(file_id), "rb", buffering=0, opener=regular.opener) as file:
                 for data, offset, _, _ in sound_batches(file.fileno(), 0):
                     return data[offset + RECORD_HEADER_BYTES]
         except FileNotFoundError:
@@ -368,7 +369,7 @@ class Follower:
         file = self._files[file_id]
         path = self._path(file_id)
         try:
-            with path.open("rb", buffering=0) as stream:
+            with open(path, "rb", buffering=0, opener=regular.opener) as stream:
                 self._recognise(file_id, file, os.fstat(stream.fileno()))
                 file.end = self._replay.read_sound(file_id, stream.fileno(), file.end)
                 self._applied_count = self._replay.record_count

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.broker.domain.identity import BrokerIdentity
+from pybroker.store import regular
 from pybroker.store.identity import agreed
 from pybroker.store.journal.files import JournalFiles
 
@@ -56,7 +57,7 @@ def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[]
 def _read(path: Path) -> BrokerIdentity | None:
     """Return what a file says; None when there is none, or it is of no use."""
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=regular.opener) as stream:
             text = stream.read(_BYTES_MAX)
         values = json.loads(text)
         return BrokerIdentity(_checked(values["broker_id"]), _checked(values["broker_name"]))

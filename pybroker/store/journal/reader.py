@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store import regular
 from pybroker.store.journal.format import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -235,7 +236,7 @@ def load(path: Path) -> Buffer:
         StoreUnavailable: the file cannot be read, or does not fit into memory; the message says from which offset on.
     """
     try:
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular.opener) as file:
             size = os.fstat(file.fileno()).st_size
             return _read_sparse(file.fileno(), size) if size else b""
     except OSError as error:
@@ -248,7 +249,7 @@ def read_start(path: Path, length: int) -> bytes:
     Raises:
         OSError: the file cannot be read, or is shorter.
     """
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular.opener) as file:
         data = os.pread(file.fileno(), length, 0)
     if len(data) != length:
         raise OSError(errno.EIO, f"{length} bytes were there, and now there are {len(data)}", str(path))

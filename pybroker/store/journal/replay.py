@@ -19,6 +19,7 @@ from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store import regular
 from pybroker.store.journal.adds import apply_adds
 from pybroker.store.journal.commands import (
     CommandType,
@@ -178,7 +179,7 @@ class Replay:
             JournalCorrupt: a newer version wrote this.
         """
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = regular.descriptor(path)
             try:
                 start = self.read_sound(file_id, descriptor, start)
                 if os.pread(descriptor, len(EOF_MARKER), start) == EOF_MARKER:
@@ -376,7 +377,7 @@ def is_compacted(path: Path) -> bool:
 def _beginning(path: Path) -> bytes:
     """Return a file's bytes as far as the first command's type, or fewer when there are not as many."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular.opener) as file:
             return file.read(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES + 1)
     except OSError as error:
         raise unavailable(path, error) from error

@@ -48,6 +48,7 @@ from pybroker.broker.domain.openwire.objects import decode_subscription_info, en
 from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Sent, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store import regular
 from pybroker.store.holding import HoldingRoom
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy, explained
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
@@ -321,7 +322,7 @@ class JournalStore:
         Only an ActiveMQ leaves an index, whose first page says so in plain text.
         """
         try:
-            with (self.directory / "db.data").open("rb") as index:
+            with open(self.directory / "db.data", "rb", opener=regular.opener) as index:
                 return b"cleanShutdown=true" in index.read(INDEX_HEADER_BYTES)
         except FileNotFoundError:
             return False

@@ -33,6 +33,7 @@ from pybroker import __version__
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.ports import Clock
+from pybroker.store import regular
 from pybroker.store.journal.appender import JournalSettings, explained
 from pybroker.store.journal.cleanup import REMARKED_MAX
 from pybroker.store.journal.commands import (
@@ -252,7 +253,7 @@ class JournalJobStore:
         where = place(job)
         path = self._files.path(where.location.file_id)
         try:
-            with path.open("rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=regular.opener) as file:
                 file.seek(where.location.offset)
                 record = file.read(where.size)
         except OSError as error:

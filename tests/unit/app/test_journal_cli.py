@@ -1,6 +1,7 @@
 """`pybroker journal`: exit codes, output for people and programs, and that reading leaves no trace."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -156,6 +157,28 @@ def test_a_file_that_may_not_be_read_is_one_line(monkeypatch: pytest.MonkeyPatch
     done = run("check", "data")
     assert (done.exit_code, len(done.stderr.splitlines())) == (EXIT_REFUSED, 1)
     assert "db-1.log cannot be read: Permission denied; check that it" in done.stderr
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "command", ["check data", "dump data", "why data", "export data", "salvage data out", "compact data"]
+)
+def test_pipe_as_data_file_is_refused_in_one_line(stores: Path, command: str) -> None:
+    os.mkfifo(stores / "data" / "kahadb" / "db-99.log")
+    done = run(command, "data", *(["out"] if command == "salvage" else []))
+    assert (done.exit_code, len(done.stderr.splitlines())) == (EXIT_REFUSED, 1)
+    assert "db-99.log cannot be read: it is no regular file" in done.stderr
+
+
+@pytest.mark.timeout(20)
+def test_pipe_as_lock_file_does_not_stop_the_tools(stores: Path) -> None:
+    lock = stores / "data" / "kahadb" / "lock"
+    lock.unlink(missing_ok=True)
+    os.mkfifo(lock)
+    assert run("check", "data").exit_code == run("why", "data").exit_code == EXIT_SOUND
+    done = run("compact", "data")
+    assert done.exit_code == EXIT_REFUSED
+    assert "cannot open the lock file: it is no regular file" in done.stderr
 
 
 def test_a_directory_that_may_not_be_read_is_one_line(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:

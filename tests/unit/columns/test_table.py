@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.openwire.body import encode_text as openwire_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
@@ -130,6 +130,14 @@ def test_modes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(JournalCorrupt) as error:
         list(read(piece, ("text",), mode=Mode.FAILFAST))
     assert (error.value.path, error.value.offset) == (str(path), 0)
+
+
+@pytest.mark.timeout(20)
+def test_pipe_as_data_file_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "db-1.log")
+    (piece,) = plan("j", list_files(tmp_path), None)
+    with pytest.raises(StoreUnavailable, match=r"db-1\.log cannot be read: it is no regular file"):
+        list(read(piece, ("file",)))
 
 
 def test_a_file_that_is_gone_is_a_row_or_an_error(tmp_path: Path) -> None:

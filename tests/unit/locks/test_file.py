@@ -350,6 +350,13 @@ def test_a_directory_in_the_place_of_the_lock_file_is_reported(path: Path) -> No
         FileLock(path, clock=clock).acquire()
 
 
+def test_pipe_in_the_place_of_the_lock_file_is_refused(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(StoreUnavailable, match="cannot open the lock file: it is no regular file"):
+        FileLock(path, clock=clock).try_acquire()
+    assert not is_locked(path)
+
+
 def test_a_missing_store_directory_is_reported_and_not_created(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="create the store's directory, or mount it"):
         FileLock(path / "missing" / "lock", clock=clock).acquire()

@@ -27,6 +27,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import TIME_MAX
 from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store import regular
 from pybroker.store.journal.checkpoint import INDEX_NAME
 from pybroker.store.journal.cleanup import remarks
 from pybroker.store.journal.commands import (
@@ -255,7 +256,7 @@ def _job_commands(state: JobState, last_remark: str | None) -> Iterator[bytes]:
 def _activemq_stopped_cleanly(directory: Path) -> bool:
     """Tell whether ActiveMQ was the last master and stopped in order, which its index says and the journal does not."""
     try:
-        with (directory / INDEX_FILES[0]).open("rb") as index:
+        with open(directory / INDEX_FILES[0], "rb", opener=regular.opener) as index:
             return b"cleanShutdown=true" in index.read(INDEX_HEADER_BYTES)
     except FileNotFoundError:
         return False

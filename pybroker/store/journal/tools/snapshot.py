@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.store import regular
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, BATCH_MAGIC, EOF_MARKER, RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.reader import Buffer, DataFileWalk, data_files, has_vanished, load, unavailable
@@ -201,13 +202,13 @@ def _opened(file_id: int, path: Path) -> DataFile:
 def _descriptor(path: Path) -> int:
     """Open a file; where too many are open, raise this process's own limit as far as it may."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return regular.descriptor(path)
     except OSError as error:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if error.errno != errno.EMFILE or soft == hard:
             raise
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return regular.descriptor(path)
 
 
 def _damage_count(data: Buffer, file_id: int) -> int:
