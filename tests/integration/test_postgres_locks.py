@@ -3,6 +3,7 @@
 Times are printed; `pytest -s` shows them. The leases are short here, and the times scale with them.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,13 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.locks.postgres.lease import PostgresLeaseLock
 from pybroker.locks.postgres.provider import Database, PostgresLock
 from pybroker.locks.postgres.row import PostgresRowLock
-from pybroker.locks.postgres.session import DatabaseUnreachable, Session, Target
+from pybroker.locks.postgres.session import DatabaseUnreachable, Refused, Session, Target
 from pybroker.locks.postgres.timing import Timing, now
 from tests.conformance import test_locks as conformance
 from tests.conformance.test_locks import *  # noqa: F403 - the suite, run with the fixtures below
@@ -369,6 +371,53 @@ def test_crash_of_the_database_ends_no_wait(
     lost_at = now()
     cluster.start()
     assert waiting.result(LIMIT_SECONDS) > lost_at
+
+
+def test_cancelled_statement_ends_no_wait(
+    kind: str, new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
+) -> None:
+    """As monitors do with `pg_cancel_backend` to who waits long."""
+    lock, waiter = new_lock(), new_lock()
+    assert lock.try_acquire()
+    waiting = pool.submit(waiter.acquire)
+    waits = f"pid <> {lock.backend_pid} AND pid <> pg_backend_pid() AND datname = current_database()"
+    for _ in range(2):
+        wait_for_a_waiter(postgres_database, kind)
+        postgres_database.sql(f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE {waits}")
+    wait_for_a_waiter(postgres_database, kind)
+    assert not waiting.done()
+    lock.release()
+    assert waiting.result(LIMIT_SECONDS)
+    waiter.release()
+
+
+@pytest.mark.parametrize("kind", ["row", "lease"])
+def test_locked_table_ends_no_wait(
+    new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
+) -> None:
+    """By an operator, with ALTER TABLE say, for longer than a statement waits for a lock."""
+    first, lock = new_lock(), new_lock()
+    assert first.try_acquire()
+    first.release()
+    lock._database.open().close()  # it was reached
+    with contextlib.closing(psycopg2.connect(postgres_database.url)) as operator:
+        operator.cursor().execute("LOCK TABLE activemq_lock")
+        assert not lock.try_acquire(), "to be waited for"
+        waiting = pool.submit(lock.acquire)
+        assert not waiting.done()
+    assert waiting.result(LIMIT_SECONDS)
+
+
+def test_lease_on_a_locked_table_is_no_mistake_in_a_setting(postgres_database: PostgresDatabase) -> None:
+    """Unlike a row lock, which another kind of member has."""
+    lock = make("lease", postgres_database.url, LEASE_SECONDS, "m")
+    with contextlib.closing(lock._database.open()) as session:
+        lock._prepare(session)
+        with contextlib.closing(psycopg2.connect(postgres_database.url)) as operator:
+            operator.cursor().execute("LOCK TABLE activemq_lock")
+            with pytest.raises(Refused) as caught:
+                lock._take(session)
+    assert caught.value.may_pass
 
 
 # ---------------------------------------------------------------- leases

@@ -47,6 +47,11 @@ UPDATE {TABLE} SET time = {NOW_MS} + %s WHERE id = 1 AND broker_name = %s AND ti
 """  # noqa: S608
 _RELEASE = f"UPDATE {TABLE} SET broker_name = NULL, time = 0 WHERE id = 1 AND broker_name = %s"  # noqa: S608
 _WHO = f"SELECT broker_name FROM {TABLE} WHERE id = 1"  # noqa: S608
+_IS_TABLE_LOCKED = f"""
+SELECT 1 FROM pg_catalog.pg_locks WHERE relation = to_regclass('{TABLE}') AND granted AND pid <> pg_backend_pid()
+AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""  # noqa: S608
+"""By an operator, VACUUM FULL say; who holds a row lock has a weaker one on the table."""
 
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 """A lease that a crash of the server takes back would be held by two."""
@@ -92,7 +97,7 @@ class PostgresLeaseLock(PostgresLock):
         try:
             return bool(session.run(_TAKE, self.holder, self._lease_ms, self.holder, *over))
         except Refused as error:
-            if error.state != LOCK_NOT_AVAILABLE:
+            if error.state != LOCK_NOT_AVAILABLE or session.run(_IS_TABLE_LOCKED):
                 raise
             raise ConfigError(
                 f"{self.name}: somebody has a row lock, which a lease does not exclude",

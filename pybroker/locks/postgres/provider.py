@@ -3,7 +3,8 @@
 Each kind says in a few statements how it takes and confirms a lock; see `row`, `lease` and `advisory`.
 
 **Unreachable.** A database that this process never reached is most likely a mistake in a setting, so that is an
-error. One that it reached before is waited for, as by a standby while the server is restarted.
+error. One that it reached before is waited for, as by a standby while the server is restarted. So is one that ends a
+standby's wait: monitors cancel statements that wait long.
 
 **A restart of the database** ends a lock that lives in a session. Where the store is in the same database, and so
 checks in every transaction that nobody has taken over, the master wins it anew (`Database.grace_seconds`): meanwhile
@@ -21,7 +22,7 @@ from contextlib import suppress
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres.keeper import Keeper
-from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted, Session, Target
+from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted, Refused, Session, Target
 from pybroker.locks.postgres.table import TABLE, require_primary
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
 
@@ -287,6 +288,10 @@ class PostgresLock(ABC):
             self._confirm(session, self._database.timing.hold_seconds)
             self._backend = session.backend() if self._is_regained else None
             self._keep(session, started)
+        except Refused as error:
+            if not error.may_pass:
+                raise
+            raise DatabaseUnreachable(self._database.target.name, str(error)) from error
         finally:
             if self._keeper is None:
                 session.close()
@@ -306,7 +311,7 @@ class PostgresLock(ABC):
             self._keeper = keeper
 
     def _tell(self, error: DatabaseUnreachable) -> None:
-        """Log that the database cannot be reached, every now and then."""
+        """Log that the database cannot be reached, or ended a wait, every now and then."""
         if self._told_at is None or now() - self._told_at >= _TELL_SECONDS:
             self._told_at = now()
-            _log.warning("the lock's database cannot be reached, trying again: %s", error)
+            _log.warning("the lock cannot be asked for, trying again: %s", error)

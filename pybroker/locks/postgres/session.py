@@ -37,6 +37,12 @@ _FORBIDDEN = "42501"
 _UNAVAILABLE = ("08", "53", "57P", "58")
 """Beginnings of sqlstates that pass: connection, resources, shutdown and start, the server's own disk."""
 
+_CANCELED = "57014"
+"""Of `pg_cancel_backend`, which monitors send to whoever waits long, and of `statement_timeout`."""
+
+_PASSING = (_CANCELED, LOCK_NOT_AVAILABLE, "40")
+"""Beginnings of sqlstates of statements that may be tried again: the last is of deadlocks and conflicts."""
+
 _STRINGS = "-c standard_conforming_strings=on"
 """Goes before what role and database say: the driver looks at it once, when it connects, to choose how it quotes."""
 
@@ -333,6 +339,11 @@ class Refused(LockError):
         """Describe it by the server's words."""
         super().__init__(message)
         self.state = state
+
+    @property
+    def may_pass(self) -> bool:
+        """True for one that another member's, or an operator's, doing had refused, and not the statement itself."""
+        return self.state.startswith(_PASSING)
 
 
 def read_only(target: Target) -> DatabaseUnreachable:
