@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.client.browser import BrowserState
+from pybroker.client.complaints import Complaints
 from pybroker.client.consumers import ConsumerState, Kept, Redelivery
 from pybroker.client.conversation import (
     AckMode,
@@ -100,8 +101,15 @@ class ClientState:
         self._kept = Kept()
         self._reply_to: Destination | None = None
         self._replies: dict[str, Ticket[Message]] = {}
+        self._complaints = Complaints()
         self.producers = Producers(self._requests, wall_clock_ms)
-        self.transactions = Transactions(self._requests, self.producers, self._consumers, restore=restore_transactions)
+        self.transactions = Transactions(
+            self._requests,
+            self.producers,
+            self._consumers,
+            restore=restore_transactions,
+            on_ended=self._complaints.summarise,
+        )
 
     @property
     def is_open(self) -> bool:
@@ -319,7 +327,7 @@ class ClientState:
                     if number in self._consumers:
                         self._consumers[number].exhausted()
                 case Complained(error=error):
-                    _log.warning("the broker reports: %s", error)
+                    self._complaints.add(error, self._clock())
                 case ConsumerEnded(consumer=number, error=error):
                     if number in self._consumers:
                         self._consumers.pop(number).end(error)
@@ -377,6 +385,9 @@ class ClientState:
         """
         now = self._clock()
         due_at = self._conversation.tick(now) if self._conversation is not None else float("inf")
+        if now >= self._complaints.due_at:
+            self._complaints.summarise()
+        due_at = min(due_at, self._complaints.due_at)
         for consumer in list(self._consumers.values()):
             consumer.tick(now)
             due_at = min(due_at, consumer.due_at)
@@ -384,13 +395,15 @@ class ClientState:
 
     @property
     def due_at(self) -> float:
-        """When a consumer has something to do for `tick`; the conversation's own times do not change in between."""
-        return min((consumer.due_at for consumer in self._consumers.values()), default=float("inf"))
+        """When there is something to do for `tick`; the conversation's own times do not change in between."""
+        consumers = min((consumer.due_at for consumer in self._consumers.values()), default=float("inf"))
+        return min(consumers, self._complaints.due_at)
 
     def interrupted(self) -> None:
         """Note that the broker is gone: what it left open comes back with the next one."""
         self._conversation = None
         self._requests.is_open = False
+        self._complaints.summarise()
         self.transactions.interrupted()
         for consumer in (*self._consumers.values(), *self._leaving.values()):
             consumer.interrupted()

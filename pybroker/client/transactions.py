@@ -9,7 +9,7 @@ than they have stored: every open transaction has a producer of its own.
 Source: ActiveMQ 5.17, `ConnectionStateTracker` (trackTransactions, trackTransactionProducers).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -61,7 +61,13 @@ class Transactions:
     """See the module. Not thread-safe."""
 
     def __init__(
-        self, requests: Requests, producers: Producers, consumers: Mapping[int, ConsumerState], *, restore: bool
+        self,
+        requests: Requests,
+        producers: Producers,
+        consumers: Mapping[int, ConsumerState],
+        *,
+        restore: bool,
+        on_ended: Callable[[], None],
     ) -> None:
         """Begin with none.
 
@@ -70,11 +76,13 @@ class Transactions:
             producers: the connection's.
             consumers: the connection's open ones, by number.
             restore: send again what open transactions have sent; otherwise a break rolls them back.
+            on_ended: called when a transaction ends, however it does.
         """
         self._requests = requests
         self._producers = producers
         self._consumers = consumers
         self._restore = restore
+        self._on_ended = on_ended
         self._numbers = count(1)
         self._open: dict[int, TransactionState] = {}
         self._spare_producers: list[int] = []
@@ -193,6 +201,7 @@ class Transactions:
     def _end(self, transaction: TransactionState) -> None:
         if self._open.pop(transaction.number, None) is not None:
             self._spare_producers.append(transaction.producer)
+            self._on_ended()
 
     def _redeliver(self, transaction: TransactionState) -> None:
         for number, messages in transaction.taken.items():

@@ -5,6 +5,7 @@ import pytest
 from pybroker.broker.domain.destination import DestinationType, queue, topic
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.client.complaints import PERIOD_SECONDS
 from pybroker.client.consumers import FENCE_EVERY, Redelivery
 from pybroker.client.conversation import AckMode, Opened
 from pybroker.client.errors import (
@@ -20,6 +21,7 @@ from pybroker.client.errors import (
 )
 from pybroker.client.messages import Message
 from pybroker.client.tickets import Bell, Ticket
+from pybroker.client.transactions import TransactionState
 from tests.unit.client.world import FRAME_BYTES_MAX, World
 
 Q = queue("q")
@@ -197,6 +199,46 @@ def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
     world.run()
     assert outcome.result() is None
     assert [message.body for message in taken(world)] == ["x"]
+
+
+def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "pybroker.client.complaints"]
+
+
+def send_refused(world: World, count: int) -> TransactionState:
+    """Send messages in a transaction to what is no destination for them."""
+    transaction = world.state.transactions.begin()
+    for number in range(count):
+        world.state.transactions.send(transaction, queue(""), f"{number}", {})
+    world.run()
+    return transaction
+
+
+def test_refused_messages_of_a_transaction_are_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    for _ in range(2):
+        caplog.clear()
+        outcome = world.state.transactions.commit(send_refused(world, 300))
+        assert len(reports(caplog)) == 1
+        world.run()
+        with pytest.raises(TransactionRolledBack):
+            outcome.result()
+        first, count = reports(caplog)
+        assert first.startswith("the broker reports: ")
+        assert count == "the broker reported 300 such errors (DestinationRefused), of which the first is logged"
+
+
+def test_refused_messages_are_counted_at_a_break_and_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    send_refused(world, 3)
+    assert world.state.due_at == world.now + PERIOD_SECONDS
+    world.now += PERIOD_SECONDS
+    world.state.tick()
+    assert reports(caplog)[1].startswith("the broker reported 3 such errors")
+    assert world.state.due_at == float("inf")
+    send_refused(world, 2)
+    world.break_off()
+    assert [line.split(" (")[0] for line in reports(caplog)[2:]][1] == "the broker reported 2 such errors"
 
 
 def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
