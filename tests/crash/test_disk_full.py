@@ -362,6 +362,65 @@ def test_the_scheduler_waits_for_room_as_well(tmp_path: Path) -> None:
     jobs.close()
 
 
+def test_the_scheduler_is_taken_over_on_the_other_stores_reserve(tmp_path: Path) -> None:
+    """Its journal has none of its own, and must not keep a master from serving consumers, who make room."""
+    turns = Turns()
+    disk = SmallDisk(tmp_path, 40_000)
+
+    def store(lender: Callable[[], bool]) -> JournalJobStore:
+        return JournalJobStore(
+            tmp_path,
+            settings=JournalSettings(preallocation=Preallocation.NONE),
+            files=disk,
+            check=lambda: None,
+            call_soon=turns.call_soon,
+            post=turns.call_soon,
+            on_failure=turns.failures.append,
+            clock=lambda: 1_700_000_000_000,
+            lender=lender,
+        )
+
+    def lend() -> bool:
+        disk.capacity += 20_000
+        return True
+
+    first = store(lambda: False)
+    first.recover()
+    data = message(ORDERS, 1, 900).data
+    for number in range(10):
+        first.add(
+            Job(job_id=f"job-{number}", start_time=1, cron="", delay=1, period=0, repeat=0, next_time=2, data=data)
+        )
+    done: list[bool] = []
+    first.when_durable(lambda: done.append(True))
+    turns.settle(lambda: done)
+    first.abandon()
+
+    disk.capacity -= disk.free() - 100  # enough for a claim, and not for a copy of the file before it
+    last = store(lambda: False)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        last.recover()
+    last.abandon()
+    last = store(lend)
+    assert len(last.recover()) == 10
+    last.close()
+
+
+def test_a_lent_reserve_refuses_sends_until_it_is_held_again(disk: SmallDisk) -> None:
+    member = Member(disk)
+    path = disk.directory / RESERVE_NAME
+    member.until(lambda: path.exists() and not member.store.is_full)
+    disk.capacity -= disk.free()
+    assert member.store.lend_reserve()
+    assert member.store.is_full
+    assert not path.exists()
+    (disk.directory / "another").write_bytes(bytes(1000))
+    assert not member.store.lend_reserve(), "there is none"
+    disk.capacity += 1000
+    member.until(lambda: path.exists() and not member.store.is_full)
+    member.store.close()
+
+
 # ------------------------------------------------------------ under load, with kills
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.broker.domain.openwire.values import Long
+from pybroker.client.sync import connect
 from pybroker.testing import Broker, Cluster, ClusterError, State
 from pybroker.testing.launcher import nursery
 from tests.conftest import Java
@@ -292,6 +294,23 @@ class TestCluster:
         while put(client, b"after") != "RECEIPT":
             assert time.monotonic() < deadline
         client.close()
+
+    def test_scheduled_messages_are_taken_over_on_a_nearly_full_disk(self) -> None:
+        """Room for all that a take-over of the other messages writes, and not for a copy of the scheduler's file."""
+        with Cluster(1) as cluster:
+            member = cluster.member("a")
+            client = StompClient(member.stomp_port)
+            assert put(client, b"kept") == "RECEIPT"
+            client.close()
+            with connect(cluster.uri) as connection:
+                for _ in range(40):
+                    connection.send("LATER", "x" * 50_000, properties={"AMQ_SCHEDULED_DELAY": Long(600_000)})
+            ballast = cluster.store / "ballast"
+            ballast.write_bytes(bytes(100_000))
+            cluster.fill_disk()
+            ballast.unlink()
+            cluster.restart(member)
+            assert take(member.stomp_port, 1) == [b"kept"]
 
     def test_a_store_that_is_given_is_kept(self, tmp_path: Path) -> None:
         with Cluster(1, store=tmp_path / "store") as cluster:

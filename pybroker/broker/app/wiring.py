@@ -385,6 +385,7 @@ def make_jobs(
         on_failure=on_failure,
         clock=clock,
         may_create=may_create,
+        lender=store.lend_reserve if isinstance(store, JournalStore) else lambda: False,
     )
 
 

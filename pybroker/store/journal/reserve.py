@@ -95,3 +95,21 @@ class Reserve:
         except FileNotFoundError:
             return False
         return status.st_size == self._byte_count <= status.st_blocks * 512
+
+
+class BorrowedReserve(Reserve):
+    """The reserve of another journal on the same disk, for the take-over of one that has none of its own."""
+
+    def __init__(self, files: JournalFiles, lender: Callable[[], bool]) -> None:
+        """Prepare.
+
+        Args:
+            files: those of the journal without reserve.
+            lender: gives the other one's room, and returns False when there is none to give.
+        """
+        super().__init__(files, 0)
+        self._lender = lender
+
+    def release(self) -> bool:
+        """Give the room to those who need it now; False when there is none to give. Blocks."""
+        return self._lender()

@@ -236,6 +236,13 @@ class JournalStore:
         self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
         return result
 
+    def lend_reserve(self) -> bool:
+        """Give the reserve to another store on this disk; False when there is none to give. Blocks, in any thread.
+
+        Nothing persistent is accepted until there is room for it again.
+        """
+        return self._writer.lend_reserve()
+
     def _claim(self, file_id: int) -> None:
         """Claim a number for the first data file of this master."""
         self._writer.close_claim()  # of an earlier try

@@ -197,11 +197,15 @@ class JournalWriter:
         """Close the claimed file, which stays: its number is what keeps a former master from going on."""
         self._appender.abandon()
 
-    def start(self, records: Sequence[bytes]) -> list[Location]:
+    def start(self, records: Sequence[bytes], reserve: Reserve | None = None) -> list[Location]:
         """Create the first data file unless it is claimed, write these records into it, and start the thread. Blocks.
 
         On return the records are durable, the fence has been passed once, and `is_full` is known: what a client sends
         first must not be accepted only because nobody has looked yet.
+
+        Args:
+            records: what to begin with.
+            reserve: spent when the disk is full; by default the writer's own.
 
         Raises:
             StoreUnavailable: the file cannot be created or written.
@@ -213,7 +217,7 @@ class JournalWriter:
         self._close_open()
         try:
             for batch in batches:
-                self._write_at_start(batch)
+                self._write_at_start(batch, reserve or self._reserve)
             self.fence()
             self._note_room(is_full=not self._reserve.is_in_reach())
         except OSError as error:
@@ -227,14 +231,25 @@ class JournalWriter:
         self._runner.start()
         return locations
 
-    def _write_at_start(self, batch: _Batch) -> None:
+    def _write_at_start(self, batch: _Batch, reserve: Reserve) -> None:
         """Write a batch, if need be on the reserve: a full disk must not keep a broker from serving consumers."""
         try:
             self._appender.write(batch.file_id, batch.offset, batch.records)
         except DiskFull:
-            if not self._reserve.release():
+            if not reserve.release():
                 raise
             self._appender.write(batch.file_id, batch.offset, batch.records)
+
+    def lend_reserve(self) -> bool:
+        """Give the reserve to another writer on this disk; False when there is none. Blocks, in any thread.
+
+        On return `is_full` is known, and as long as the reserve is away, it is held again as soon as it can be.
+        """
+        if not self._reserve.release():
+            return False
+        self._room_at = monotonic() + ROOM_SECONDS
+        self._note_room(is_full=True)
+        return True
 
     def append(self, record: bytes) -> Location:
         """Append an encoded record and return where it will be. Buffered: `when_durable` says when it is safe.

@@ -50,7 +50,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
-from pybroker.store.journal.reserve import Reserve
+from pybroker.store.journal.reserve import BorrowedReserve
 from pybroker.store.journal.state import encode_sequences
 from pybroker.store.journal.takeover import claim_next, make_directory, seal
 from pybroker.store.journal.writer import JournalWriter, Schedule
@@ -94,6 +94,7 @@ class JournalJobStore:
         files: the directory's file operations, another object in tests of failures.
         held_bytes_max: messages beyond that are not kept in memory.
         may_create: begin a new journal in a directory that has none.
+        lender: gives room when the disk is full at the take-over, see `BorrowedReserve`.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class JournalJobStore:
         files: JournalFiles | None = None,
         held_bytes_max: int = HELD_BYTES_MAX,
         may_create: bool = True,
+        lender: Callable[[], bool] = lambda: False,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
@@ -124,6 +126,7 @@ class JournalJobStore:
         self._files = files or JournalFiles(directory)
         self._held_bytes_max = held_bytes_max
         self._may_create = may_create
+        self._reserve = BorrowedReserve(self._files, lender)
         self._held_bytes = 0
         self._state = JobState()
         self._file_ids: set[int] = set()
@@ -181,7 +184,7 @@ class JournalJobStore:
         """Claim a number for the first data file of this master."""
         self._writer.close_claim()  # of an earlier try
         self._writer = self._new_writer(file_id)
-        Reserve(self._files, self._settings.reserve_bytes).spend_on(self._writer.claim)
+        self._reserve.spend_on(self._writer.claim)
 
     def _report(self, result: ReplayResult) -> None:
         self.damages = result.damages
@@ -194,12 +197,11 @@ class JournalJobStore:
     def _seal(self, result: ReplayResult) -> None:
         """Cut the files that predecessors may write at their logical ends, and the predecessors off from them."""
         is_clean = result.last_remark == CLEAN_STOP and not result.torn_tails
-        reserve = Reserve(self._files, self._settings.reserve_bytes)
         for file_id, end in result.open_ends.items():
             if end and is_clean:
                 continue
             self._writer.fence()
-            seal(self._files, file_id, end, reserve, flaw=partial(_flaw, checksum=result.checksums[file_id]))
+            seal(self._files, file_id, end, self._reserve, flaw=partial(_flaw, checksum=result.checksums[file_id]))
 
     def _begin(self, result: ReplayResult) -> None:
         """Write into the new data file a remark about who goes on, and what the journal does not say well enough."""
@@ -212,7 +214,7 @@ class JournalJobStore:
         moved = [job for job in result.jobs if place(job).told_time != job.next_time]
         renewals = [renewal for job in moved if (renewal := self._renewal(job)) is not None]
         steps = [b"".join(renewal.records) for renewal in renewals]
-        locations = self._writer.start([encode_record(encode(command)) for command in commands] + steps)
+        locations = self._writer.start([encode_record(encode(command)) for command in commands] + steps, self._reserve)
         for renewal, location in zip(renewals, locations[len(commands) :], strict=True):
             self._renewed(renewal, _behind(location, renewal.records[0]))
         self._is_open = True
