@@ -17,6 +17,7 @@ from pybroker.client.conversation import (
     Acknowledge,
     Commit,
     Conversation,
+    RemoveDurable,
     RemoveProducer,
     RemoveTemporary,
     Request,
@@ -37,6 +38,9 @@ from pybroker.client.tickets import Ticket
 
 _ASKED_ONCE: Final = (Unsubscribe, RemoveProducer, RemoveTemporary, Rollback, Acknowledge)
 """What a break carries out by itself, or makes void."""
+
+_NO_SUBSCRIPTION: Final = "No durable subscription exists"
+"""How ActiveMQ and pybroker begin to refuse to delete a subscription that there is not, over both protocols."""
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +149,8 @@ class Requests:
         ticket = self._unanswered.pop(number, None)
         if ticket is None:
             return
+        if ticket.is_repeated and isinstance(ticket.request, RemoveDurable) and str(error).startswith(_NO_SUBSCRIPTION):
+            error = None  # it is gone: most likely deleted by the first of the two requests
         if error is not None and ticket.request is not None:
             self._tell_refused(ticket.request, error)
         ticket.resolve(error=error)
@@ -199,6 +205,7 @@ class Requests:
             self.tell(request)
         for ticket in waiting:
             if not ticket.is_done:
+                ticket.is_repeated = ticket.is_sent
                 self._transmit(ticket)
 
 

@@ -328,7 +328,8 @@ class Connection:
         """Delete a durable subscription, and what waits for it. It must not have a consumer.
 
         Raises:
-            Refused: it has one, or does not exist.
+            Refused: it has one, or does not exist. Asked for again after a break, one that does not exist counts as
+                deleted.
         """
         with self._link as state:
             ticket = state.remove_durable(name)
@@ -393,6 +394,11 @@ class Sending:
     def is_done(self) -> bool:
         """True when `wait` does not wait."""
         return self._ticket.is_done
+
+    @property
+    def is_sent(self) -> bool:
+        """False as long as the message is only here: there was no broker for it yet, or it has no form on the wire."""
+        return self._ticket.is_sent
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the outcome: a persistent message is on the broker's disk on return.

@@ -20,18 +20,20 @@ class Ticket(Generic[Value]):
         request: what was asked for; None for what is no single request.
         answer: whether the broker answers it; otherwise it is done when it is sent.
         is_sent: a conversation has encoded it, with the present broker or one before.
+        is_repeated: one before the present broker may have carried it out.
         is_done: the outcome is there.
         value: when it went well.
         error: when it did not.
     """
 
-    __slots__ = ("_watchers", "answer", "error", "is_done", "is_sent", "number", "request", "value")
+    __slots__ = ("_watchers", "answer", "error", "is_done", "is_repeated", "is_sent", "number", "request", "value")
 
     def __init__(self, number: int = 0, request: Request | None = None, *, answer: bool = True) -> None:
         self.number = number
         self.request = request
         self.answer = answer
         self.is_sent = False
+        self.is_repeated = False
         self.is_done = False
         self.value: Value | None = None
         self.error: ClientError | None = None

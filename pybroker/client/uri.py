@@ -358,8 +358,9 @@ def _scheme(text: str, warnings: list[str]) -> tuple[Scheme, str]:
 def _unknown_scheme(text: str, name: str) -> UnusableURI:
     if name == "failover":
         return UnusableURI("failover: stands at the beginning of a URI, once", part=_shown(text))
-    close = get_close_matches(name, [*_SCHEMES, "failover"], n=1) if name else []
-    hint = f"did you mean {close[0]}:?" if close else f"there are {', '.join(_SCHEMES)} and failover:"
+    names = [*_SCHEMES, *(name for name in _AUTO if "nio" not in name)]
+    close = get_close_matches(name, [*names, "failover"], n=1) if name else []
+    hint = f"did you mean {close[0]}:?" if close else f"there are {', '.join(names)} and failover:"
     return UnusableURI("no scheme that a client knows", part=_shown(text.rpartition("@")[2]), hint=hint)
 
 

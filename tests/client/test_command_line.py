@@ -13,6 +13,12 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from pybroker.broker.app import client
 from pybroker.broker.app.output import Output
@@ -94,6 +100,14 @@ class TestBodies:
         assert (found.returncode, found.stdout) == (1, b"first\nlast\n")
         assert b"use tcp://" in found.stderr
         assert done("consume", "--url", broker_uri, name, "--count", "1") == b'{"grams": 250}\n'
+
+    def test_message_without_form_in_stomp_does_not_count_as_sent(self, stomp_uri: str, name: str) -> None:
+        lines = b'{"body": "a"}\n{"body": "b", "properties": {"none": null}}\n{"body": "c"}\n'
+        found = run("produce", "--url", stomp_uri, name, "--json", input=lines)
+        assert found.returncode == 1
+        assert json.loads(found.stdout) in ({"sent": 1, "confirmed": 1}, {"sent": 2, "confirmed": 2})
+        shown = done("browse", "--url", stomp_uri, name).splitlines()
+        assert len(shown) == json.loads(found.stdout)["sent"]
 
     def test_headers_are_jms_headers_or_properties(self, broker_uri: str, name: str) -> None:
         headers = ("JMSPriority=7", "correlation-id=c", "reply-to=/topic/R", "region=eu", "weight:=4.5", "JMSType=t")
@@ -301,7 +315,35 @@ class TestAccess:
             assert b"certificate verify failed" in refused.stderr
             missing = run("produce", *url, "--key", str(ca), "Q", "x")
         assert missing.returncode == 2
-        assert b"--key" in missing.stderr
+        assert b"--key: there is no private key in" in missing.stderr
+
+    @pytest.mark.parametrize(
+        ("files", "problem"),
+        [
+            (("--cert", "cert"), "--key: there is no private key in {cert}; name the file that has"),
+            (("--cert", "key"), "--cert: there is no certificate in {key}"),
+            (("--cert", "cert", "--key", "other"), "--key: the key in {other} does not belong to {cert}"),
+            (("--cert", "cert", "--key", "sealed"), "--key: the password does not open the key in {sealed}"),
+            (("--ca", "key"), "--ca: {key}: "),
+        ],
+    )
+    def test_certificate_without_its_key_names_the_option(
+        self, tmp_path: Path, files: tuple[str, ...], problem: str
+    ) -> None:
+        authority = trustme.CA()
+        own, other = authority.issue_cert("client"), authority.issue_cert("other")
+        paths = {name: tmp_path / name for name in ("cert", "key", "other", "sealed")}
+        own.cert_chain_pems[0].write_to_path(paths["cert"])
+        own.private_key_pem.write_to_path(paths["key"])
+        other.private_key_pem.write_to_path(paths["other"])
+        key = load_pem_private_key(own.private_key_pem.bytes(), None)
+        sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+        paths["sealed"].write_bytes(sealed)
+        arguments = [str(paths.get(each, each)) for each in files]
+        environment = {**os.environ, "PYBROKER_KEY_PASSWORD": "wrong"}
+        found = run("produce", "--url", "ssl://127.0.0.1:1", *arguments, "Q", "x", env=environment)
+        assert (found.returncode, found.stderr.count(b"\n")) == (2, 1)
+        assert found.stderr.decode().startswith("pybroker: " + problem.format(**paths))
 
     def test_password_comes_from_file_or_environment(self, broker: Broker, tmp_path: Path) -> None:
         file = tmp_path / "password"

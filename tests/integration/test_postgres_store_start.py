@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,6 +119,17 @@ def test_past_the_grace_a_member_waits_for_its_database_and_serves_again(
 
 
 # ---------------------------------------------------------------- status
+
+
+def test_status_says_since_when_a_standby_is_master(postgres_database: PostgresDatabase) -> None:
+    with Pair(postgres_database.url) as pair:
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        killed_at_ms = time.time_ns() // 1_000_000
+        master.kill()
+        standby.wait_for("listening on")
+        found = pair.wait_for_status(lambda found: found["master"] == standby.name)
+        (since_ms,) = (member["since_ms"] for member in found["members"] if member["role"] == "MASTER")
+        assert since_ms >= killed_at_ms
 
 
 def test_status_says_who_is_master_who_waits_and_what_is_pending(postgres_database: PostgresDatabase) -> None:

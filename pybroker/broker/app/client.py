@@ -168,19 +168,45 @@ def _tls(access: Access, uri: BrokerURI) -> ssl.SSLContext | None:
     if access.ca_file is None and access.certificate_file is None:
         return None
     try:
-        context = client_context(
-            None if access.ca_file is None else str(access.ca_file),
-            None if access.certificate_file is None else str(access.certificate_file),
-            None if access.key_file is None else str(access.key_file),
-            access.key_password,
-        )
+        context = client_context(None if access.ca_file is None else str(access.ca_file))
     except OSError as error:  # ssl.SSLError is one
-        files = [str(file) for file in (access.ca_file, access.certificate_file, access.key_file) if file is not None]
-        raise ConfigError(
-            f"{' or '.join(files)}: {error.strerror or error}", setting="--ca, --cert, --key", hint="PEM files"
-        ) from error
+        raise ConfigError(f"{access.ca_file}: {error.strerror or error}", setting="--ca", hint=_PEM) from error
+    if access.certificate_file is not None:
+        _load_certificate(context, access.certificate_file, access.key_file, access.key_password)
     context.check_hostname = all(address.options.verify_host_name for address in uri.addresses)
     return context
+
+
+_PEM: Final = "it must hold PEM, text between BEGIN and END lines"
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: Path, key_file: Path | None, password: str | None) -> None:
+    """Load our own certificate and its key; OpenSSL's own errors do not say which file they mean."""
+    key = key_file or certificate
+    _pem(certificate, b"CERTIFICATE-----", "--cert", _PEM)
+    hint = _PEM if key_file is not None else "name the file that has the certificate's key"
+    is_encrypted = b"ENCRYPTED" in _pem(key, b"PRIVATE KEY-----", "--key", hint)
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except (ssl.SSLError, ValueError) as error:  # ValueError: a password that is too long
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(f"the key in {key} does not belong to {certificate}", setting="--key") from error
+        if is_encrypted:
+            text, hint = f"the password does not open the key in {key}", "PYBROKER_KEY_PASSWORD, or what was asked for"
+            raise ConfigError(text, setting="--key", hint=hint) from error
+        raise ConfigError(f"{certificate} and the key in {key}: {error}", setting="--cert, --key", hint=_PEM) from error
+
+
+def _pem(file: Path, mark: bytes, setting: str, hint: str) -> bytes:
+    """Return a file's bytes, if they are of its kind."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}", setting=setting) from error
+    if mark not in content:
+        kind = "private key" if b"KEY" in mark else "certificate"
+        raise ConfigError(f"there is no {kind} in {file}", setting=setting, hint=hint)
+    return content
 
 
 # ---------------------------------------------------------------- produce
@@ -188,7 +214,7 @@ def _tls(access: Access, uri: BrokerURI) -> ssl.SSLContext | None:
 
 @dataclass(slots=True)
 class Sent:
-    """How far `produce` came: messages handed to the client, and those that the broker has confirmed."""
+    """How far `produce` came: messages sent, or about to be, and those that the broker has confirmed."""
 
     sent: int = 0
     confirmed: int = 0
@@ -234,7 +260,11 @@ class Sender:
     def _confirm_oldest(self, timeout: float) -> None:
         sending, size, is_confirmed = self._under_way.popleft()
         self._bytes -= size
-        sending.wait(timeout)
+        try:
+            sending.wait(timeout)
+        except ClientError:
+            self._counts.sent -= not sending.is_sent
+            raise
         self._counts.confirmed += is_confirmed
 
 

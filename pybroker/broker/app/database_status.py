@@ -11,7 +11,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pybroker.broker.app.logs import instant
-from pybroker.broker.app.session_names import SERVES, UNABLE, read_notice, read_obstacle, read_session_name, short
+from pybroker.broker.app.session_names import (
+    SERVES,
+    UNABLE,
+    Notice,
+    read_notice,
+    read_obstacle,
+    read_session_name,
+    short,
+)
 from pybroker.broker.app.status import Exit
 from pybroker.broker.app.wiring import database_url, needs_driver
 
@@ -67,7 +75,8 @@ class DatabaseMember:
         name: as it calls itself.
         role: MASTER, PROMOTING or STANDBY.
         host: where its session comes from.
-        since_ms: when that began, or when it got the lock.
+        since_ms: of a master when it became that, by its own clock; of others when their session with the server, or
+            the transaction that has the lock, began.
         listeners: where it serves; none where the server does not show that to this role.
         obstacle: what would keep a standby from serving if it became master now; empty when nothing is known.
     """
@@ -164,14 +173,14 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
         if not shown or purpose:
             continue
         is_holder = pid in won or shown in leasers
-        name, listeners = serving.get(shown, (shown, ())) if is_holder else (shown, ())
+        notice = serving.get(shown) if is_holder else None
         members.append(
             DatabaseMember(
-                name=name,
-                role=("MASTER" if shown in serving else "PROMOTING") if is_holder else "STANDBY",
+                name=notice.member if notice else shown,
+                role=("MASTER" if notice else "PROMOTING") if is_holder else "STANDBY",
                 host=host,
-                since_ms=won.get(pid, int(since)),
-                listeners=listeners,
+                since_ms=notice.since_ms if notice else won.get(pid, int(since)),
+                listeners=notice.addresses if notice else (),
                 obstacle="" if is_holder else obstacles.get((shown, host), ""),
             )
         )
@@ -188,17 +197,20 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
     )
 
 
-def _serving(sessions: Rows) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the members that show that they serve, by the name that sessions have: full name and addresses."""
-    serving: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for _, application, _, _, statement in sessions:
+def _serving(sessions: Rows) -> dict[str, Notice]:
+    """Return what the members publish that serve, by the name that sessions have.
+
+    Where the server does not show that, a master serves for as long as the session is there by which it publishes it.
+    """
+    serving: dict[str, Notice] = {}
+    for _, application, _, since, statement in sessions:
         member, purpose = read_session_name(application)
         if purpose == SERVES:
             found = read_notice(statement)
             if found is not None:
                 serving[member] = found
             elif statement in _HIDDEN:
-                serving[member] = (member, ())
+                serving[member] = Notice(member, int(since), ())
     return serving
 
 

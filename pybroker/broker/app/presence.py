@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.session_names import SERVES, UNABLE, notice, obstacle_notice
-from pybroker.broker.app.wiring import database_url
+from pybroker.broker.app.wiring import clock, database_url
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.locks.postgres.timing import Timing
@@ -40,12 +40,13 @@ class Presence:
         self._session: Session | None = None
         self._purpose = ""
         self._addresses: list[str] = []
+        self._since_ms = 0
         self._thread = ThreadPoolExecutor(1, "presence")
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Show a member that serves, or no longer; soon, never blocks."""
         addresses = list(listeners) if role is Role.MASTER else []
-        self._thread.submit(self._show, addresses, self.obstacle()).add_done_callback(_tell)
+        self._thread.submit(self._show, addresses, clock(), self.obstacle()).add_done_callback(_tell)
 
     async def renew(self) -> None:
         """See again and again that the session is there, for the database may have been restarted."""
@@ -60,8 +61,8 @@ class Presence:
 
     # ------------------------------------------------------------ the thread
 
-    def _show(self, addresses: list[str], obstacle: str) -> None:
-        self._addresses = addresses
+    def _show(self, addresses: list[str], since_ms: int, obstacle: str) -> None:
+        self._addresses, self._since_ms = addresses, since_ms
         self._end()
         self._renew(obstacle)
 
@@ -74,7 +75,11 @@ class Presence:
             return
         if self._session is None or self._session.is_closed:
             self._session = self._open(purpose)
-        statement = notice(self.name, self._addresses) if self._addresses else obstacle_notice(self.name, obstacle)
+        statement = (
+            notice(self.name, self._since_ms, self._addresses)
+            if self._addresses
+            else obstacle_notice(self.name, obstacle)
+        )
         self._session.run(statement)
 
     def _open(self, purpose: str) -> "Session":

@@ -5,7 +5,7 @@ application_name   pybroker NAME             the session of the lock: a standby,
                    pybroker NAME store       of the store
                    pybroker NAME serves      of the presence of a master
                    pybroker NAME unable      of the presence of a standby that could not serve
-last statement     SELECT 1 -- pybroker NAME serves ADDRESS ADDRESS .
+last statement     SELECT 1 -- pybroker NAME serves SINCE ADDRESS ADDRESS .      since when, milliseconds of the epoch
                    SELECT 1 -- pybroker NAME unable OBSTACLE .
 ```
 
@@ -14,6 +14,7 @@ long name is replaced by a digest, and addresses are in the statement alone, whe
 """
 
 from hashlib import sha256
+from typing import NamedTuple
 
 SERVES = "serves"
 """Purpose of the session by which a master publishes itself."""
@@ -49,9 +50,23 @@ def read_session_name(application: str) -> tuple[str, str]:
     return (member, purpose.partition(" ")[0]) if program == _PROGRAM else ("", "")
 
 
-def notice(member: str, addresses: list[str]) -> str:
-    """Return a statement that does nothing and says where a member serves."""
-    return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {' '.join([*addresses, '.'])}"
+class Notice(NamedTuple):
+    """What a master publishes.
+
+    Attributes:
+        member: its name, whole.
+        since_ms: when it became master, by its own clock.
+        addresses: where it serves.
+    """
+
+    member: str
+    since_ms: int
+    addresses: tuple[str, ...]
+
+
+def notice(member: str, since_ms: int, addresses: list[str]) -> str:
+    """Return a statement that does nothing and says where a member serves, and since when."""
+    return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {since_ms} {' '.join([*addresses, '.'])}"
 
 
 def obstacle_notice(member: str, obstacle: str) -> str:
@@ -70,9 +85,9 @@ def read_obstacle(statement: str | None) -> str:
     return words[6].removesuffix(" .") if is_one else ""
 
 
-def read_notice(statement: str | None) -> tuple[str, tuple[str, ...]] | None:
-    """Return the member and its addresses, those that are whole; None when the statement is another or not shown."""
+def read_notice(statement: str | None) -> Notice | None:
+    """Return what a master publishes, of its addresses those that are whole; None: not a notice, or not shown."""
     words = (statement or "").split(" ")
-    if len(words) < 6 or words[3] != _PROGRAM or words[5] != SERVES:
+    if len(words) < 8 or words[3] != _PROGRAM or words[5] != SERVES or not words[6].isdecimal():
         return None
-    return words[4], tuple(words[6:-1])
+    return Notice(words[4], int(words[6]), tuple(words[7:-1]))

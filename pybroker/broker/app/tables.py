@@ -65,7 +65,7 @@ def table(kind: type[TableT], value: object, place: str = "") -> TableT:
 def milliseconds(value: object) -> int:
     """Read a duration."""
     if not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not a duration: write for example 500ms, 30s, 5m or 1h")
+        raise ValueError(f"{value!r} is not a duration: write for example 500ms, 30s, 5min or 1h")
     return round(parse_duration(value) * 1000)
 
 

@@ -31,7 +31,7 @@ def parse_duration(text: str | float) -> float:
     """
     match = _DURATION.fullmatch(str(text).lower())
     if match is None or match[2] not in _DURATIONS:
-        raise ValueError(f"{text!r} is not a duration: write for example 500ms, 30s, 5m or 1h")
+        raise ValueError(f"{text!r} is not a duration: write for example 500ms, 30s, 5min or 1h")
     return float(match[1]) * _DURATIONS[match[2]]
 
 

@@ -201,6 +201,27 @@ def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
     assert [message.body for message in taken(world)] == ["x"]
 
 
+@pytest.mark.parametrize("is_answered_late", [True, False])
+def test_unsubscribe_that_a_break_repeats_is_done(is_answered_late: bool) -> None:
+    world = World()
+    consumer, _ = world.state.subscribe(topic("t"), ack=AckMode.AUTO, prefetch=1, durable="d")
+    world.run()
+    world.state.unsubscribe(consumer)
+    world.run()
+    deleted = world.state.remove_durable("d")
+    if is_answered_late:
+        world.cut_after(1 << 20, 0)  # the broker gets the request, and its answer is lost
+        world.run()
+    else:
+        world.again()
+    assert world.breaks == 1
+    assert deleted.is_done
+    assert deleted.error is None
+    never_there = world.state.remove_durable("d")
+    world.run()
+    assert isinstance(never_there.error, DestinationRefused)
+
+
 def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "pybroker.client.complaints"]
 

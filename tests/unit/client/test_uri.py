@@ -286,7 +286,8 @@ def test_a_value_that_is_none_is_named_with_what_to_write(query: str, hint: str)
     ("text", "message"),
     [
         ("", "no scheme"),
-        ("a:61616", "there are tcp, ssl, stomp"),
+        ("a:61616", "there are tcp, ssl, stomp, stomp+ssl, auto, auto+ssl and failover:"),
+        ("aut://a:61616", "did you mean auto:"),
         ("tpc://a:61616", "did you mean tcp:?"),
         ("failovr:(tcp://a:1)", "did you mean failover:?"),
         ("http://a:61616", "there are tcp, ssl, stomp"),
