@@ -391,6 +391,25 @@ def test_cancelled_statement_ends_no_wait(
     waiter.release()
 
 
+def test_statement_cancelled_at_the_connect_ends_no_wait(new_lock: NewLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled: list[Session] = []
+
+    def cancel_once(session: Session) -> None:
+        if not cancelled:
+            cancelled.append(session)
+            raise Refused("canceling statement due to user request", "57014")
+
+    monkeypatch.setattr("pybroker.locks.postgres.provider.require_primary", cancel_once)
+    assert new_lock().acquire()
+    assert cancelled[0].is_closed
+
+
+def test_connection_limit_is_told_with_the_remedy(postgres_database: PostgresDatabase) -> None:
+    postgres_database.sql(f"ALTER DATABASE {postgres_database.name} CONNECTION LIMIT 0")
+    with pytest.raises(DatabaseUnreachable, match=r"too many connections for database.* CONNECTION LIMIT"):
+        Session(Target(postgres_database.url), Timing.of())
+
+
 @pytest.mark.parametrize("kind", ["row", "lease"])
 def test_locked_table_ends_no_wait(
     new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase

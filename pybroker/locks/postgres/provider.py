@@ -273,6 +273,16 @@ class PostgresLock(ABC):
 
     def _attempt(self, bell: Bell | None) -> bool:
         """Try to win on a new session: with a bell to wait for it, without to try once."""
+        try:
+            return self._attempt_once(bell)
+        except Refused as error:
+            if not error.may_pass:
+                raise
+            name = self._database.target.name
+            hint = "see who cancels its statements, or locks its table"
+            raise DatabaseUnreachable(name, str(error).removeprefix(f"{name}: "), hint=hint) from error
+
+    def _attempt_once(self, bell: Bell | None) -> bool:
         session = self._database.open(bell=bell)
         try:
             self._told_at = None
@@ -288,10 +298,6 @@ class PostgresLock(ABC):
             self._confirm(session, self._database.timing.hold_seconds)
             self._backend = session.backend() if self._is_regained else None
             self._keep(session, started)
-        except Refused as error:
-            if not error.may_pass:
-                raise
-            raise DatabaseUnreachable(self._database.target.name, str(error)) from error
         finally:
             if self._keeper is None:
                 session.close()
