@@ -80,7 +80,12 @@ def claim_next(
             claim(file_id)
         except FileExistsError:
             name = files.path(file_id).name
-            logger.warning("%s: a former master that lost its lock has just begun %s", directory, name)
+            logger.warning(
+                "%s: %s is there already, begun by a former master that has lost its lock or by an earlier try of this "
+                "one, as on a full disk: the next number is taken",
+                directory,
+                name,
+            )
             continue
         highest = max(data_files(directory), default=0)
         if highest == file_id:

@@ -74,7 +74,7 @@ def test_a_number_that_a_predecessor_takes_first_is_left_to_it(
     heir = Life(tmp_path, files=files)
     assert list(heir.jobs) == ["a", "b"], "all that was there when the number was got"
     assert newest(heir) == taken + 1
-    assert f"has just begun {data_file_name(taken)}" in caplog.text
+    assert f"{data_file_name(taken)} is there already" in caplog.text
     stale.store.abandon()
     heir.kill()
     assert recovered(tmp_path) == ["a", "b"]
