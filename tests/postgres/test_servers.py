@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.postgres import Connection, DatabaseAway, require_session
+from pybroker.store.jdbc.schema import SCHEMA_LOCK, ensure
 from tests.integration.cluster import free_port
 from tests.postgres.conftest import JdbcLives
 from tests.postgres.pooler import TransactionPooler
 from tests.postgres_cluster import PostgresCluster, PostgresDatabase
 
 ORDERS = queue("ORDERS")
+LOCK_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 SYNC_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
@@ -70,6 +73,22 @@ def test_fence_of_one_mastership_is_no_other_ones(lives: JdbcLives) -> None:
     with pytest.raises(LockNotHeld):
         connection.execute(former.check)
     connection.close()
+
+
+def test_members_that_start_together_create_the_tables_once(postgres_database: PostgresDatabase) -> None:
+    """Also where transactions are serializable by default, and would not see what they waited for."""
+    postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET default_transaction_isolation = 'serializable'")
+    holder = Connection(postgres_database.url)
+    holder.execute(f"SELECT pg_advisory_lock({SCHEMA_LOCK})")
+    members = [Connection(postgres_database.url) for _ in range(2)]
+    with ThreadPoolExecutor() as pool:
+        created = [pool.submit(ensure, member) for member in members]
+        while postgres_database.sql(LOCK_WAITS) != "2":
+            assert not any(each.done() for each in created)
+        holder.close()
+        assert [each.result() for each in created] == [False, False]
+    for member in members:
+        member.close()
 
 
 # ---------------------------------------------------------------- replicas

@@ -52,6 +52,8 @@ REQUIRED = {"standard_conforming_strings": "on", "client_encoding": "UTF8"}
 SESSION = (
     "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
     "SET client_min_messages = warning;"
+    # After a wait for a lock, a statement must see what the one who had it has done: fence, creation of tables.
+    "SET default_transaction_isolation = 'read committed';"
     "SET tcp_user_timeout = 7000; SET statement_timeout = 9000; SET idle_in_transaction_session_timeout = 10000;"
     # From version 14 on the server looks, while a statement takes long, whether anybody still waits for it.
     "SELECT set_config(name, '1000', false) FROM pg_settings WHERE name = 'client_connection_check_interval';"
