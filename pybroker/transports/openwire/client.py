@@ -313,7 +313,11 @@ class Client:
             answer = None if handler is None else handler(command)
         except ClientError as error:
             xa = isinstance(command, TransactionInfo) and _is_xa(command)
-            self._refuse(error, command_id, None, xa=xa)
+            if xa and command_id is not None:
+                # Who hears that a branch is unknown forgets it. Until its end is on disk, a crash would bring it back.
+                self._connection.when_durable(partial(self._refuse, error, command_id, None, xa=True))
+            else:
+                self._refuse(error, command_id, None, xa=xa)
             return
         if command_id is None:
             return

@@ -1,5 +1,7 @@
 """Transactions, local and XA: what is answered, and with which codes an XA resource manager is refused."""
 
+from collections.abc import Callable
+
 import pytest
 
 from pybroker.broker.domain.destination import Destination, DestinationType, queue
@@ -8,6 +10,7 @@ from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionId,
     DataArrayResponse,
+    ExceptionResponse,
     IntegerResponse,
     Response,
     TransactionInfo,
@@ -238,3 +241,23 @@ def test_branch_that_is_not_prepared_ends_with_its_connection(world: World) -> N
     begin(before, BRANCH)
     before.session.lost()
     assert code(world.client("c2"), BRANCH, ROLLBACK) == -4
+
+
+def test_branch_is_not_unknown_before_its_end_is_on_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction manager forgets what is unknown; after a crash the branch would be in doubt again, for ever."""
+    first, second = world.client("c1"), world.client("c2")
+    begin(first, BRANCH)
+    first.send(ORDERS, "a", transaction_id=BRANCH, response_required=False)
+    first.answer(info(first, BRANCH, PREPARE), IntegerResponse)
+    not_on_disk: list[Callable[[], None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.store, "when_durable", not_on_disk.append)
+        assert first.ask(info(first, BRANCH, COMMIT_PREPARED)) == []
+        again = info(second, BRANCH, COMMIT_PREPARED)
+        again.command_id, again.response_required = second.next_id(), True
+        assert second.ask(again) == []
+    for callback in not_on_disk:
+        callback()
+    [refusal] = second.hear()
+    assert isinstance(refusal, ExceptionResponse)
+    assert str(refusal.exception.message).endswith("xaErrorCode:-4")
