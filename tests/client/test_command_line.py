@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -130,6 +131,15 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def logger_level() -> Iterator[None]:
+    """Let a command run in this process, where it silences the client's logger for good."""
+    logger = logging.getLogger("pybroker.client")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
 class TestOutput:
     @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
     def test_full_disk_under_the_counts_is_one_line(self, broker_uri: str, name: str) -> None:
@@ -199,7 +209,7 @@ class InterruptedOutput(Output):
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.usefixtures("interruptible")
+@pytest.mark.usefixtures("interruptible", "logger_level")
 class TestInterrupt:
     @staticmethod
     def consume(uri: str, name: str, *, times: int, count: int | None = None) -> client.Received:
