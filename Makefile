@@ -6,12 +6,23 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 SYNC := UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --locked
 LOCKED := $(BIN)/uv pyproject.toml uv.lock
-FAST := tests/unit tests/property tests/conformance tests/architecture
+QUICK := tests/unit tests/conformance
+FAST := $(QUICK) tests/property tests/architecture
 COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) tests/property tests/conformance
 COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py kills.py) tests/java
+COMPILED_SMOKE := $(addprefix tests/unit/,core domain transports/openwire transports/stomp) tests/conformance/test_store.py
+COMPILED_SMOKE += $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py)
+
+# Processes that run slow tests at a time. These often wait, for a broker's end or a lease's, so one more than cores.
+WORKERS := $(shell expr $$(nproc) + 1)
+PYTEST := $(BIN)/python -m pytest --durations=25 --durations-min=1
+PARALLEL := --dist=loadgroup --no-loadscope-reorder --numprocesses
+
+# Without its caches Python compiles every module in every process, and pytest rewrites every test in every run.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start broker test check fast-tests compiled-tests wheel kills fences format lock setup clean
+.PHONY: help demo start broker quick test check compiled-smoke compiled-tests nightly wheel kills fences models format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,27 +41,35 @@ broker: $(BIN)/uv ## Install a broker and no more into DEST (.broker), as /opt/p
 	$(if $(COMPILED),HATCH_BUILD_HOOKS_ENABLE=1) $(SYNC) --no-editable --reinstall-package pybroker --extra postgres
 	@echo "Run $(DEST)/bin/pybroker start --help"
 
-# The slow tests measure and kill processes, so they run alone, after the fast ones.
-test: .venv/.complete fast-tests ## Run the whole test suite
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(FAST))
+quick: .venv/.complete ## Run the tests of single modules and of each port's adapters: under a minute on two cores
+	$(PYTEST) $(PARALLEL)=auto $(QUICK)
 
-check: .venv/.complete ## Format, lint, types, import contracts, spelling and the fast tests
+# Every test once: what needs no processes of its own, the others side by side, and alone what measures.
+test: .venv/.complete ## Run the whole test suite
+	$(PYTEST) $(PARALLEL)=auto $(FAST)
+	$(PYTEST) $(PARALLEL)=$(WORKERS) -m "not alone" $(addprefix --ignore=,$(FAST))
+	$(PYTEST) -m alone $(addprefix --ignore=,$(FAST))
+
+check: .venv/.complete ## Format, lint, types, import contracts and spelling
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(MAKE) --no-print-directory fast-tests
-
-fast-tests: .venv/.complete ## Run the tests without sockets and processes: unit, property, conformance, architecture
-	$(BIN)/python -m pytest --numprocesses=auto $(FAST)
 
 # The same tests, of what the wheel has: PYTHONPATH comes before what is installed, PYTHONSAFEPATH keeps ./pybroker out.
-compiled-tests: .venv/.complete ## Compile the message path and run the tests that touch it
-	export PYTHONPATH=$$($(BIN)/python -m benchmarks.compiled) PYTHONSAFEPATH=1 && \
-	$(BIN)/python -m pytest --numprocesses=auto $(COMPILED_FAST) && \
-	$(BIN)/python -m pytest $(COMPILED_SLOW)
+COMPILED = export PYTHONPATH=$$($(BIN)/python -m benchmarks.compiled) PYTHONSAFEPATH=1
+
+compiled-smoke: .venv/.complete ## Compile the message path and run a selection of the tests that touch it
+	$(COMPILED) && $(PYTEST) $(PARALLEL)=auto $(COMPILED_SMOKE)
+
+compiled-tests: .venv/.complete ## Compile the message path and run all tests that touch it
+	$(COMPILED) && \
+	$(PYTEST) $(PARALLEL)=auto $(COMPILED_FAST) && \
+	$(PYTEST) $(PARALLEL)=$(WORKERS) $(COMPILED_SLOW)
+
+nightly: compiled-tests kills fences models ## Run what takes hours: all compiled tests, kill loops, long models
 
 wheel: .venv/.complete ## Build a wheel for this platform into ./dist, with the message path compiled
 	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --no-build-isolation
@@ -60,6 +79,10 @@ kills: export PYBROKER_KILLS ?= 200
 kills: export PYBROKER_KILL_SECONDS ?= 600
 kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and Java, ten minutes for each client for Python
 	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/integration/test_soak.py tests/java/test_java_kills.py tests/client/test_kills.py
+
+models: export PYBROKER_TEST_PROFILE = long
+models: .venv/.complete ## Let Hypothesis look for long: masters, standbys and crashes, and broken messages
+	$(BIN)/python -m pytest -s $(PARALLEL)=auto tests/property tests/conformance tests/postgres/test_model.py
 
 format: .venv/.complete ## Format the sources and mend what the linter can
 	$(BIN)/ruff format

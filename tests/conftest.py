@@ -6,13 +6,17 @@ A test that needs such a component says so, and is skipped with one line of advi
     def test_activemq_opens_our_journal(java, tmp_path):
         output = java.run(HERE / "java" / "BrowseAll.java", str(tmp_path))
 
-With `PYBROKER_TEST_STRICT=1` (as in CI) a missing component fails the test instead: there nothing is skipped unseen.
+With `PYBROKER_TEST_STRICT=1` (as in CI) a missing component fails the test instead: there nothing is skipped unseen. A
+skip whose reason begins with one of `PERMITTED_SKIPS` stays a skip, for nothing that can be installed would change it.
+
+Tests run in parallel, `-n 3 --dist loadgroup`; in which groups and in what order, and what one may take: `tests.cost`.
 """
 
+import gc
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,10 +24,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-SHARED = ("client", "java", "spark")
-"""Directories whose tests have brokers, programs or a Spark session in common."""
+from tests.cost import arrange, overrun
 
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
+
+PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double")
+"""How a reason to skip begins: what hardware, kernel or privileges lack, what is asked for, what cannot be compiled."""
 
 JAR_DIRECTORY = Path("/usr/share/java")
 """Where Debian's libactivemq-java and its dependencies put their jars."""
@@ -70,6 +76,10 @@ def _missing_activemq_jdbc() -> str:
     return _missing_jar(JDBC_JARS, "libpostgresql-jdbc-java and libjaxb-api-java") or _missing_activemq()
 
 
+def _missing_chromium() -> str:
+    return "" if shutil.which("chromium") else "no chromium on the PATH; install chromium (Debian, Ubuntu)"
+
+
 def _missing_jar(jars: Sequence[str], packages: str) -> str:
     absent = [jar for jar in jars if not (JAR_DIRECTORY / jar).is_file()]
     return f"no {absent[0]} in {JAR_DIRECTORY}; install {packages} (Debian, Ubuntu)" if absent else ""
@@ -79,6 +89,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "java": cache(_missing_java),
     "activemq": cache(_missing_activemq),
     "activemq-jdbc": cache(_missing_activemq_jdbc),
+    "chromium": cache(_missing_chromium),
 }
 """Per component: what is missing and how to get it, or an empty string."""
 
@@ -92,20 +103,54 @@ def require(component: str) -> None:
         pytest.skip(reason)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect without looking for garbage: of what is made here nearly all stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a misspelt component at once, even where the test would not have been run; say what stays together."""
+    """Refuse a misspelt component at once, even where the test would not have been run; arrange a parallel run."""
     for item in items:
-        if config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(_group(item.path)))
         for marker in item.iter_markers("component"):
             if len(marker.args) != 1 or marker.args[0] not in PROBES:
                 raise pytest.UsageError(f"{item.nodeid}: component must be one of {', '.join(PROBES)}")
+    if hasattr(config, "workerinput"):
+        arrange(items)
 
 
-def _group(path: Path) -> str:
-    """Return what `--dist loadgroup` gives to one process: a file, or a directory that shares its brokers."""
-    directory = path.parent.name
-    return directory if directory in SHARED else f"{directory}.{path.stem}"
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail what may not be skipped as a whole."""
+    report = yield
+    if STRICT and report.outcome == "skipped":
+        _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what may not be skipped, and what took longer than it may; only where nothing is overlooked."""
+    report = yield
+    if STRICT and report.skipped and not hasattr(report, "wasxfail"):
+        _refuse_skip(report)
+    if STRICT and report.when == "call" and report.passed and (complaint := overrun(item.nodeid, call.duration)):
+        report.outcome, report.longrepr = "failed", complaint
+    return report
+
+
+def _refuse_skip(report: pytest.CollectReport | pytest.TestReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not reason.removeprefix("Skipped: ").startswith(PERMITTED_SKIPS):
+        report.outcome, report.longrepr = "failed", f"PYBROKER_TEST_STRICT=1 and {reason}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import cost
+
 NEEDS = """
 import pytest
 
@@ -18,8 +20,9 @@ def test_something():
 
 
 @pytest.fixture
-def suite(root: Path, tmp_path: Path) -> Path:
+def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with this project's conftest and markers, and no test as yet."""
+    monkeypatch.setenv("PYTHONPATH", str(root))
     shutil.copy(root / "tests" / "conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = component(name): as in pyproject.toml\n")
     return tmp_path
@@ -60,3 +63,54 @@ def test_a_misspelt_component_is_refused(suite: Path) -> None:
     done = outcome(suite, "jawa", strict=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "component must be one of java, activemq" in done.stderr
+
+
+def test_a_skip_fails_where_nothing_may_be_skipped(suite: Path) -> None:
+    (suite / "test_other.py").write_text('import pytest\n\ndef test_it():\n    pytest.skip("not today")\n')
+    assert outcome(suite, "java", strict=False).stdout.count("not today") == 1
+    assert "PYBROKER_TEST_STRICT=1 and Skipped: not today" in outcome(suite, "java", strict=True).stdout
+
+
+def test_a_skipped_module_fails_where_nothing_may_be_skipped(suite: Path) -> None:
+    (suite / "test_other.py").write_text('import pytest\n\npytest.importorskip("absent", reason="install absent")\n')
+    done = outcome(suite, "java", strict=True)
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert "PYBROKER_TEST_STRICT=1 and Skipped: install absent" in done.stdout
+
+
+def test_what_a_machine_lacks_is_skipped_also_there(suite: Path) -> None:
+    (suite / "test_other.py").write_text('import pytest\n\ndef test_it():\n    pytest.skip("this kernel is old")\n')
+    assert "SKIPPED [1] test_other.py:4: this kernel is old" in outcome(suite, "java", strict=True).stdout
+
+
+# ---------------------------------------------------------------- what tests may take
+
+
+def test_no_test_may_take_long_unless_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "slowness", lambda: 1.0)
+    monkeypatch.setattr(cost, "LONG", {"tests/a.py::test_long": (100.0, "a reason"), "tests/b.py": (50.0, "another")})
+    assert cost.overrun("tests/a.py::test_other", cost.LIMIT_SECONDS + 1) != ""
+    assert cost.overrun("tests/a.py::test_other", cost.LIMIT_SECONDS - 1) == ""
+    assert cost.overrun("tests/a.py::test_long[x]@integration.a", 99) == ""
+    assert cost.overrun("tests/a.py::test_long@integration.a", 101) != ""
+    assert cost.overrun("tests/b.py::test_any", 49) == ""
+    monkeypatch.setattr(cost, "slowness", lambda: 2.0)
+    assert cost.overrun("tests/b.py::test_any", 99) == ""
+    assert cost.overrun("tests/b.py::test_any", 101) != ""
+
+
+def test_a_test_that_takes_too_long_fails_where_ci_runs_it(suite: Path) -> None:
+    conftest = suite / "conftest.py"
+    conftest.write_text(conftest.read_text() + "\n\noverrun = lambda node, seconds: f'{node} took long'\n")
+    (suite / "test_other.py").write_text("def test_it():\n    pass\n")
+    assert "test_other.py::test_it took long" in outcome(suite, "java", strict=True).stdout
+    assert outcome(suite, "java", strict=False).returncode == pytest.ExitCode.OK
+
+
+def test_the_list_of_long_tests_names_tests_that_exist(root: Path) -> None:
+    for name, (seconds, reason) in cost.LONG.items():
+        path, _, test = name.partition("::")
+        source = (root / path).read_text()
+        assert f"def {test.rpartition('::')[2]}(" in source, name
+        assert seconds > cost.LIMIT_SECONDS
+        assert reason

@@ -141,7 +141,7 @@ def logger_level() -> Iterator[None]:
 
 
 class TestOutput:
-    @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+    @pytest.mark.skipif(not FULL.exists(), reason="this machine has no /dev/full")
     def test_full_disk_under_the_counts_is_one_line(self, broker_uri: str, name: str) -> None:
         with FULL.open("wb") as full:
             command = [*PYBROKER, "produce", "--url", broker_uri, name, "a"]
@@ -149,7 +149,7 @@ class TestOutput:
         assert found.returncode == 1
         assert found.stderr == b"pybroker: the output cannot be written: No space left on device\n"
 
-    @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+    @pytest.mark.skipif(not FULL.exists(), reason="this machine has no /dev/full")
     def test_full_disk_loses_no_message(self, broker_uri: str, name: str) -> None:
         done("produce", "--url", broker_uri, name, "a", "b", "c")
         with FULL.open("wb") as full:

@@ -22,7 +22,7 @@ def small_file_system(tmp_path: Path) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(where)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted here; test_disk_full has a model of one: {done.stderr}")
+        pytest.skip(f"this machine mounts no small file system; test_disk_full has a model of one: {done.stderr}")
     yield where
     subprocess.run(["umount", "--lazy", str(where)], check=True)
 

@@ -19,8 +19,15 @@ from tests.integration.forked import ForkedBroker, run_forked
 START_SECONDS = 30.0
 
 
-PORTS = range(12_000, 32_768)
-"""Below those that Linux gives to outgoing connections: one of these may not have a port that a standby takes later."""
+WORKERS_MAX = 16
+
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw15").removeprefix("gw")) % WORKERS_MAX
+
+PORTS = range(12_000 + _worker, 32_768, WORKERS_MAX)
+"""Below those that Linux gives to outgoing connections: one of these may not have a port that a standby takes later.
+
+Each process of a parallel run has ports of its own, for a port is often chosen long before a broker listens on it.
+"""
 
 _given: set[int] = set()
 

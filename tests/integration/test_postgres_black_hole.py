@@ -29,7 +29,7 @@ def namespaces() -> None:
         or os.geteuid() != 0
         or subprocess.run(["unshare", "--net", "sh", "-c", probe], check=False).returncode
     ):
-        pytest.skip("no network namespaces for this user; run as root, with iproute2 and util-linux")
+        pytest.skip("this machine has no network namespaces for this user; run as root, with iproute2 and util-linux")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from pybroker.store.journal.tools.findings import Level
 from pybroker.store.journal.tools.snapshot import Snapshot
 from pybroker.store.journal.tools.why import Cause, why
 from pybroker.testing import Broker
-from tests.conftest import STRICT
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 
@@ -546,11 +545,9 @@ def test_the_report_is_one_page_with_every_plot(report: Path) -> None:
         assert name in text
 
 
+@pytest.mark.component("chromium")
 def test_a_browser_shows_the_report(report: Path, tmp_path: Path) -> None:
     """Every plot has a size of its own on the screen, and none runs out of the page."""
-    if shutil.which("chromium") is None:
-        assert not STRICT, "PYBROKER_TEST_STRICT=1 and there is no chromium"
-        pytest.skip("no chromium on the PATH; install chromium (Debian)")
     probe = tmp_path / "probe.html"
     script = (
         "<script>document.title='plots '+JSON.stringify([...document.querySelectorAll('svg')].map(each=>"

@@ -322,7 +322,7 @@ def test_every_command_has_an_example_that_parses() -> None:
             command.make_context(name, words[3:])
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
 def test_full_disk_under_the_output_is_no_damage(stores: Path) -> None:
     command = [sys.executable, "-m", "pybroker.broker.app.cli", "journal", "export", "--live", "--json", "data"]
     with Path("/dev/full").open("wb") as full:

@@ -82,7 +82,7 @@ def test_full_blocks_are_found_in_real_memory(memory: tuple[mmap.mmap, int]) -> 
 def test_the_kernel_moves_a_block_and_nothing_else_changes(memory: tuple[mmap.mmap, int]) -> None:
     area, begin = memory
     if supported_bytes() != BLOCK:
-        pytest.skip("large pages are larger here")
+        pytest.skip("this machine's large pages are larger")
     first = aligned(begin)
     touch(area, begin, first, BLOCK // PAGE)
     before = area[:]
@@ -92,7 +92,7 @@ def test_the_kernel_moves_a_block_and_nothing_else_changes(memory: tuple[mmap.mm
         if huge_bytes(first):
             assert huge_bytes(first) == BLOCK
             return
-    pytest.skip("no 2 MB of this machine's memory are in one piece")
+    pytest.skip("this machine's memory has no 2 MB in one piece")
 
 
 def huge_bytes(address: int) -> int:

@@ -11,7 +11,7 @@ from pybroker.store.journal.commands import RewrittenDataFile, Trace, encode
 from pybroker.store.journal.format import EOF_MARKER, data_file_name, encode_batch, encode_record
 from tests.unit.columns.agreement import write_file
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark is not installed; pip install 'pybroker[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 

@@ -167,7 +167,7 @@ class World:
         wanted = ConsumerRequest(destination=parse(destination), **request)  # type: ignore[arg-type]
         prefetch = 1000 if wanted.prefetch is None else wanted.prefetch
         if IS_COMPILED:
-            pytest.skip("the connection here is a double, and no native object")
+            pytest.skip("a double is the connection here, and no native object")
         client: Client
         consumer = Consumer(Connection(), wanted, lambda delivery: client.deliver(delivery), prefetch=prefetch)  # type: ignore[arg-type]
         client = Client(consumer)

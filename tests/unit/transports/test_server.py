@@ -318,7 +318,7 @@ def test_ipv6(run: Run) -> None:
         try:
             bound = bind("::1", 0, "stomp")
         except ConfigError as error:
-            pytest.skip(str(error))
+            pytest.skip(f"this machine has no IPv6: {error}")
         where = world.server.listen(Protocol(name="stomp", session=world.session), bound)
         assert where == f"stomp://[::1]:{bound.getsockname()[1]}"
         world.clients.append(socket.create_connection(bound.getsockname()[:2]))
