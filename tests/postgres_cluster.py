@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """A private PostgreSQL for tests: Debian's server, in a directory of its own, on a free port of the loopback.
 
     from tests.postgres_cluster import PostgresDatabase, postgres_cluster, postgres_database  # noqa: F401

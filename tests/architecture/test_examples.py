@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, method-assign"
 """The examples are right: their settings are accepted, their programs parse."""
 
 import configparser

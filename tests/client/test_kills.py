@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """The promise to an application: kill brokers at random for as long as you like, and count what it loses.
 
 `PYBROKER_KILL_SECONDS=600` kills for ten minutes per client; a failure names its seed, and `PYBROKER_SEED` repeats it.

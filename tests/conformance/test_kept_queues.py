@@ -1,3 +1,4 @@
+# mypy: disable-error-code="list-item"
 """What every `MessageStore` promises of queues that have to be there while they are empty."""
 
 import random

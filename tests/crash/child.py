@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """A process that works on a store until it kills itself at a named failpoint, or its disk fails there.
 
 `python -m tests.crash.child DIRECTORY FAILPOINT:ORDINAL[:ERRNO] SEED WAY`

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="override"
 """Disks for tests: one that is small, and one whose operations fail when told to."""
 
 import errno

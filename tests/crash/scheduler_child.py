@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, return-value"
 """A broker's two stores and its scheduler, in a process that kills itself at a named failpoint of one of them.
 
 `python -m tests.crash.scheduler_child DIRECTORY kahadb|scheduler FAILPOINT:ORDINAL`

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, call-arg"
 """The journal is its own fence: whatever the lock says, a former master confirms nothing that a new one has not read.
 
 All members here believe that they hold the lock. What one does is put between any two calls of the operating system

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment"
 """A store killed at each failpoint, and one that loses its power, keeps its promises."""
 
 import os

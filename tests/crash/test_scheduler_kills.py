@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """A scheduler killed at each failpoint of either store: what was promised is a job or a message, for a moment both."""
 
 import signal

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="union-attr"
 """A stock ActiveMQ in a process of its own, for tests that do the same to it as to pybroker.
 
 It is `tests/java/StockBroker.java`: Debian's 5.17 with KahaDB, an OpenWire and a STOMP connector and the scheduler.

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="type-var, union-attr"
 """Real broker processes on one store, for tests that kill them."""
 
 import contextlib
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.integration.forked import ForkedBroker, run_forked
 
@@ -170,12 +172,12 @@ class Pair:
         self.nodes[node.name] = self._start(node.name)
         return self.nodes[node.name]
 
-    def status(self) -> dict:
+    def status(self) -> dict[str, Any]:
         """Return what `pybroker status --json` says."""
         said = run_forked("status", "--store", self.store, "--json").stdout
         return json.JSONDecoder().raw_decode(said, said.index("{"))[0]  # between lines of the log, if there are any
 
-    def wait_for_status(self, condition: Callable[[dict], bool]) -> dict:
+    def wait_for_status(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Return what `status` says once it is as it should be: members write their entries behind what they log."""
         deadline = time.monotonic() + START_SECONDS
         while not condition(status := self.status()):

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="method-assign"
 """A cut cable between a master and its database, in network namespaces of its own: run it by `unshare --net`.
 
     unshare --net python tests/integration/postgres_black_hole.py KIND with|without LEASE

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """A bare STOMP 1.2 client over a blocking socket: small, exact, and it shows every frame as it came."""
 
 import socket

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """A real ActiveMQ opens what pybroker wrote, goes on with it, and hands it back: clean stops and kills, both ways."""
 
 import threading

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="index"
 """A master that is frozen while its lock goes to another confirms nothing any more, and nobody finds what it writes.
 
 SIGSTOP is what a long pause of a virtual machine, a swapping host or a debugger does to a broker. Meanwhile its lock

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, operator"
 """The broker's own ids in its life: what stays the same over restarts and take-overs, and what never comes again."""
 
 import socket

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """Two members on one database, under load, and all that can happen to them: who serves, since when, what is lost.
 
 Producers and a consumer work all the time; in the end all that was accepted must have been received, and no member may

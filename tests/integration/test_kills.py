@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """The promise, under fire: the master is killed again and again while clients send, commit, receive and acknowledge.
 
 Afterwards every message that was accepted was received; in every connection of a consumer each producer's messages came
@@ -13,6 +14,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,7 +94,8 @@ class Producer(Client):
     sequence = 0
 
     def work(self, client: StompClient) -> None:
-        connected_at, due = time.monotonic(), []
+        connected_at = time.monotonic()
+        due: list[Any] = []
         while not self.stop_event.is_set():
             while len(due) < 20:
                 self.sequence += 1
@@ -214,7 +217,7 @@ class _Watcher(threading.Thread):
         self._stop_watching.set()
 
 
-def _kill_master(pair: Pair, ledger: Ledger, chooser: random.Random, clients: list) -> float:
+def _kill_master(pair: Pair, ledger: Ledger, chooser: random.Random, clients: list[Any]) -> float:
     """Kill the master at a random moment under load; return the seconds until a message was accepted again."""
     master = pair.wait_for_master()
     standby = pair.wait_for_standby()
@@ -240,7 +243,7 @@ def _empty_queue(port: int, ledger: Ledger) -> None:
             client.send("ACK", id=frame.headers["ack"])
 
 
-def _failed(clients: list) -> list[str]:
+def _failed(clients: list[Any]) -> list[str]:
     return [f"{client.name}: {client.failure!r}" for client in clients if client.failure]
 
 

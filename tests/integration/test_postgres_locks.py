@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, assignment, attr-defined, misc, no-redef"
 """Locks in a real PostgreSQL: what every lock does, and what happens when processes, sessions, links and servers fail.
 
 Times are printed; `pytest -s` shows them. The leases are short here, and the times scale with them.

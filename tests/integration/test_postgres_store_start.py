@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """`pybroker start --store postgresql://…`: messages, scheduled ones and lock in one database, no shared directory."""
 
 import json

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="return-value, union-attr"
 """A relay over one store: ActiveMQ, pybroker, ActiveMQ, pybroker, and ActiveMQ to the end; stopped in order or killed.
 
 Each leg a Java client sends, consumes a part of what is there, and leaves a transaction in doubt; see `Relay.java`. It

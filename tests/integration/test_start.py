@@ -1,3 +1,4 @@
+# mypy: disable-error-code="call-overload"
 """`pybroker start` and `status` as a user meets them: one serves, one waits, a stop hands over; mistakes."""
 
 import contextlib

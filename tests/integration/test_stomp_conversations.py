@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, operator"
 """Conversations recorded from ActiveMQ 5.17.2, replayed against our session over our core.
 
 Each client frame is said again, and what the server answers is compared frame by frame: command, headers, body, and

@@ -1,6 +1,8 @@
+# mypy: disable-error-code="misc"
 """stomp.py's normal use, with the released package as it is: context managers, listeners, heart-beats, transactions."""
 
 import queue
+from typing import Any
 
 import pytest
 import stomp
@@ -14,8 +16,10 @@ class Inbox(stomp.ConnectionListener):
     """Collects what comes, by kind."""
 
     def __init__(self) -> None:
-        self.messages, self.receipts, self.errors = queue.SimpleQueue(), queue.SimpleQueue(), queue.SimpleQueue()
-        self.disconnected = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.receipts: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.errors: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.disconnected: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def on_message(self, frame):
         self.messages.put(frame)
@@ -148,7 +152,7 @@ def test_heart_beats_keep_a_quiet_connection_open(open_connection):
     connection, inbox = open_connection("1.2", heartbeats=(500, 500), heart_beat_receive_scale=4)
     statistics = StatsListener()
     connection.set_listener("statistics", statistics)
-    beats = queue.SimpleQueue()
+    beats: queue.SimpleQueue[Any] = queue.SimpleQueue()
     statistics.on_heartbeat = lambda: beats.put(True)
     for _ in range(6):
         beats.get(timeout=PATIENCE_SECONDS)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """STOMP over TLS, end to end: `pybroker start`, certificates made for the test, stomp.py as it is."""
 
 import contextlib
@@ -10,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import stomp
@@ -25,7 +27,8 @@ class Inbox(stomp.ConnectionListener):
     """Collects messages and receipts."""
 
     def __init__(self) -> None:
-        self.messages, self.receipts = queue.SimpleQueue(), queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.receipts: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def on_message(self, frame):
         self.messages.put(frame)

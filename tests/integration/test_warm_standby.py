@@ -51,7 +51,7 @@ def until_connected(port: int) -> StompClient:
                 raise
 
 
-def until_followed(pair: Pair, messages: int) -> dict:
+def until_followed(pair: Pair, messages: int) -> dict[str, Any]:
     """Return what the standby's entry says, once it has followed that far."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="method-assign"
 """`python -m tests.integration.unchecked start …`: pybroker that starts beside a member with another lock."""
 
 from pybroker.broker.app import preflight

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, union-attr"
 """Runs the Java programs of this directory, each area once per broker, and compares what they saw with expectations.
 
 A test module has the outcomes that both brokers must give. Where pybroker means to differ, `differences` has what

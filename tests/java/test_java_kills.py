@@ -1,3 +1,4 @@
+# mypy: disable-error-code="call-overload, union-attr"
 """The promise to Java clients with a `failover:` address: the master is killed again and again while they work.
 
 Nothing that was acknowledged is lost: each message whose send or commit was answered is received. A commit that was

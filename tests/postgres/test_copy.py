@@ -116,7 +116,8 @@ def test_a_copy_that_is_cut_off_is_done_once(
     """Whether the copy or the commit behind it is what nobody answered."""
     lives = adapter(grace=20.0)
     lives.open()
-    execute, cut = Connection.execute, []
+    execute = Connection.execute
+    cut: list[Any] = []
 
     def cutting(self: Connection, sql: Any, **options: Any) -> None:
         if isinstance(sql, Copy) is is_before and not cut and (is_before or sql.endswith(b"COMMIT")):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psycopg2
+import psycopg2  # type: ignore[import-untyped]
 import pytest
 
 from pybroker.broker.domain.destination import queue

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-redef"
 """What every job store promises, on PostgreSQL: the suite of tests/conformance, unchanged; and the fence."""
 
 from collections.abc import Callable, Iterator, Sequence

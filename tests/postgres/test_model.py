@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """PostgreSQL against the memory store as its model: any sequence of operations, lives, deaths and cleanups."""
 
 from pathlib import Path

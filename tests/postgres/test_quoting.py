@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import psycopg2
+import psycopg2  # type: ignore[import-untyped]
 import pytest
 
 from pybroker.broker.domain.destination import queue

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """The table of a journal: whatever is in it, both decoders say the same, and neither raises."""
 
 import tempfile

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="operator"
 """A message as JSON: what is written is read back to the same bytes on the wire; other JSON is refused."""
 
 import json

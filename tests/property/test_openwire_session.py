@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Properties of an OpenWire session: the short way in reads what the codec reads, and no bytes whatever upset it."""
 
 import dataclasses

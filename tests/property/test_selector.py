@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment"
 """Compiled selectors against a plain interpreter of their trees, over random conditions, spellings and messages."""
 
 import math

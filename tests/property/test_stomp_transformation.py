@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Values as XML and JSON and back, and whatever bytes a client may send under the header transformation."""
 
 import contextlib

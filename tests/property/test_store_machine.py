@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, union-attr"
 """A store, its model, crashes, restarts, frozen masters and standbys, all together: who promises what, and is it so?
 
 Each master keeps a history: what it was told to do, in the order of its records. A new master that found its

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """A stream that follows a journal while brokers write it: the broker's own counts, and each record exactly once.
 
 One story, as every start of a cluster and of a query costs seconds: under load the table has what the broker has

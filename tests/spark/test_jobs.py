@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, attr-defined, index"
 """The jobs on every sample store of a real ActiveMQ, and on a generated journal whose books are known.
 
 All stores are read as one table, as several brokers' would be: starting a query costs far more than such rows do.

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, attr-defined, operator"
 """Replaying each message for itself comes to what replaying the whole journal comes to. No Spark here."""
 
 from collections import defaultdict

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, call-arg"
 """Plots are well-formed SVG, say what their marks stand for, and stay inside their frame, whatever they are given."""
 
 import re

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """The data source `kahadb` in a real Spark: what it reads, what it is asked, and what it says when there is nothing."""
 
 import gc

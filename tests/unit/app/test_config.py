@@ -37,7 +37,7 @@ def test_create_store_is_no_setting_of_a_database():
 
 def test_it_is_frozen():
     with pytest.raises(AttributeError):
-        load(None, {}, {}).stomp = 1  # type: ignore[misc]
+        load(None, {}, {}).stomp = 1
 
 
 @pytest.mark.parametrize(("text", "port"), [("off", None), ("OFF", None), ("0", 0), ("65535", 65535), (1883, 1883)])

@@ -29,7 +29,7 @@ def taken(stack: ExitStack) -> int:
 
 def standby(store: Path, port: int, **settings: object) -> Config:
     store.mkdir(exist_ok=True)
-    return Config(store=str(store), stomp=port, openwire="off", **settings)  # type: ignore[arg-type]
+    return Config(store=str(store), stomp=port, openwire="off", **settings)
 
 
 def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "") -> None:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Scheduled messages that lie elsewhere than where this broker reads them."""
 
 import logging

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, index"
 """Which protocol is spoken on which port, and where OpenWire clients are told to find it."""
 
 import re

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="override"
 """The link without a broker: what its threads may see of one another, and what is left of it at its end."""
 
 import asyncio
@@ -47,7 +48,7 @@ class FleetingLink(Link):
     reads = 0
 
     @property
-    def _wire(self) -> FakeWire | None:  # type: ignore[override]
+    def _wire(self) -> FakeWire | None:
         self.reads += 1
         return FakeWire() if self.reads % 2 else None
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment"
 """Which broker is tried next, and when: each of ActiveMQ's options by what it does."""
 
 import random

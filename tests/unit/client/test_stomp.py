@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, attr-defined"
 """STOMP's side of a client: which frames requests become, and which events come of frames."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """How far a stream may read, and what counts as lost; without a Spark session."""
 
 import os

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, attr-defined"
 """Pieces, modes and times of the table; what a reader may meet on a disk."""
 
 import logging

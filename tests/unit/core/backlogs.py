@@ -12,12 +12,12 @@ from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
-from pybroker.broker.domain.ports import Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.store.memory import MemoryStore
 from tests.compiled import IS_COMPILED

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, union-attr"
 """A broker's core on a store in memory, with clients that write down what they get."""
 
 from collections.abc import Callable
@@ -10,12 +11,12 @@ from pybroker.broker.core.broker import Broker, Limits
 from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
-from pybroker.broker.domain.ports import Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
@@ -81,7 +82,7 @@ class Client:
 
     def subscribe(self, destination: str, **request: object) -> Inbox:
         inbox = Inbox()
-        wanted = ConsumerRequest(destination=parse(destination), **request)  # type: ignore[arg-type]
+        wanted = ConsumerRequest(destination=parse(destination), **request)
 
         def deliver(delivery: Delivery) -> None:
             inbox.deliveries.append(delivery)
@@ -115,7 +116,7 @@ def make_message(
             expiration=expiration,
             priority=priority,
             content=name.encode(),
-            marshalled_properties=encode_map(properties) if properties else None,  # type: ignore[arg-type]
+            marshalled_properties=encode_map(properties) if properties else None,
         )
     )
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, return-value"
 """What a transaction schedules, told from the crash backwards: it is there with the rest of it, or not at all."""
 
 from typing import Any

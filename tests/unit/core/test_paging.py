@@ -1,3 +1,4 @@
+# mypy: disable-error-code="override"
 """Backlogs whose messages leave memory, against a plain list: order, nothing lost, nothing twice, marks."""
 
 import random
@@ -19,11 +20,11 @@ from pybroker.broker.core.paging import PAGE_BYTES_MAX
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import view
-from pybroker.broker.domain.ports import Delivery
 from pybroker.store.memory import MemoryStore
 from tests.unit.core.backlogs import Client, World, message
 from tests.unit.core.test_contenders import CONSUMERS, MESSAGES

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="override"
 """A whole broker whose queues leave memory: take-over, transactions in doubt, flow control, stops."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """Browsers of queues whose messages are in the store: page after page, and whatever the store is up to."""
 
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
+# mypy: disable-error-code="arg-type"
 """The list of waiting references, against a plain sorted dict."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,7 +44,8 @@ def test_it_behaves_like_a_sorted_dict(kind, order, operations, sweep_min):
 
 
 def _compare(pending, order, operations):
-    waiting, taken = [], []
+    waiting: list[Any] = []
+    taken: list[Any] = []
     for sequence, (operation, number) in enumerate(operations):
         waiting.sort(key=order)
         new = Reference(MESSAGES[number % 10], None, sequence)

@@ -1,5 +1,7 @@
 """Queues: who gets a message, in which order, and what happens to what comes back."""
 
+from typing import Any
+
 import pytest
 
 from pybroker.broker.core.broker import Limits
@@ -27,7 +29,7 @@ def test_a_backlog_is_delivered_in_order_of_arrival(world):
 def test_a_consumer_is_silent_until_started(world):
     client = world.client()
     client.send("queue://Q", "a")
-    got = []
+    got: list[Any] = []
     from pybroker.broker.domain.destination import queue
     from pybroker.broker.domain.subscription import ConsumerRequest
 

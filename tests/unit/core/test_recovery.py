@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """What a topic remembers for retroactive consumers, and who is dropped for a slow one."""
 
 import pytest

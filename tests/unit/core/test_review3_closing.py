@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """A node whose scheduler's store fails at the end: the messages' store is closed in order all the same."""
 
 import asyncio

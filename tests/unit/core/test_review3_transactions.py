@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, attr-defined"
 """Transactions, told from the crash backwards: who ends them, in what order, and what is left when things are gone."""
 
 import pytest

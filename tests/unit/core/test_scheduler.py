@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Scheduled delivery: what waits, when it goes, what arrives, and what a crash leaves of it."""
 
 from collections.abc import Callable, Mapping

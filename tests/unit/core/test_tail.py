@@ -1,5 +1,7 @@
 """The part of a backlog that is not in memory, against a plain dict."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +31,9 @@ def test_it_behaves_like_a_sorted_dict(operations, run_max, recovered, delivered
 
 
 def _compare(operations, recovered, *, delivered):
-    tail, model, taken = Tail(), {}, []
+    tail = Tail()
+    model: dict[Any, Any] = {}
+    taken: list[Any] = []
 
     def recover(count, *, seen):
         start = max([*model, *[stub.sequence for stub in taken], tail.last], default=-1) + 1

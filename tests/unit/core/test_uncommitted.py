@@ -1,6 +1,8 @@
+# mypy: disable-error-code="arg-type, override"
 """The memory of open transactions: counted, bounded, left to the store, and never the reason for a standstill."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -151,7 +153,7 @@ def test_message_behind_a_commit_waits_for_what_is_read_back(world, disk):
 
 def test_commit_is_read_back_one_page_per_turn(disk):
     world = World(disk, limits=Limits(memory_bytes_max=LIMIT))
-    turns = []
+    turns: list[Any] = []
     world.broker.usage.paging.call_soon = turns.append
     client = world.client()
     transaction = client.connection.begin()

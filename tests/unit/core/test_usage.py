@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, misc"
 """Counting memory, and waiting for room."""
 
 from pybroker.broker.core.usage import SharedUsage, Usage

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc, name-defined"
 """What the lock on a file promises beyond the port: the eight bytes, no traces, no leaks, errors with remedies."""
 
 import errno

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="comparison-overlap"
 """The thread that keeps a lock, on a clock turned by hand and a session that does as it is told."""
 
 import threading

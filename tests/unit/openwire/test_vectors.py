@@ -1,3 +1,4 @@
+# mypy: disable-error-code="dict-item"
 """The declarations against OpenWire's schema; the codec against what ActiveMQ wrote, value for value, byte for byte."""
 
 import json

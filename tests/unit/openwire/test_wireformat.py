@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Negotiation: what an offer looks like on the wire, and what two of them make."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """docs/spark-setup.md names modules, options and messages that there are; test_submit goes through the commands."""
 
 import ast

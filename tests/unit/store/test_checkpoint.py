@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """The index: what it keeps, and that a start with it comes to what a start without it comes to."""
 
 import io

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Compaction: what a file of dead messages is reduced to, and that it breaks the chains that hold journals together."""
 
 import threading

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, misc"
 """The room in front of the writer: what is consumed in time is never written, and nobody is told too early."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, assignment, comparison-overlap"
 """Time marks: when a batch begins with one, what they cost in places, and who may rely on them."""
 
 from collections.abc import Callable

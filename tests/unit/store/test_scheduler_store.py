@@ -1,3 +1,4 @@
+# mypy: disable-error-code="override"
 """The scheduler's journal: ActiveMQ's own, what is told of each job, which files go, what becomes of a predecessor."""
 
 import logging

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, call-overload, override"
 """The journal writer: batches, rotation, order of callbacks, and what a failure stops."""
 
 import errno
@@ -119,7 +120,7 @@ class Rig:
         self.failures: list[Exception] = []
         self.fence: Exception | None = None
         self.log: list[str] = []
-        self.settings = JournalSettings(**{"inline_seconds_max": 0.0, **settings})  # type: ignore[arg-type]
+        self.settings = JournalSettings(**{"inline_seconds_max": 0.0, **settings})
         self.writer = JournalWriter(
             self.files,
             file_id=1,

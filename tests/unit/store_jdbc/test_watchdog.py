@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """What is not done in time is ended, once, and nothing else."""
 
 import threading

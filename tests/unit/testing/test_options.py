@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Settings become flags of `pybroker start`; what a test cannot choose is refused before anything is started."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, attr-defined"
 """The first bytes of a conversation tell its protocol, however they are cut."""
 
 import logging

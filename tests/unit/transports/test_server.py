@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined, method-assign"
 """The shell around sessions, over real sockets: a connection's end, its pauses, and more connections than allowed."""
 
 import asyncio
@@ -355,7 +356,7 @@ def test_reading_since_tells_the_last_unbroken_time(run: Run) -> None:
 def test_a_pause_of_a_closing_connection_does_not_hide_the_peers_close(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
-        session.link.close(SECONDS * 10)  # type: ignore[call-arg] (the server's own close has it)
+        session.link.close(SECONDS * 10)  # type: ignore[call-arg]  # the server's own close has it
         world.server.hold()
         client.close()
         await world.until(lambda: not world.server.connections)

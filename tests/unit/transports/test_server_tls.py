@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined, method-assign"
 """TLS over real sockets: conversations as on a plain port, and handshakes that fail for their own peer only."""
 
 import asyncio

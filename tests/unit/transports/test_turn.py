@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """The end of a turn: disk before output, newest output first, and nobody pays for another's bug."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment"
 """What a real ActiveMQ wrote (see tests/golden/openwire) is read as it meant it, and written back to the byte."""
 
 import json

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Acknowledgements, subscriptions and the size prefix: what the golden files do not show."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Records one by one: every type, every filter, damage in between."""
 
 import json

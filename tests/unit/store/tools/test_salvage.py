@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """What a salvage rescues, what it says is lost, and what it refuses."""
 
 import random

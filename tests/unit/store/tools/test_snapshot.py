@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """A snapshot holds while its directory changes under it, and says in one line what is wrong with a directory."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type, comparison-overlap"
 """Sending: answers, windows, destinations, duplicates, and what is refused."""
 
 from collections.abc import Sequence

@@ -1,9 +1,11 @@
+# mypy: disable-error-code="arg-type"
 """A small honest broker and link to hold STOMP conversations against: queues, topics, windows and a slow disk."""
 
 import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -133,7 +135,7 @@ class FakeConnection:
     client_id: str
     throttle: Throttle
     consumers: list[FakeConsumer] = field(default_factory=list)
-    transactions: dict = field(default_factory=dict)
+    transactions: dict[Any, Any] = field(default_factory=dict)
     begun: int = 0
     paused: bool = False
     written_count: int = 0

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Bookkeeping of what a client has still to acknowledge."""
 
 from dataclasses import dataclass

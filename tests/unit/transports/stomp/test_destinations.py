@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Composite destinations in STOMP headers."""
 
 import pytest

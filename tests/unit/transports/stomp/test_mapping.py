@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """SEND frames to messages, and messages to MESSAGE frames; destinations by name."""
 
 import itertools

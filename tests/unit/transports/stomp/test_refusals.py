@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """What the log says of a producer that does not take a full store for an answer."""
 
 import logging

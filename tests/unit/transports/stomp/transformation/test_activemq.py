@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Bodies beside those that a stock ActiveMQ wrote and read; tests/golden/stomp/README.md says how it was asked."""
 
 import json
