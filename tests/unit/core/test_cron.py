@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pybroker.broker.core.cron import TEXT_MAX, Cron, local_offset, parse
@@ -239,8 +239,8 @@ def runs_at(entry: str, time: int) -> bool:
     """Tell by the rules alone whether an entry runs at a full minute in central Europe."""
     offset = european(time)
     reading = datetime.fromtimestamp(time + offset, UTC)
-    if entry.split()[1] == "*":
-        return fits(entry, reading)
+    if all(fits(f"* {entry.split()[1]} * * *", reading.replace(hour=hour)) for hour in range(24)):
+        return fits(entry, reading)  # also where the hours are written out: 0-23
     is_second_time = offset < european(time - HOUR)
     skipped = [reading - timedelta(minutes=ago) for ago in range(1, 61)] if offset > european(time - 60) else []
     return (fits(entry, reading) and not is_second_time) or any(fits(entry, each) for each in skipped)
@@ -250,6 +250,7 @@ near_a_jump = st.sampled_from([ms("2026-03-28 22:00"), ms("2026-10-24 21:00")])
 
 
 @given(entries, near_a_jump, st.integers(0, 170))
+@example("1 0-23 * * *", ms("2026-03-28 22:00"), 121)
 def test_clocks_that_jump_by_the_rules(entry: str, start: int, minutes: int) -> None:
     start += minutes * 60_000
     found = Cron(entry).next_after(start, european)
