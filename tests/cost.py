@@ -21,6 +21,9 @@ LONG: dict[str, tuple[float, str]] = {}
 SHARED = ("spark",)
 """Directories whose tests have in common what is too dear to be had twice: a Spark session."""
 
+SESSIONS = ("broker_ports",)
+"""Fixtures of a session with parameters: a process has one at a time, and makes it anew when it comes back to it."""
+
 SINGLE = ("property",)
 """Directories of few, long tests with nothing in common: each test is a group of its own."""
 
@@ -58,4 +61,8 @@ def _group(item: pytest.Item) -> str:
     directory = item.path.parent.name
     if directory in SHARED:
         return directory
-    return item.name if directory in SINGLE else f"{directory}.{item.path.stem}"
+    if directory in SINGLE:
+        return item.name
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    of_session = [f"{name}.{parameters[name]}" for name in SESSIONS if name in parameters]
+    return ".".join([directory, *(of_session or [item.path.stem])])
