@@ -15,7 +15,26 @@ from tests.pace import slowness
 
 LIMIT_SECONDS = 30.0
 
-LONG: dict[str, tuple[float, str]] = {}
+LONG: dict[str, tuple[float, str]] = {
+    "tests/client/test_command_line.py::TestFailover::test_produce_and_consume_go_on_with_the_next": (
+        60,
+        "a stock pair's failover",
+    ),
+    "tests/client/test_kills.py": (90, "kills masters for some seconds, for each kind of client"),
+    "tests/crash/test_torn_tails.py": (60, "a last write torn at each of its bytes"),
+    "tests/integration/test_activemq_database_lock.py": (60, "ActiveMQ's leases run out"),
+    "tests/integration/test_kills.py": (90, "25 kills under load"),
+    "tests/integration/test_relay.py": (60, "ActiveMQ and pybroker in turn on one store"),
+    "tests/integration/test_soak.py": (90, "three members under load, and five kills"),
+    "tests/java/test_failover.py": (90, "stock pairs whose clients find the next master at their own pace"),
+    "tests/java/test_java_kills.py": (90, "ten kills under the load of Java clients"),
+    "tests/postgres/test_activemq.py": (60, "ActiveMQ and pybroker in turn on one database"),
+    "tests/postgres/test_model.py": (90, "a database for each of Hypothesis' histories"),
+    "tests/spark/test_follow.py": (120, "a stream's batches, one after the other"),
+    "tests/spark/test_jobs.py": (120, "each job on all samples: some sixty queries"),
+    "tests/spark/test_source_stream.py": (90, "a stream's batches, one after the other"),
+    "tests/spark/test_submit.py": (120, "Spark starts anew, in an environment of its own"),
+}
 """By file, or by file and name without parameters: the seconds a test may take, and what it needs them for."""
 
 SHARED = ("spark",)

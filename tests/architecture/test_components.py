@@ -111,6 +111,6 @@ def test_the_list_of_long_tests_names_tests_that_exist(root: Path) -> None:
     for name, (seconds, reason) in cost.LONG.items():
         path, _, test = name.partition("::")
         source = (root / path).read_text()
-        assert f"def {test.rpartition('::')[2]}(" in source, name
+        assert not test or f"def {test.rpartition('::')[2]}(" in source, name
         assert seconds > cost.LIMIT_SECONDS
         assert reason

@@ -22,7 +22,7 @@ from tests.postgres_cluster import PASSWORD, USER, PostgresDatabase, postgres_cl
 
 __all__ = ["postgres_cluster", "postgres_database"]
 
-pytestmark = pytest.mark.component("activemq-jdbc")
+pytestmark = [pytest.mark.component("activemq-jdbc"), pytest.mark.alone]  # on a busy machine ActiveMQ loses its lock
 
 PROBE = Path(__file__).parent / "java" / "DatabaseLockProbe.java"
 LIMIT_SECONDS = 60

@@ -102,6 +102,7 @@ class Witness:
 
 
 class TestBroker:
+    @pytest.mark.alone
     def test_it_is_ready_in_under_300_ms(self) -> None:
         took = []
         for _ in range(5):

@@ -286,6 +286,7 @@ def test_black_holed_link(
     assert in_time(won_at - stalled_at, LEASE_SECONDS + 1)
 
 
+@pytest.mark.alone
 def test_check_does_not_wait_while_the_link_is_a_black_hole(kind: str, postgres_database: PostgresDatabase) -> None:
     with StallingProxy(postgres_database.cluster.port) as proxy:
         lock = make(kind, postgres_database.through(proxy.port), LEASE_SECONDS, "m")
