@@ -16,7 +16,7 @@ COMPILED_SMOKE += $(addprefix tests/integration/test_,openwire_conversations.py 
 # Processes that run slow tests at a time. These often wait, for a broker's end or a lease's, so one more than cores.
 WORKERS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest --durations=25 --durations-min=1
-PARALLEL := --dist=loadgroup --no-loadscope-reorder --numprocesses
+PARALLEL := --dist=loadgroup --numprocesses
 
 # Without its caches Python compiles every module in every process, and pytest rewrites every test in every run.
 unexport PYTHONDONTWRITEBYTECODE

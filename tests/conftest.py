@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.cost import arrange, overrun
+from tests.cost import arrange, group, overrun
 
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
@@ -114,7 +114,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse a misspelt component at once, even where the test would not have been run; arrange a parallel run."""
     for item in items:
@@ -123,6 +122,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{item.nodeid}: component must be one of {', '.join(PROBES)}")
     if hasattr(config, "workerinput"):
         arrange(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Hand out groups of `tests.cost`: marks of groups, as pytest-xdist has them, get lost with pytest 9.2."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False  # `arrange` has done so
+    return Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,22 +40,35 @@ LONG: dict[str, tuple[float, str]] = {
 SHARED = ("spark",)
 """Directories whose tests have in common what is too dear to be had twice: a Spark session."""
 
-SESSIONS = ("broker_ports",)
-"""Fixtures of a session with parameters: a process has one at a time, and makes it anew when it comes back to it."""
+SIDES = ("client",)
+"""Directories whose tests all run against either broker, which a process has one of at a time, for a whole session."""
 
 SINGLE = ("property",)
 """Directories of few, long tests with nothing in common: each test is a group of its own."""
 
+USUAL_SECONDS = 0.3
+
 
 def arrange(items: list[pytest.Item]) -> None:
-    """Mark for `--dist loadgroup` what stays together, and put the groups with the longest tests first."""
-    groups = [_group(item) for item in items]
+    """Put the groups with the longest tests first."""
+    groups = [group(item.nodeid) for item in items]
     costs = dict.fromkeys(groups, 0.0)
-    for item, group in zip(items, groups, strict=True):
-        costs[group] += _listed(item.nodeid)
-        item.add_marker(pytest.mark.xdist_group(group))
+    for item, name in zip(items, groups, strict=True):
+        costs[name] += _listed(item.nodeid) or USUAL_SECONDS
     order = sorted(range(len(items)), key=lambda index: -costs[groups[index]])
     items[:] = [items[index] for index in order]
+
+
+def group(node: str) -> str:
+    """Return which tests a test stays together with in a process, by its node id."""
+    file, _, name = node.partition("::")
+    directory = file.rpartition("/")[0].rpartition("/")[2]
+    if directory in SHARED:
+        return directory
+    if directory in SINGLE:
+        return node
+    sides = {"pybroker", "activemq"}.intersection(name.partition("[")[2].rstrip("]").split("-"))
+    return f"{directory}[{min(sides)}]" if sides and directory in SIDES else file
 
 
 def overrun(node: str, seconds: float) -> str:
@@ -67,21 +80,5 @@ def overrun(node: str, seconds: float) -> str:
 
 
 def _listed(node: str) -> float:
-    return next((LONG[name][0] for name in _names(node) if name in LONG), 0.0)
-
-
-def _names(node: str) -> tuple[str, str]:
-    """Return a test's file with its name, and its file; pytest-xdist appends `@` and the group to a node id."""
-    name = node.partition("[")[0].partition("@")[0]
-    return name, name.partition("::")[0]
-
-
-def _group(item: pytest.Item) -> str:
-    directory = item.path.parent.name
-    if directory in SHARED:
-        return directory
-    if directory in SINGLE:
-        return item.name
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    of_session = [f"{name}.{parameters[name]}" for name in SESSIONS if name in parameters]
-    return ".".join([directory, *(of_session or [item.path.stem])])
+    name = node.partition("[")[0]
+    return next((LONG[each][0] for each in (name, name.partition("::")[0]) if each in LONG), 0.0)

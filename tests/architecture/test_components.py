@@ -91,8 +91,8 @@ def test_no_test_may_take_long_unless_listed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cost, "LONG", {"tests/a.py::test_long": (100.0, "a reason"), "tests/b.py": (50.0, "another")})
     assert cost.overrun("tests/a.py::test_other", cost.LIMIT_SECONDS + 1) != ""
     assert cost.overrun("tests/a.py::test_other", cost.LIMIT_SECONDS - 1) == ""
-    assert cost.overrun("tests/a.py::test_long[x]@integration.a", 99) == ""
-    assert cost.overrun("tests/a.py::test_long@integration.a", 101) != ""
+    assert cost.overrun("tests/a.py::test_long[x]", 99) == ""
+    assert cost.overrun("tests/a.py::test_long", 101) != ""
     assert cost.overrun("tests/b.py::test_any", 49) == ""
     monkeypatch.setattr(cost, "slowness", lambda: 2.0)
     assert cost.overrun("tests/b.py::test_any", 99) == ""
@@ -114,3 +114,31 @@ def test_the_list_of_long_tests_names_tests_that_exist(root: Path) -> None:
         assert not test or f"def {test.rpartition('::')[2]}(" in source, name
         assert seconds > cost.LIMIT_SECONDS
         assert reason
+
+
+def test_what_is_costly_for_a_session_stays_in_one_process() -> None:
+    assert cost.group("tests/spark/test_jobs.py::test_a") == cost.group("tests/spark/test_scan.py::test_b[x]")
+    assert cost.group("tests/client/test_sync.py::test_a[pybroker]") == cost.group(
+        "tests/client/x.py::test_b[pybroker-1]"
+    )
+    assert cost.group("tests/client/test_sync.py::test_a[pybroker]") != cost.group(
+        "tests/client/x.py::test_b[activemq]"
+    )
+    assert cost.group("tests/unit/core/test_queue.py::test_a[x]") == "tests/unit/core/test_queue.py"
+    assert cost.group("tests/property/test_stomp.py::test_a") != cost.group("tests/property/test_stomp.py::test_b")
+
+
+def test_a_parallel_run_gives_a_group_to_one_process(suite: Path) -> None:
+    suite = suite / "spark"
+    suite.mkdir()
+    for name in ("one", "other"):
+        (suite / f"test_{name}.py").write_text(
+            "import os\n\nimport pytest\n\n"
+            "@pytest.mark.parametrize('number', range(10))\n"
+            "def test_it(number):\n    print('by', os.environ['PYTEST_XDIST_WORKER'])\n"
+        )
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-rP", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=suite.parent, capture_output=True, text=True, check=False)
+    by = [line for line in done.stdout.splitlines() if line.startswith("by ")]
+    assert len(by) == 20
+    assert len(set(by)) == 1

@@ -112,7 +112,7 @@ public class OpenDatabase {
                 throw new IllegalStateException("nothing came for " + String.join(":", step));
             }
             message.acknowledge();
-            while (step[0].equals("drain") && (message = consumer.receive(500)) != null) {
+            while (step[0].equals("drain") && (message = consumer.receive(2000)) != null) {
                 message.acknowledge();
             }
             consumer.close();
