@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psycopg2
+import psycopg2  # type: ignore[import-untyped]
 import pytest
 
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
