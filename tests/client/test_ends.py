@@ -85,7 +85,7 @@ connections = [pybroker.connect({broker.uri!r}) for _ in range(2)]
 os.kill({broker.pid}, signal.SIGSTOP)
 began = time.monotonic()
 """)
-    assert CLOSE_SECONDS <= float(took)
+    assert float(took) >= CLOSE_SECONDS
     assert in_time(float(took), 2 * CLOSE_SECONDS)
 
 

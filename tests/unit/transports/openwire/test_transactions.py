@@ -260,4 +260,5 @@ def test_branch_is_not_unknown_before_its_end_is_on_disk(world: World, monkeypat
         callback()
     [refusal] = second.hear()
     assert isinstance(refusal, ExceptionResponse)
+    assert refusal.exception is not None
     assert str(refusal.exception.message).endswith("xaErrorCode:-4")
