@@ -15,6 +15,7 @@ from pybroker.broker.domain.openwire.message import MessageType
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.runtime import StoreRuntime
 
 BODY_BYTES = 1024
 PROPERTIES = {"region": "eu", "order": "4711", "customer": "ACME-0815"}
@@ -69,11 +70,13 @@ def open_store(directory: Path, sync: SyncStrategy = SyncStrategy.NEVER) -> Jour
     return JournalStore(
         directory,
         settings=JournalSettings(sync=sync),
-        check=lambda: None,  # nobody contends for the directory; what a real lock's check costs, `locks` tells
-        call_soon=loop.call_soon,
-        post=loop.call_soon_threadsafe,
-        on_failure=_fail,
-        clock=lambda: _TIMESTAMP,
+        runtime=StoreRuntime(
+            call_soon=loop.call_soon,
+            post=loop.call_soon_threadsafe,
+            fence=lambda: None,  # nobody contends for the directory; what a real lock's check costs, `locks` tells
+            on_failure=_fail,
+            clock=lambda: _TIMESTAMP,
+        ),
     )
 
 

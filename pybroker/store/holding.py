@@ -20,13 +20,11 @@ consumer that had it already, unknown to the next master, then gets it unmarked,
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
-
-Callback = Callable[[], None]
+from pybroker.store.runtime import Callback, StoreRuntime
 
 HOLD_SECONDS = 0.002
 """How long a message waits at least to be consumed, where a write is a sync of a disk; twice that at most."""
@@ -69,8 +67,7 @@ class HoldingRoom:
         write: has a message written.
         when_written: calls back once all that was written so far is durable.
         tell: calls these back now, if the fence allows it.
-        call_soon: runs a callback at the end of the loop's turn.
-        call_later: runs a callback after so many seconds.
+        runtime: the world around, which has a timer.
         write_seconds: how long a write takes of late; 0 as long as nobody knows.
         hold_seconds: how long a message waits at least to be consumed; twice that at most.
     """
@@ -81,8 +78,7 @@ class HoldingRoom:
         write: Callable[[Message], None],
         when_written: Callable[[Callback], None],
         tell: Callable[[list[Callback]], None],
-        call_soon: Callable[[Callback], object],
-        call_later: Callable[[float, Callback], object],
+        runtime: StoreRuntime,
         write_seconds: Callable[[], float],
         hold_seconds: float = HOLD_SECONDS,
     ) -> None:
@@ -92,8 +88,10 @@ class HoldingRoom:
         self._write = write
         self._when_written = when_written
         self._tell = tell
-        self._call_soon = call_soon
-        self._call_later = call_later
+        assert runtime.call_later is not None, "what is held has its time"
+        self._call_soon = runtime.call_soon
+        self._call_later = runtime.call_later
+        self._monotonic = runtime.monotonic
         self._write_seconds = write_seconds
         self._hold_seconds = hold_seconds
         self._order: deque[_Held] = deque()
@@ -195,14 +193,14 @@ class HoldingRoom:
                 self._share -= self._share * WATCHED_SHARE
             self._unwatched = 0
             self._watched = message_id
-            self._watched_at = perf_counter()
+            self._watched_at = self._monotonic()
 
     def consumed(self, message_id: str) -> None:
         """Learn that a message that was not held was consumed."""
         if message_id == self._watched:
             self._watched = ""
             write_seconds = self._write_seconds()
-            in_time = perf_counter() - self._watched_at < self._hold_seconds + write_seconds
+            in_time = self._monotonic() - self._watched_at < self._hold_seconds + write_seconds
             self._share += (in_time - self._share) * WATCHED_SHARE
             self.is_open = self._share >= BEGIN_SHARE and write_seconds >= QUICK_SECONDS
 

@@ -2,7 +2,7 @@
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,14 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore, Recovery
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.memory import MemoryStore
+from pybroker.store.runtime import Later
+from tests.runtimes import runtime
 from tests.soundness import assert_all_sound
 
 WAIT_SECONDS = 20.0
@@ -81,7 +84,8 @@ class MemoryLives:
 class JournalLives:
     """A journal directory and the stores that own it, one after the other."""
 
-    options: Mapping[str, Any] = {}
+    call_later: Later | None = None
+    identity: BrokerIdentity | None = None
 
     def __init__(
         self, directory: Path, *, prioritized: bool = False, settings: JournalSettings = SMALL, files: Any = None
@@ -102,12 +106,13 @@ class JournalLives:
             settings=self.settings,
             prioritized=self.prioritized,
             files=self.files,
-            check=self._check,
-            call_soon=self.loop.call_soon,
-            post=self.loop.call_soon,
-            on_failure=self.failures.append,
-            clock=lambda: 1_700_000_000_000,
-            **self.options,
+            identity=self.identity,
+            runtime=runtime(
+                self.loop.call_soon,
+                call_later=self.call_later,
+                fence=self._check,
+                on_failure=self.failures.append,
+            ),
         )
 
     def _check(self) -> None:
@@ -151,7 +156,7 @@ class HoldingLives(JournalLives):
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.alarms: list[Callable[[], None]] = []
-        self.options = {"call_later": lambda seconds, callback: self.alarms.append(callback)}
+        self.call_later = lambda seconds, callback: self.alarms.append(callback)
         super().__init__(directory, **options)
 
     def open(self) -> Recovery:

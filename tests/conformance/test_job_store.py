@@ -13,6 +13,7 @@ from pybroker.broker.domain.jobs import FOR_EVER, Job, JobStore
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
+from tests.runtimes import runtime
 
 WAIT_SECONDS = 20.0
 SMALL = JournalSettings(file_bytes_max=2000, batch_bytes_max=900, compact_after_cleanups=1)
@@ -61,11 +62,7 @@ class JournalLives:
         self.store = JournalJobStore(
             self.directory,
             settings=SMALL,
-            check=self.check,
-            call_soon=self.call_soon,
-            post=self.call_soon,
-            on_failure=self.failures.append,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(self.call_soon, fence=self.check, on_failure=self.failures.append),
             held_bytes_max=self.held_bytes_max,
         )
         jobs = self.store.recover()

@@ -19,6 +19,7 @@ from pybroker.broker.domain.errors import StoreError
 from pybroker.store.journal.store import JournalStore
 from tests.crash.failpoints import Failpoints, from_words
 from tests.crash.workload import Workload, written
+from tests.runtimes import runtime
 
 STEPS = 600
 RESERVE_BYTES = 8192
@@ -40,11 +41,9 @@ async def work(directory: Path, failpoints: Failpoints, seed: int, way: str) -> 
     store = JournalStore(
         directory,
         settings=replace(written(way), reserve_bytes=RESERVE_BYTES, archive_directory=archive),
-        check=lambda: None,
-        call_soon=loop.call_soon,
-        post=loop.call_soon_threadsafe,
-        on_failure=failed,
-        clock=lambda: int(time.time() * 1000),
+        runtime=runtime(
+            loop.call_soon, post=loop.call_soon_threadsafe, on_failure=failed, clock=lambda: int(time.time() * 1000)
+        ),
     )
     failpoints.install()
     store.recover()

@@ -20,6 +20,7 @@ from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
 from tests.crash.failpoints import from_words
+from tests.runtimes import runtime
 
 STEPS = 300
 QUEUE = queue("LATER")
@@ -52,16 +53,9 @@ async def work(directory: Path) -> None:
     loop = asyncio.get_running_loop()
     failures: list[Exception] = []
 
-    common = {
-        "settings": SETTINGS,
-        "check": lambda: None,
-        "call_soon": loop.call_soon,
-        "post": loop.call_soon_threadsafe,
-        "on_failure": failures.append,
-        "clock": clock,
-    }
-    store = JournalStore(directory / "kahadb", **common)
-    jobs = JournalJobStore(directory / "scheduler", **common)
+    world = runtime(loop.call_soon, post=loop.call_soon_threadsafe, on_failure=failures.append, clock=clock)
+    store = JournalStore(directory / "kahadb", settings=SETTINGS, runtime=world)
+    jobs = JournalJobStore(directory / "scheduler", settings=SETTINGS, runtime=world)
     store.recover()
     timer: asyncio.TimerHandle | None = None
 

@@ -26,6 +26,7 @@ from tests.crash.disks import SmallDisk
 from tests.crash.test_kills import Turns as HandTurned
 from tests.crash.test_kills import judge_directory
 from tests.crash.workload import ORDERS, Workload, message
+from tests.runtimes import runtime
 
 SETTINGS = JournalSettings(
     file_bytes_max=6000,
@@ -68,11 +69,7 @@ class Member:
             disk.directory,
             settings=settings,
             files=disk,
-            check=self._check,
-            call_soon=self.turns.call_soon,
-            post=self.turns.call_soon,
-            on_failure=self.turns.failures.append,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(self.turns.call_soon, fence=self._check, on_failure=self.turns.failures.append),
             **options,
         )
         self.recovery = self.store.recover()
@@ -340,11 +337,7 @@ def test_the_scheduler_waits_for_room_as_well(tmp_path: Path) -> None:
         tmp_path,
         settings=JournalSettings(preallocation=Preallocation.NONE),
         files=disk,
-        check=lambda: None,
-        call_soon=turns.call_soon,
-        post=turns.call_soon,
-        on_failure=turns.failures.append,
-        clock=lambda: 1_700_000_000_000,
+        runtime=runtime(turns.call_soon, on_failure=turns.failures.append),
     )
     jobs.recover()
     done: list[str] = []
@@ -372,11 +365,7 @@ def test_the_scheduler_is_taken_over_on_the_other_stores_reserve(tmp_path: Path)
             tmp_path,
             settings=JournalSettings(preallocation=Preallocation.NONE),
             files=disk,
-            check=lambda: None,
-            call_soon=turns.call_soon,
-            post=turns.call_soon,
-            on_failure=turns.failures.append,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(turns.call_soon, on_failure=turns.failures.append),
             lender=lender,
         )
 

@@ -25,6 +25,7 @@ from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
 from tests.compiled import interpreted
 from tests.conformance.conftest import Loop
+from tests.runtimes import runtime
 from tests.unit.store.test_journal_store import message
 
 QUEUE = queue("Q")
@@ -47,13 +48,10 @@ class Member:
         self.failures: list[Exception] = []
         self.options = {
             "settings": SETTINGS,
-            "check": lambda: None,
-            "call_soon": self.loop.call_soon,
-            "post": self.loop.call_soon,
-            "on_failure": self.failures.append,
-            "clock": lambda: 1_700_000_000_000,
+            "runtime": runtime(self.loop.call_soon, fence=lambda: self.check(), on_failure=self.failures.append),
             **options,
         }
+        self.check: Callable[[], None] = lambda: None
 
     def open(self) -> set[str]:
         raise NotImplementedError
@@ -347,7 +345,7 @@ def test_promotion_that_fails_behind_its_claim_leaves_it(make: Callable[..., Mem
             thread.join()
             confirmed.append(former.confirms("2"))
 
-    failing.options["check"], new.options["check"] = fail, go_on
+    failing.check, new.check = fail, go_on
     thread.start()
     assert has_claimed.wait(SECONDS)
     assert new.open() == {"1"}
@@ -382,7 +380,7 @@ def test_bytes_that_changed_since_the_replay_are_not_sealed(
         path.write_bytes(data.replace(b"x" * 9, b"y" * 9, 1))
 
     checks = iter(range(100))
-    new.options["check"] = lambda: damage() if next(checks) == 1 else None  # behind the claim and the reading
+    new.check = lambda: damage() if next(checks) == 1 else None  # behind the claim and the reading
     with pytest.raises(BrokerError, match="other bytes than a moment ago"):
         new.open()
     assert path.stat().st_ino == before

@@ -20,6 +20,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.store import JournalStore
 from tests.crash.workload import PRODUCER_ID, SETTINGS, WAYS, Workload, judge, judge_sequence, written
+from tests.runtimes import runtime
 from tests.soundness import assert_sound
 
 ROOT = Path(__file__).parents[2]
@@ -78,11 +79,7 @@ def opened(
         directory,
         settings=settings,
         files=files,
-        check=lambda: None,
-        call_soon=turns.call_soon,
-        post=turns.call_soon,
-        on_failure=turns.failures.append,
-        clock=lambda: 1_700_000_000_000,
+        runtime=runtime(turns.call_soon, on_failure=turns.failures.append),
     )
     return store, store.recover(), turns
 

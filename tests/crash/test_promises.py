@@ -21,6 +21,7 @@ from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.store import JournalStore
 from pybroker.transports.stomp.session import StompSession
+from tests.runtimes import runtime
 
 SECONDS = 20
 
@@ -95,11 +96,13 @@ class World:
         self.store = JournalStore(
             directory,
             files=self.disk,
-            check=self.check,
-            call_soon=loop.call_soon,
-            post=loop.call_soon_threadsafe,
-            on_failure=self.failures.append,
-            clock=lambda: 1,
+            runtime=runtime(
+                loop.call_soon,
+                post=loop.call_soon_threadsafe,
+                fence=self.check,
+                on_failure=self.failures.append,
+                clock=lambda: 1,
+            ),
             settings=JournalSettings(inline_seconds_max=0.0),  # a disk that is held must not hold the loop
         )
         self.broker = Broker("b", store=self.store, clock=lambda: 1)

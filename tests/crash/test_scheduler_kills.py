@@ -11,6 +11,7 @@ import pytest
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
 from tests.crash.scheduler_child import QUEUE, SETTINGS, STEPS
+from tests.runtimes import runtime
 
 ROOT = Path(__file__).parents[2]
 WRITING = ("create data", "write data", "sync data", "truncate data", "sync directory")
@@ -34,16 +35,8 @@ def work(directory: Path, where: str, failpoint: str, *, status: int = -signal.S
 
 def contents(directory: Path) -> tuple[list[str], list[str]]:
     """Return the ids of the messages and of the jobs there are, after taking over as the next master does."""
-    common = {
-        "settings": SETTINGS,
-        "check": lambda: None,
-        "call_soon": lambda callback: None,
-        "post": lambda callback: None,
-        "on_failure": lambda error: None,
-        "clock": lambda: 1_700_000_000_000,
-    }
-    store = JournalStore(directory / "kahadb", **common)
-    jobs = JournalJobStore(directory / "scheduler", **common)
+    store = JournalStore(directory / "kahadb", settings=SETTINGS, runtime=runtime())
+    jobs = JournalJobStore(directory / "scheduler", settings=SETTINGS, runtime=runtime())
     # What is delivered once has the producer 1 of the child as producer -2, see `scheduled`.
     messages = [each.replace(":1:-2:", ":1:1:") for each in store.recover().queues.get(QUEUE, ())]
     found = [job.job_id for job in jobs.recover()]

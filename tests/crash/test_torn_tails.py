@@ -13,6 +13,7 @@ from pybroker.store.journal.commands import AddMessage, Commit, encode
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
 from pybroker.store.journal.store import JournalStore
 from tests.crash.workload import IN_TX, ORDERS, message
+from tests.runtimes import runtime
 from tests.soundness import assert_sound
 
 SETTINGS = JournalSettings(preallocation=Preallocation.NONE)
@@ -23,11 +24,7 @@ def opened(directory: Path) -> tuple[JournalStore, Recovery]:
     store = JournalStore(
         directory,
         settings=SETTINGS,
-        check=lambda: None,
-        call_soon=lambda callback: None,
-        post=lambda callback: None,
-        on_failure=lambda error: None,
-        clock=lambda: 0,
+        runtime=runtime(clock=lambda: 0),
     )
     return store, store.recover()
 

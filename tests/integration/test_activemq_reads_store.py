@@ -24,6 +24,7 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings, Preallocation
 from pybroker.store.journal.store import JournalStore
+from tests.runtimes import runtime
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
 
@@ -59,11 +60,7 @@ class Node:
         self.store = JournalStore(
             directory,
             settings=settings,
-            check=lambda: None,
-            call_soon=self.posted.append,
-            post=self.posted.append,
-            on_failure=lambda error: None,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(self.posted.append),
         )
         self.recovery: Recovery = self.store.recover()
 

@@ -22,6 +22,7 @@ from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.scheduler.store import JournalJobStore
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
+from tests.runtimes import runtime
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
 
@@ -60,11 +61,7 @@ class Node:
         self.jobs = JournalJobStore(
             directory / "scheduler",
             settings=SMALL_FILES,
-            check=lambda: None,
-            call_soon=self.call_soon,
-            post=self.call_soon,
-            on_failure=lambda error: None,
-            clock=lambda: self.now,
+            runtime=runtime(self.call_soon, clock=lambda: self.now),
         )
         self.scheduler = Scheduler(
             jobs=self.jobs,

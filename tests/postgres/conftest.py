@@ -16,6 +16,7 @@ from tests.postgres_cluster import (  # noqa: F401
     postgres_cluster,
     postgres_database,
 )
+from tests.runtimes import runtime
 
 
 class JdbcLives:
@@ -32,15 +33,15 @@ class JdbcLives:
     def make(self, **options: Any) -> JdbcStore:
         """Return a store that is not open."""
         self.is_master = True
-        parts: dict[str, Any] = {
-            "check": self._check,
-            "call_soon": self.loop.call_soon,
-            "post": self.loop.call_soon,
-            "on_failure": self.failures.append,
-            "read_seconds": 20.0,  # a busy machine is no reason to fail here
-        }
+        parts: dict[str, Any] = {"read_seconds": 20.0}  # a busy machine is no reason to fail here
         parts |= {"url": self.database.url} | self.options | options
-        return JdbcStore(**parts)
+        world = runtime(
+            self.loop.call_soon,
+            call_later=parts.pop("call_later", None),
+            fence=self._check,
+            on_failure=self.failures.append,
+        )
+        return JdbcStore(**parts, runtime=world)
 
     def _check(self) -> None:
         if not self.is_master:

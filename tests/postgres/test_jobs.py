@@ -17,6 +17,7 @@ from tests.conformance.conftest import Loop
 from tests.conformance.test_job_store import *  # noqa: F403
 from tests.conformance.test_job_store import facts, job
 from tests.postgres.conftest import JdbcLives
+from tests.runtimes import runtime
 
 
 class JobLives:
@@ -38,10 +39,7 @@ class JobLives:
         self.store = JdbcJobStore(
             self.messages.database.url,
             epoch=lambda: messages.epoch,
-            check=lambda: None,
-            call_soon=self.loop.call_soon,
-            post=self.loop.call_soon,
-            on_failure=self.failures.append,
+            runtime=runtime(self.loop.call_soon, on_failure=self.failures.append),
             **{"read_seconds": 20.0} | self.options,  # a busy machine is no reason to fail here
         )
         return self.store.recover()

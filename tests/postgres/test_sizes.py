@@ -18,6 +18,7 @@ from pybroker.store.jdbc.postgres import Connection
 from pybroker.store.jdbc.reader import BodyReader
 from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
+from tests.runtimes import runtime
 
 ORDERS = queue("ORDERS")
 PRICES = topic("PRICES")
@@ -42,7 +43,7 @@ def test_page_that_takes_long_gets_more_time(
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     slow = "SELECT id, msg FROM activemq_msgs, pg_sleep(1.5) WHERE %s > 0 AND id = ANY(%s)"
-    reader = BodyReader(lambda: Connection(lives.database.url), lives.loop.call_soon, lambda: None, slow)
+    reader = BodyReader(lambda: Connection(lives.database.url), runtime(lives.loop.call_soon), lambda: None, slow)
     assert set(reader.read([1], seconds=60.0)) == {1}
     reader.close(10.0)
 

@@ -33,6 +33,7 @@ from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
 from tests.crash.workload import ORDERS, PRICES, message
+from tests.runtimes import runtime
 
 SEEDS = range(2000 if os.environ.get("PYBROKER_TEST_STRICT") == "1" else 200)
 SEEDS_PER_TEST = 20
@@ -46,11 +47,7 @@ def opened(directory: Path) -> JournalStore:
     store = JournalStore(
         directory,
         settings=JournalSettings(file_bytes_max=8000, batch_bytes_max=3000),
-        check=lambda: None,
-        call_soon=lambda callback: None,
-        post=lambda callback: None,
-        on_failure=lambda error: None,
-        clock=lambda: 1_700_000_000_000,
+        runtime=runtime(),
     )
     store.recover()
     return store

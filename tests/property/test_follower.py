@@ -17,6 +17,7 @@ from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
 from tests.conformance.conftest import JournalLives, MemoryLives, bodies, snapshot, text_message
 from tests.conformance.test_store_model import SETTINGS, Soak, StoreMachine
+from tests.runtimes import runtime
 from tests.unit.store.states import described
 
 STEPS_MAX = 5000
@@ -58,11 +59,7 @@ class FollowedLives(JournalLives):
         return JournalStore(
             self.directory,
             settings=self.settings,
-            check=self._check,
-            call_soon=self.loop.call_soon,
-            post=self.loop.call_soon,
-            on_failure=self.failures.append,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(self.loop.call_soon, fence=self._check, on_failure=self.failures.append),
             follower=follower,
             index_bytes_min=0,
         )

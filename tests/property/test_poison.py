@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -48,6 +49,7 @@ from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.stomp.session import StompSession
 from tests.conformance.conftest import Loop
+from tests.runtimes import runtime
 from tests.unit.transports.openwire.conversation import JAVA, NOW_MS, FakeLink, OpenWireClient, of_kind, texts
 
 IS_LONG = settings.get_current_profile_name() == "long"
@@ -149,13 +151,9 @@ class Member:
         self.listener = self.java(version=12, reads="queue://GROUP")
         self.producer = self.connect()
 
-    def _common(self) -> dict[str, object]:
+    def _common(self) -> dict[str, Any]:
         return {
-            "check": lambda: None,
-            "call_soon": self.loop.call_soon,
-            "post": self.loop.call_soon,
-            "on_failure": self.failures.append,
-            "clock": self.clock,
+            "runtime": runtime(self.loop.call_soon, on_failure=self.failures.append, clock=self.clock),
             "settings": JournalSettings(sync=SyncStrategy.NEVER, file_bytes_max=8 << 20),
         }
 

@@ -53,6 +53,7 @@ from tests.conformance.test_store_model import (
     TRANSACTIONS,
 )
 from tests.property.test_follower import settled
+from tests.runtimes import runtime
 from tests.soundness import assert_sound
 from tests.unit.store.states import described, replayed
 
@@ -145,12 +146,12 @@ class Master:
             directory,
             settings=replace(SETTINGS, inline_seconds_max=math.inf if inline else 0.0),
             files=self.disk,
-            check=self._check,
-            call_soon=self.loop.call_soon,
-            call_later=self._call_later if holding else None,
-            post=self.loop.call_soon,
-            on_failure=self.failures.append,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(
+                self.loop.call_soon,
+                call_later=self._call_later if holding else None,
+                fence=self._check,
+                on_failure=self.failures.append,
+            ),
             follower=standby,
             index_bytes_min=0,
         )
@@ -238,9 +239,9 @@ class Master:
         writer = self.store._writer
         if writer._queued_count and not self.store._writer._abandoned:
             writer._inbox.put(None)  # behind the batches
-            writer._runner.join(WAIT_SECONDS)
+            writer._thread.join(WAIT_SECONDS)
         self.store.abandon()
-        assert not writer._runner.is_alive()
+        assert not writer._thread.is_alive()
         self.loop.ready.clear()
 
 

@@ -40,6 +40,7 @@ from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.members import MemberRole, read_members
 from pybroker.store.memory import MemoryStore
+from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.certificates import CertificateFiles, Certificates
@@ -222,7 +223,6 @@ def make_store(
     if is_database(config.store):
         return _make_database_store(config, lock, on_failure, turn)
     journal = layout(config.store).journal
-    loop = asyncio.get_running_loop()
     return JournalStore(
         journal,
         settings=replace(
@@ -231,12 +231,7 @@ def make_store(
             store_bytes_max=config.store_limit,
         ),
         prioritized=is_prioritized(config),
-        check=lock.check,
-        call_soon=turn.commit,
-        call_later=loop.call_later,
-        post=turn.post,
-        on_failure=on_failure,
-        clock=clock,
+        runtime=_runtime(lock.check, on_failure, turn),
         progress=_progress(),
         follower=follower,
         identity=_new_identity(config),
@@ -254,13 +249,21 @@ def _make_database_store(
         database_url(config.store, config.name, "store"),
         prioritized=is_prioritized(config),
         may_create=config.create_tables,
-        check=_check_of(lock),
+        runtime=_runtime(_check_of(lock), on_failure, turn),
+        grace=grace_seconds(config),
+        identity=_new_identity(config),
+    )
+
+
+def _runtime(fence: Callable[[], None], on_failure: Callable[[Exception], None], turn: Turn) -> StoreRuntime:
+    """Return the world of a store in this process."""
+    return StoreRuntime(
         call_soon=turn.commit,
         call_later=asyncio.get_running_loop().call_later,
         post=turn.post,
+        fence=fence,
         on_failure=on_failure,
-        grace=grace_seconds(config),
-        identity=_new_identity(config),
+        clock=clock,
     )
 
 
@@ -379,11 +382,7 @@ def make_jobs(
     return JournalJobStore(
         layout(config.store, config.scheduler_store).scheduler,
         settings=_journal_settings(config),
-        check=lock.check,
-        call_soon=turn.commit,
-        post=turn.post,
-        on_failure=on_failure,
-        clock=clock,
+        runtime=replace(_runtime(lock.check, on_failure, turn), call_later=None),
         may_create=may_create,
         lender=store.lend_reserve if isinstance(store, JournalStore) else lambda: False,
     )
@@ -416,10 +415,7 @@ def _make_database_jobs(
     return JdbcJobStore(
         database_url(config.store, config.name, "jobs"),
         epoch=lambda: store.epoch,
-        check=_check_of(lock),
-        call_soon=turn.commit,
-        post=turn.post,
-        on_failure=on_failure,
+        runtime=replace(_runtime(_check_of(lock), on_failure, turn), call_later=None),
         grace=grace_seconds(config),
     )
 

@@ -22,8 +22,9 @@ from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX
 from pybroker.store.jdbc.statements import StatementWriter
-from pybroker.store.jdbc.writer import ABANDON_SECONDS, Callback, DatabaseWriter, Schedule
+from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter
 from pybroker.store.producers import ProducerSequences
+from pybroker.store.runtime import Callback, StoreRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -84,10 +85,7 @@ class JdbcJobStore:
     Args:
         url: as the message store's.
         epoch: returns the message store's epoch.
-        check: the lock's fence; raises `LockNotHeld`.
-        call_soon: runs a callback at the end of the event loop's turn.
-        post: the same, from another thread.
-        on_failure: told once why nothing is written or acknowledged any more.
+        runtime: the world around.
         held_bytes_max: messages beyond that are not kept in memory.
         grace: how many seconds a database may be away before the store stops.
         read_seconds: how long `load` may block.
@@ -101,10 +99,7 @@ class JdbcJobStore:
         url: str,
         *,
         epoch: Callable[[], int],
-        check: Callable[[], None],
-        call_soon: Schedule,
-        post: Schedule,
-        on_failure: Callable[[Exception], None],
+        runtime: StoreRuntime,
         held_bytes_max: int = HELD_BYTES_MAX,
         grace: float = 0.0,
         read_seconds: float = READ_SECONDS,
@@ -113,10 +108,7 @@ class JdbcJobStore:
         """Where the database is, without user and password."""
         self._url = url
         self._epoch = epoch
-        self._check = check
-        self._call_soon = call_soon
-        self._post = post
-        self._on_failure = on_failure
+        self._runtime = runtime
         self._held_bytes_max = held_bytes_max
         self._grace = grace
         self._read_seconds = read_seconds
@@ -158,10 +150,7 @@ class JdbcJobStore:
             is_done=_is_done,
             take=self._take,
             peek=lambda: self._changes,
-            check=self._check,
-            call_soon=self._call_soon,
-            post=self._post,
-            on_failure=self._on_failure,
+            runtime=self._runtime,
             grace=self._grace,
         )
         self._writer.start()
@@ -362,7 +351,7 @@ class JdbcJobStore:
 
     def _new_reader(self) -> BodyReader:
         """Return what reads messages; who asks again does so by the clock."""
-        return BodyReader(lambda: Connection(self._url, server=self._server), self._post, lambda: None, _BODIES)
+        return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: None, _BODIES)
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, self._new_reader()

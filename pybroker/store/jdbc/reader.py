@@ -20,6 +20,7 @@ from typing import NamedTuple
 from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, StoreUnavailable
 from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, DatabaseAway, statement_seconds
+from pybroker.store.runtime import StoreRuntime, Worker
 
 READ_SECONDS = 0.2
 """How long the event loop waits for a page."""
@@ -80,7 +81,7 @@ class BodyReader:
 
     Args:
         connect: opens a connection.
-        post: runs a callback on the event loop.
+        runtime: the world around.
         on_readable: called there once what was not read in time is there.
         bodies: SQL that returns them, with their ids, for a list of ids.
     """
@@ -88,17 +89,17 @@ class BodyReader:
     def __init__(
         self,
         connect: Callable[[], Connection],
-        post: Callable[[Callable[[], None]], object],
+        runtime: StoreRuntime,
         on_readable: Callable[[], None],
         bodies: str = MESSAGES,
     ) -> None:
         self._connect = connect
-        self._post = post
+        self._runtime = runtime
         self._on_readable = on_readable
         self._sql = bodies
         self._connection: Connection | None = None
         self._inbox: SimpleQueue[_Order | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._ending = threading.Event()
         self._changed = threading.Condition()
         # What follows is looked at with `_changed` held.
@@ -186,8 +187,7 @@ class BodyReader:
 
     def _send(self, order: _Order) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="database-reader", daemon=True)
-            self._thread.start()
+            self._thread = self._runtime.spawn("database-reader", self._run)
         self._inbox.put(order)
 
     def _look_ahead(self, container: str, last: int, count: int) -> None:
@@ -276,7 +276,7 @@ class BodyReader:
             self._is_missed = self._is_missed and not is_awaited
             self._changed.notify_all()
         if is_awaited and not self._ending.is_set():
-            self._post(self._on_readable)
+            self._runtime.post(self._on_readable)
 
     def _make_room(self, keep: set[int]) -> None:
         """Let go of what was read longest ago, but for what somebody waits for: it would seem not to be there."""

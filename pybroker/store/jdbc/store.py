@@ -40,7 +40,8 @@ from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
 from pybroker.store.jdbc.stamp import unstamped
 from pybroker.store.jdbc.state import StoreState
 from pybroker.store.jdbc.statements import is_done, statements
-from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter, Later, Schedule
+from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter
+from pybroker.store.runtime import StoreRuntime
 
 HOLD_SECONDS = 0.005
 """How long a message waits at least to be consumed: about as long as it takes a busy database to commit it. What that
@@ -61,12 +62,7 @@ class JdbcStore:
 
     Args:
         url: `postgresql://user@host:port/database`.
-        check: the lock's fence; raises `LockNotHeld`. Asked after each commit, before anybody is told, in any thread.
-        call_soon: runs a callback at the end of the event loop's turn.
-        post: the same, from another thread.
-        on_failure: told once why nothing is written or acknowledged any more.
-        call_later: runs a callback after so many seconds; None: what nobody waits for is committed at once, and nothing
-            is held.
+        runtime: the world around.
         prioritized: dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         may_create: create tables that are missing.
         grace: how many seconds a database may be away before the store stops; everybody waits meanwhile.
@@ -81,11 +77,7 @@ class JdbcStore:
         self,
         url: str,
         *,
-        check: Callable[[], None],
-        call_soon: Schedule,
-        post: Schedule,
-        on_failure: Callable[[Exception], None],
-        call_later: Later | None = None,
+        runtime: StoreRuntime,
         prioritized: bool = False,
         may_create: bool = True,
         grace: float = 0.0,
@@ -101,11 +93,7 @@ class JdbcStore:
         self.on_readable: Callable[[], None] = _ignore
         """Called on the loop once messages can be read that could not in time: ask `read` again."""
         self._url = url
-        self._check = check
-        self._call_soon = call_soon
-        self._post = post
-        self._on_failure = on_failure
-        self._call_later = call_later
+        self._runtime = runtime
         self._prioritized = prioritized
         self._may_create = may_create
         self._grace = grace
@@ -137,7 +125,7 @@ class JdbcStore:
 
     def _open(self, connection: Connection) -> Recovery:
         lane_per_priority = ensure(connection, prioritized=self._prioritized, may_create=self._may_create)
-        self._check()
+        self._runtime.fence()
         found = take_over(connection, self._identity)
         self.epoch = found.epoch
         self._state = StoreState(
@@ -179,29 +167,24 @@ class JdbcStore:
             is_done=is_done,
             take=lambda: self._state.take(),
             peek=lambda: self._state.changes,
-            check=self._check,
-            call_soon=self._call_soon,
-            post=self._post,
-            on_failure=self._on_failure,
-            call_later=self._call_later,
+            runtime=self._runtime,
             grace=self._grace,
         )
 
     def _new_room(self, writer: DatabaseWriter[Changes]) -> HoldingRoom | None:
-        if self._call_later is None:
+        if self._runtime.call_later is None:
             return None
         return HoldingRoom(
             write=self._write,
             when_written=writer.when_durable,
             tell=writer.tell,
-            call_soon=self._call_soon,
-            call_later=self._call_later,
+            runtime=self._runtime,
             write_seconds=lambda: writer.write_seconds,
             hold_seconds=HOLD_SECONDS,
         )
 
     def _new_reader(self) -> BodyReader:
-        return BodyReader(lambda: Connection(self._url, server=self._server), self._post, lambda: self.on_readable())
+        return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: self.on_readable())
 
     def _backlogs(self) -> list[Backlog]:
         return [

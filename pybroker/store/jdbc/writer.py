@@ -36,18 +36,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.jdbc.fence import Fence
 from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway, DatabaseFull, statement_seconds
-
-Callback = Callable[[], None]
-Schedule = Callable[[Callback], object]
-"""`loop.call_soon` or `loop.call_soon_threadsafe`."""
-Later = Callable[[float, Callback], object]
-"""`loop.call_later`."""
+from pybroker.store.runtime import Callback, StoreRuntime, Worker
 
 IDLE_SECONDS = 0.005
 """How long changes that nobody waits for wait for others to share a commit with."""
@@ -99,11 +93,7 @@ class DatabaseWriter(Generic[B]):
         grace: how long a database may be away, in seconds.
         take: returns what has gathered, and begins anew.
         peek: returns the batch that gathers now.
-        check: the lock's fence, asked after each commit; raises `LockNotHeld`.
-        call_soon: runs a callback at the end of the loop's turn.
-        post: the same from another thread.
-        on_failure: told once, on the loop, why nothing is written or acknowledged any more.
-        call_later: runs a callback after so many seconds; None: what nobody waits for is committed at once.
+        runtime: the world around; its fence is the lock's, asked after each commit.
     """
 
     def __init__(
@@ -116,11 +106,7 @@ class DatabaseWriter(Generic[B]):
         is_done: Callable[[Connection, B], bool],
         take: Callable[[], B],
         peek: Callable[[], B],
-        check: Callback,
-        call_soon: Schedule,
-        post: Schedule,
-        on_failure: Callable[[Exception], None],
-        call_later: Later | None = None,
+        runtime: StoreRuntime,
         grace: float = 0.0,
     ) -> None:
         self.is_full = False
@@ -133,13 +119,9 @@ class DatabaseWriter(Generic[B]):
         self._grace = grace
         self._take = take
         self._open = peek
-        self._check = check
-        self._call_soon = call_soon
-        self._post = post
-        self._on_failure = on_failure
-        self._call_later = call_later
+        self._runtime = runtime
         self._inbox: SimpleQueue[B | _Told | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="database-writer", daemon=True)
+        self._thread: Worker | None = None
         self._failure: Exception | None = None
         self._abandoned = threading.Event()
         self._is_closing = False
@@ -159,7 +141,7 @@ class DatabaseWriter(Generic[B]):
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._thread = self._runtime.spawn("database-writer", self._run)
 
     def allow(self) -> None:
         """Make sure that changes may still be made.
@@ -175,7 +157,7 @@ class DatabaseWriter(Generic[B]):
         is_waiting = self._under_way or self._is_idling or self._expected_count
         if not self._turn_end_scheduled and not is_waiting:
             self._turn_end_scheduled = True
-            self._call_soon(self._turn_ended)
+            self._runtime.call_soon(self._turn_ended)
 
     def when_durable(self, callback: Callback) -> None:
         """Call back when all changes so far are committed; at once when they are. Never after a failure."""
@@ -188,7 +170,7 @@ class DatabaseWriter(Generic[B]):
                     self.wake()
             elif self._is_idling and not self._turn_end_scheduled and not self._under_way:  # until now nobody waited
                 self._turn_end_scheduled = True
-                self._call_soon(self._turn_ended)
+                self._runtime.call_soon(self._turn_ended)
         elif self._under_way:
             self._under_way[-1].callbacks.append(callback)
         elif self._is_telling:  # behind those who were first
@@ -224,7 +206,7 @@ class DatabaseWriter(Generic[B]):
             self._send()
             self._stopped = StoreUnavailable("the store is closed")
             self._inbox.put(None)
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -235,7 +217,7 @@ class DatabaseWriter(Generic[B]):
         self._stopped = StoreUnavailable("the store was given up")
         self._inbox.put(None)
         self._connection.interrupt()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(ABANDON_SECONDS)
 
     def _turn_ended(self) -> None:
@@ -244,10 +226,11 @@ class DatabaseWriter(Generic[B]):
         if self._under_way or self._stopped is not None:
             return
         changes = self._open()
-        if self._call_later is not None and not changes.callbacks and changes.byte_count <= IDLE_BYTES_MAX:
+        call_later = self._runtime.call_later
+        if call_later is not None and not changes.callbacks and changes.byte_count <= IDLE_BYTES_MAX:
             if changes.touched and not self._is_idling:
                 self._is_idling = True
-                self._call_later(IDLE_SECONDS, self._idled)
+                call_later(IDLE_SECONDS, self._idled)
         else:
             self._send()
 
@@ -261,7 +244,7 @@ class DatabaseWriter(Generic[B]):
         if self._open().touched:
             changes = self._take()
             self._under_way.append(changes)
-            self._sent_at = monotonic()
+            self._sent_at = self._runtime.monotonic()
             self._inbox.put(changes)
 
     def _written(self, changes: B) -> None:
@@ -269,7 +252,7 @@ class DatabaseWriter(Generic[B]):
         if self._abandoned.is_set():
             return
         self._under_way.remove(changes)
-        self._mean_seconds += (monotonic() - self._sent_at - self._mean_seconds) * NEWEST_SHARE
+        self._mean_seconds += (self._runtime.monotonic() - self._sent_at - self._mean_seconds) * NEWEST_SHARE
         if not self._under_way:
             self._expect(len(changes.callbacks) + len(self._open().callbacks))
             self._is_idling = False
@@ -293,10 +276,11 @@ class DatabaseWriter(Generic[B]):
 
     def _expect(self, count: int) -> None:
         """Have the next batch wait for so many who wait for it, for a short while."""
-        if self._call_later is not None and count > 1 and self._open().byte_count <= IDLE_BYTES_MAX:
+        call_later = self._runtime.call_later
+        if call_later is not None and count > 1 and self._open().byte_count <= IDLE_BYTES_MAX:
             self._expected_count = count
-            seconds = min(GATHER_SECONDS_MAX, GATHER_SHARE * (monotonic() - self._sent_at))
-            self._call_later(seconds, self._gathered)
+            seconds = min(GATHER_SECONDS_MAX, GATHER_SHARE * (self._runtime.monotonic() - self._sent_at))
+            call_later(seconds, self._gathered)
 
     def _gathered(self) -> None:
         """Wait no longer."""
@@ -326,7 +310,7 @@ class DatabaseWriter(Generic[B]):
         reason = StoreUnavailable(f"the store has stopped: {error}")
         reason.__cause__ = error
         self._stopped = reason
-        self._on_failure(error)
+        self._runtime.on_failure(error)
 
     # ------------------------------------------------------------ the thread's side
 
@@ -336,14 +320,14 @@ class DatabaseWriter(Generic[B]):
             while (given := self._inbox.get()) is not None and not self._abandoned.is_set():
                 self.commit(given)
                 if isinstance(given, _Told):
-                    self._post(partial(self._told, given))
+                    self._runtime.post(partial(self._told, given))
                 else:
-                    self._post(partial(self._written, given))
+                    self._runtime.post(partial(self._written, given))
         except Exception as error:  # whatever it is, going on would be worse
             self._failure = error
             if not self._abandoned.is_set():
                 logger.error("the database writer stops: %s", error)
-                self._post(partial(self._failed, error))
+                self._runtime.post(partial(self._failed, error))
         finally:
             self._connection.close()
 
@@ -358,7 +342,7 @@ class DatabaseWriter(Generic[B]):
             self._execute(changes)
         except DatabaseAway as error:
             self._get_on(changes, error)
-        self._check()
+        self._runtime.fence()
 
     def _execute(self, changes: B | _Told) -> None:
         if isinstance(changes, _Told):
@@ -370,23 +354,23 @@ class DatabaseWriter(Generic[B]):
 
     def _get_on(self, changes: B | _Told, error: DatabaseAway) -> None:
         """Find out what became of a batch, and have it committed, within the grace."""
-        begun = monotonic()
+        begun = self._runtime.monotonic()
         deadline = begun + self._grace
         self._say_why(error)
-        while (self.is_full and not self._is_closing) or monotonic() < deadline:
+        while (self.is_full and not self._is_closing) or self._runtime.monotonic() < deadline:
             if self._abandoned.wait(FULL_RETRY_SECONDS if self.is_full else RETRY_SECONDS):
                 break
             try:
-                self._check()
-                self._try_again(changes, deadline - monotonic())
+                self._runtime.fence()
+                self._try_again(changes, deadline - self._runtime.monotonic())
             except DatabaseAway as again:
                 if type(again) is not type(error):
                     self._say_why(again)
-                    deadline = monotonic() + self._grace
+                    deadline = self._runtime.monotonic() + self._grace
                 error = again
             else:
                 self.is_full = False
-                logger.info("the database takes what is written again, after %.1f s", monotonic() - begun)
+                logger.info("the database takes what is written again, after %.1f s", self._runtime.monotonic() - begun)
                 return
         raise error
 

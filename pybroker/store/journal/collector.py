@@ -24,8 +24,9 @@ from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.writer import JournalWriter, Schedule
+from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.producers import UNSAID
+from pybroker.store.runtime import Schedule
 
 COMPACTIONS_MAX = 2
 """Data files one collection rewrites: each keeps the writer's thread from its batches for some 50 ms."""

@@ -12,15 +12,15 @@ thread                                                          `-> write, sync 
 """
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.store.journal.checkpoint import HasRoom, Snapshot, UnusableIndexError, signature, write
 from pybroker.store.journal.follower import Signature
 from pybroker.store.journal.format import Location, data_file_name
+from pybroker.store.runtime import StoreRuntime, Worker
 
 INTERVAL_MS = 300_000
 """At least so long between two indexes that a running broker writes. ActiveMQ writes its own every five seconds, page
@@ -37,7 +37,7 @@ class Indexer:
     Args:
         directory: the journal's.
         file_bytes_max: length of a full data file.
-        check: the lock's fence, asked before an index takes its place.
+        runtime: the world around; its fence is asked before an index takes its place.
         has_room: asked on the way whether the disk can spare so many bytes.
         is_wanted: asked at a clean stop; False where a standby takes over, which has no use for it and would wait.
         grown_bytes_min: how much more journal makes another index worth writing.
@@ -48,18 +48,18 @@ class Indexer:
         directory: Path,
         *,
         file_bytes_max: int,
-        check: Callable[[], None],
+        runtime: StoreRuntime,
         has_room: HasRoom,
         is_wanted: Callable[[], bool],
         grown_bytes_min: int = GROWN_BYTES_MIN,
     ) -> None:
         self._directory = directory
         self._file_bytes_max = file_bytes_max
-        self._check = check
+        self._runtime = runtime
         self._has_room = has_room
         self._is_wanted = is_wanted
         self._grown_bytes_min = grown_bytes_min
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._next_ms = 0
         self._covered = Location(0, 0)
         self._files: Mapping[int, Signature] = {}
@@ -88,8 +88,7 @@ class Indexer:
         """Have the thread write an index; all that it covers is on disk. Nothing happens while it writes one."""
         if self.is_busy:
             return
-        self._thread = threading.Thread(target=self._write, args=(taken,), name="journal-index", daemon=True)
-        self._thread.start()
+        self._thread = self._runtime.spawn("journal-index", partial(self._write, taken))
 
     def end(self, end: Location, take: Callable[[], Snapshot]) -> None:
         """Write a last index if it is worth it. The journal is closed. Blocks."""
@@ -111,14 +110,14 @@ class Indexer:
         )
 
     def _write(self, taken: Snapshot) -> None:
-        begun = time.perf_counter()
+        begun = self._runtime.monotonic()
         try:
-            written = write(taken, self._directory, self._check, self._has_room)
+            written = write(taken, self._directory, self._runtime.fence, self._has_room)
         except (BrokerError, UnusableIndexError, OSError) as error:
             logger.warning("%s: no index was written, so the next start may take longer: %s", self._directory, error)
             return
         self.note(taken.covered, written.files)
-        milliseconds = (time.perf_counter() - begun) * 1000
+        milliseconds = (self._runtime.monotonic() - begun) * 1000
         logger.info(
             "%s: index up to %s, %d bytes in %.0f ms", self._directory, taken.covered, written.byte_count, milliseconds
         )

@@ -45,7 +45,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
-from pybroker.broker.domain.ports import Backlog, Clock, Page, PreparedTransaction, Recovery, Sent, Settled
+from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery, Sent, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store import regular
@@ -84,9 +84,10 @@ from pybroker.store.journal.replay import Progress, ReplayResult, flaw
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.takeover import claim_next, make_directory, seal
-from pybroker.store.journal.writer import JournalWriter, Later, Schedule
+from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.pages import page_count
 from pybroker.store.producers import UNSAID
+from pybroker.store.runtime import StoreRuntime
 
 INDEX_FILES = ("db.data", "db.redo", "db.free")
 INDEX_HEADER_BYTES = 4096
@@ -113,13 +114,8 @@ class JournalStore:
 
     Args:
         directory: ActiveMQ's `kahadb` directory, or an empty or missing one.
-        check: the lock's fence; raises `LockNotHeld`. Asked after each write, before anybody is told, in any thread.
-        call_soon: runs a callback at the end of the event loop's turn.
-        post: the same, from another thread.
-        on_failure: told once why nothing is written or acknowledged any more.
-        clock: milliseconds since the epoch, for the journal's remarks.
+        runtime: the world around.
         settings: how to write.
-        call_later: runs a callback after so many seconds; None: what nobody waits for is written at once.
         prioritized: record that queues dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         files: the directory's file operations, another object in tests of failures.
         progress: told how far a recovery has come.
@@ -134,12 +130,7 @@ class JournalStore:
         self,
         directory: Path,
         *,
-        check: Callable[[], None],
-        call_soon: Schedule,
-        post: Schedule,
-        on_failure: Callable[[Exception], None],
-        clock: Clock,
-        call_later: Later | None = None,
+        runtime: StoreRuntime,
         settings: JournalSettings | None = None,
         prioritized: bool = False,
         files: JournalFiles | None = None,
@@ -155,12 +146,7 @@ class JournalStore:
         """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
         self._epoch = 0
         """Of this promotion: the number of the data file it began. It only grows, whoever was master."""
-        self._check = check
-        self._call_soon = call_soon
-        self._call_later = call_later
-        self._post = post
-        self._on_failure = on_failure
-        self._clock = clock
+        self._runtime = runtime
         self._settings = settings or JournalSettings()
         self._prioritized = prioritized
         self._files = files or JournalFiles(directory)
@@ -176,7 +162,7 @@ class JournalStore:
         self._indexer = Indexer(
             directory,
             file_bytes_max=self._settings.file_bytes_max,
-            check=check,
+            runtime=runtime,
             has_room=self._has_room_for_index,
             is_wanted=wants_index,
             grown_bytes_min=index_bytes_min,
@@ -225,7 +211,7 @@ class JournalStore:
         begun, before = time.perf_counter(), follower.record_count
         follower.catch_up(self._progress)
         read_on = partial(follower.catch_up, self._progress)
-        self._epoch = claim_next(self._files, self._claim, check=self._check, read_on=read_on)
+        self._epoch = claim_next(self._files, self._claim, check=self._runtime.fence, read_on=read_on)
         result = follower.finish(self._progress, below=self._epoch)
         if follower.location.file_id:
             milliseconds = (time.perf_counter() - begun) * 1000
@@ -373,17 +359,16 @@ class JournalStore:
             file_ids=data_files(self.directory),
             settings=self._settings,
             check=self._writer.fence,
-            post=self._post,
+            post=self._runtime.post,
             append=self._append,
             damaged={damage.file_id for damage in self.damages},
         )
-        if self._call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
+        if self._runtime.call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
             self._room = HoldingRoom(
                 write=self._write,
                 when_written=self._writer.when_durable,
                 tell=self._writer.tell,
-                call_soon=self._call_soon,
-                call_later=self._call_later,
+                runtime=self._runtime,
                 write_seconds=lambda: self._writer.write_seconds,
             )
         self._is_open = True
@@ -393,13 +378,9 @@ class JournalStore:
             self._files,
             file_id=file_id,
             settings=self._settings,
-            check=self._check,
-            call_soon=self._call_soon,
-            call_later=self._call_later,
-            post=self._post,
-            on_failure=self._on_failure,
+            runtime=self._runtime,
             on_shortage=self._make_room,
-            marks=TimeMarks(self._clock),
+            marks=TimeMarks(self._runtime.clock),
         )
 
     # ------------------------------------------------------------ messages
@@ -680,15 +661,15 @@ class JournalStore:
         if self._is_open and self._settling is None:
             self._settling = self._state.settling()
             self._settle()
-        if self._is_open and self._indexer.is_due(Location(self._writer.file_id, 0), self._clock()):
+        if self._is_open and self._indexer.is_due(Location(self._writer.file_id, 0), self._runtime.clock()):
             self.checkpoint()
 
     def _settle(self) -> None:
         """Settle some of what the index has brought, and have the rest follow; without a loop all of it."""
         assert self._settling is not None, "begun by the first cleanup"
         for _ in self._settling if self._is_open else ():
-            if self._call_later is not None:
-                self._call_later(SETTLE_SECONDS, self._settle)
+            if (call_later := self._runtime.call_later) is not None:
+                call_later(SETTLE_SECONDS, self._settle)
                 return
 
     def checkpoint(self) -> None:
@@ -745,7 +726,7 @@ class JournalStore:
         self._writer.abandon()
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
+        return datetime.fromtimestamp(self._runtime.clock() / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _clean_stop(delivered: Iterable[str]) -> str:

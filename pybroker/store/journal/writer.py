@@ -41,7 +41,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from time import monotonic, perf_counter
 
 from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, explained
@@ -49,13 +48,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
 from pybroker.store.journal.marks import MARK_BYTES, TimeMarks
 from pybroker.store.journal.reserve import Reserve
-
-Callback = Callable[[], None]
-Schedule = Callable[[Callback], object]
-"""`loop.call_soon` or `loop.call_soon_threadsafe`."""
-
-Later = Callable[[float, Callback], object]
-"""`loop.call_later`."""
+from pybroker.store.runtime import Callback, StoreRuntime, Worker
 
 RECORD_BYTES_MAX = OFFSET_MAX - BATCH_HEADER_BYTES - len(EOF_MARKER)
 """A record must fit into one data file, whose offsets are signed 32-bit integers."""
@@ -119,11 +112,7 @@ class JournalWriter:
         files: the journal's directory.
         file_id: of the first data file to create.
         settings: how to write.
-        check: the lock's part of the fence, asked after each sync by whoever wrote; raises `LockNotHeld`.
-        call_soon: runs a callback at the end of the loop's turn.
-        post: the same from another thread.
-        on_failure: told once, on the loop, why nothing is written or acknowledged any more.
-        call_later: runs a callback after so many seconds; None: what nobody waits for is written at once.
+        runtime: the world around; its fence is the lock's part of what is asked after each sync by whoever wrote.
         on_shortage: called on the loop, again and again while the disk is full: whoever can should make room.
         marks: the time marks that batches begin with; None writes none.
     """
@@ -134,32 +123,24 @@ class JournalWriter:
         *,
         file_id: int,
         settings: JournalSettings,
-        check: Callback,
-        call_soon: Schedule,
-        post: Schedule,
-        on_failure: Callable[[Exception], None],
-        call_later: Later | None = None,
+        runtime: StoreRuntime,
         on_shortage: Callback | None = None,
         marks: TimeMarks | None = None,
     ) -> None:
         self._files = files
         self._settings = settings
-        self._check = check
-        self._call_soon = call_soon
-        self._post = post
-        self._on_failure = on_failure
-        self._call_later = call_later
+        self._runtime = runtime
         self._on_shortage = on_shortage
         self._marks = marks
         self._appender = Appender(files, settings)
         self._reserve = Reserve(files, settings.reserve_bytes)
         self._room_at = 0.0
-        self._owner_at = monotonic() + OWNER_SECONDS
+        self._owner_at = runtime.monotonic() + OWNER_SECONDS
         self._ending = threading.Event()
         self.is_full = False
         """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
-        self._runner = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._thread: Worker | None = None
         self._inline_seconds = 0.0
         self._write_seconds = 0.0
         self._until_trial = 0
@@ -228,7 +209,7 @@ class JournalWriter:
             raise
         self._close_to = self._enqueue
         self._turn_end_scheduled = False
-        self._runner.start()
+        self._thread = self._runtime.spawn("journal-writer", self._run)
         return locations
 
     def _write_at_start(self, batch: _Batch, reserve: Reserve) -> None:
@@ -247,7 +228,7 @@ class JournalWriter:
         """
         if not self._reserve.release():
             return False
-        self._room_at = monotonic() + ROOM_SECONDS
+        self._room_at = self._runtime.monotonic() + ROOM_SECONDS
         self._note_room(is_full=True)
         return True
 
@@ -277,7 +258,7 @@ class JournalWriter:
             self._open.callbacks.append(callback)
             if not self._turn_end_scheduled and not self._queued_count:  # until now nobody waited
                 self._turn_end_scheduled = True
-                self._call_soon(self._turn_ended)
+                self._runtime.call_soon(self._turn_ended)
         elif self._queued_count:
             self._newest.callbacks.append(callback)
         elif self._stopped is None:
@@ -288,7 +269,8 @@ class JournalWriter:
         if self._stopped is not None:
             return
         try:
-            self._check()  # not the journal: what was consumed before it was written is nothing that can get lost
+            # Not the journal: what was consumed before it was written is nothing that can get lost.
+            self._runtime.fence()
         except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
             logger.error("the journal writer stops: %s", error)
             self._failed(error)
@@ -307,7 +289,7 @@ class JournalWriter:
             LockNotHeld: either is not.
             OSError: the journal's directory cannot be read.
         """
-        self._check()
+        self._runtime.fence()
         self._appender.require_own()
 
     def end_batch(self) -> None:
@@ -341,7 +323,8 @@ class JournalWriter:
             self._stop(StoreUnavailable("the journal is closed"))
             self._inbox.put(None)
             self._ending.set()
-        self._runner.join()
+        if self._thread is not None:
+            self._thread.join()
         if self._failure is not None:
             raise self._failure
 
@@ -355,8 +338,8 @@ class JournalWriter:
         self._stop(StoreUnavailable("the journal was given up"))
         self._inbox.put(None)
         self._ending.set()
-        if self._runner.ident is not None:
-            self._runner.join(ABANDON_SECONDS)
+        if self._thread is not None:
+            self._thread.join(ABANDON_SECONDS)
 
     @property
     def file_id(self) -> int:
@@ -384,7 +367,7 @@ class JournalWriter:
         self._open_batch(size)
         if not self._queued_count and not self._turn_end_scheduled:
             self._turn_end_scheduled = True
-            self._call_soon(self._turn_ended)
+            self._runtime.call_soon(self._turn_ended)
         offset = self._end + BATCH_HEADER_BYTES
         return offset if self._marks is None else self._mark(self._marks, offset, size)
 
@@ -453,12 +436,13 @@ class JournalWriter:
 
     def _may_wait(self) -> bool:
         """Tell whether nobody waits for the open batch, which so may take along what somebody will."""
-        return self._call_later is not None and not self._open.callbacks and self._open_bytes() <= IDLE_BYTES_MAX
+        has_timer = self._runtime.call_later is not None
+        return has_timer and not self._open.callbacks and self._open_bytes() <= IDLE_BYTES_MAX
 
     def _write_later(self) -> None:
-        if self._call_later is not None and not self._is_idling:
+        if (call_later := self._runtime.call_later) is not None and not self._is_idling:
             self._is_idling = True
-            self._call_later(IDLE_SECONDS, partial(self._idled, self._open))
+            call_later(IDLE_SECONDS, partial(self._idled, self._open))
 
     def _idled(self, batch: _Batch) -> None:
         """Have a batch written that nobody waits for; if it is written, give the next one as much time."""
@@ -514,7 +498,7 @@ class JournalWriter:
         self._queued_bytes -= batch.byte_count
         if self._records and not self._queued_count and not self._turn_end_scheduled:
             self._turn_end_scheduled = True
-            self._call_soon(self._turn_ended)
+            self._runtime.call_soon(self._turn_ended)
         self._call(batch.callbacks)
 
     def _call(self, callbacks: Sequence[Callback]) -> None:
@@ -538,7 +522,7 @@ class JournalWriter:
         reason = StoreUnavailable(f"the journal has stopped: {error}")
         reason.__cause__ = error
         self._stop(reason)
-        self._on_failure(error)
+        self._runtime.on_failure(error)
 
     def _stop(self, reason: StoreError) -> None:
         """Refuse everything from now on."""
@@ -557,21 +541,21 @@ class JournalWriter:
             else:
                 self._appender.close()
         except Exception as error:  # the fence's LockNotHeld; whatever else it is, going on would be worse
-            self._post(partial(self._failed, self._note_failure(error)))
+            self._runtime.post(partial(self._failed, self._note_failure(error)))
 
     def _work(self) -> None:
         """Take and do, until told to end."""
         appender = self._appender
-        deadline = monotonic() + self._settings.sync_interval_seconds
+        deadline = self._runtime.monotonic() + self._settings.sync_interval_seconds
         while True:
             item = self._take(deadline)
             if item is None or self._abandoned:
                 return
             if isinstance(item, _Batch):
                 if not appender.unsynced:
-                    deadline = monotonic() + self._settings.sync_interval_seconds
+                    deadline = self._runtime.monotonic() + self._settings.sync_interval_seconds
                 self._write_patiently(item)
-                self._post(partial(self._written, item))
+                self._runtime.post(partial(self._written, item))
             else:
                 self._sync_unless_never()
                 self.fence()
@@ -581,11 +565,11 @@ class JournalWriter:
     def _take(self, deadline: float) -> "_Batch | Callback | None":
         """Wait for the next thing to do; meanwhile do what is due: the periodic sync, looks for room and owner."""
         while True:
-            now = monotonic()
+            now = self._runtime.monotonic()
             due = [OWNER_SECONDS]
             if now >= self._owner_at:
                 self._owner_at = now + OWNER_SECONDS
-                self._post(self._look_for_owner)
+                self._runtime.post(self._look_for_owner)
             if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
                 if now >= deadline:
                     self._appender.sync()
@@ -634,10 +618,10 @@ class JournalWriter:
     def _look_for_room(self) -> None:
         """Hold the reserve, which says that there is room for everything."""
         self.fence()
-        self._room_at = monotonic() + ROOM_SECONDS
+        self._room_at = self._runtime.monotonic() + ROOM_SECONDS
         self._note_room(is_full=not self._reserve.hold())
         if self.is_full and self._on_shortage is not None:
-            self._post(self._on_shortage)
+            self._runtime.post(self._on_shortage)
 
     def _note_room(self, *, is_full: bool) -> None:
         """Note whether there is room for everything, and say so when that has changed."""
@@ -657,10 +641,10 @@ class JournalWriter:
 
     def _write(self, batch: _Batch) -> float:
         """Make a batch last, and ask the fence; return how many seconds that took."""
-        begun = perf_counter()
+        begun = self._runtime.monotonic()
         self._appender.write(batch.file_id, batch.offset, batch.records)
         self.fence()
-        seconds = perf_counter() - begun
+        seconds = self._runtime.monotonic() - begun
         if batch.byte_count <= INLINE_BYTES_MAX:
             self._write_seconds += (seconds - self._write_seconds) * NEWEST_SHARE
         return seconds

@@ -32,7 +32,6 @@ from zlib import crc32
 from pybroker import __version__
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
-from pybroker.broker.domain.ports import Clock
 from pybroker.store import regular
 from pybroker.store.journal.appender import JournalSettings, explained
 from pybroker.store.journal.cleanup import REMARKED_MAX
@@ -53,7 +52,8 @@ from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load
 from pybroker.store.journal.reserve import BorrowedReserve
 from pybroker.store.journal.state import encode_sequences
 from pybroker.store.journal.takeover import claim_next, make_directory, seal
-from pybroker.store.journal.writer import JournalWriter, Schedule
+from pybroker.store.journal.writer import JournalWriter
+from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.replay import ReplayResult, replay
 from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
 
@@ -85,11 +85,7 @@ class JournalJobStore:
 
     Args:
         directory: ActiveMQ's `scheduler` directory, or an empty or missing one.
-        check: the lock's fence; raises `LockNotHeld`. Asked in the writer's thread before anybody is told anything.
-        call_soon: runs a callback at the end of the event loop's turn.
-        post: the same, from another thread.
-        on_failure: told once why nothing is written or acknowledged any more.
-        clock: milliseconds since the epoch, for the journal's remarks.
+        runtime: the world around.
         settings: how to write.
         files: the directory's file operations, another object in tests of failures.
         held_bytes_max: messages beyond that are not kept in memory.
@@ -101,11 +97,7 @@ class JournalJobStore:
         self,
         directory: Path,
         *,
-        check: Callable[[], None],
-        call_soon: Schedule,
-        post: Schedule,
-        on_failure: Callable[[Exception], None],
-        clock: Clock,
+        runtime: StoreRuntime,
         settings: JournalSettings | None = None,
         files: JournalFiles | None = None,
         held_bytes_max: int = HELD_BYTES_MAX,
@@ -117,11 +109,7 @@ class JournalJobStore:
         """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
         self.is_cleaning = False
         """True while the writer's thread has files to remove."""
-        self._check = check
-        self._call_soon = call_soon
-        self._post = post
-        self._on_failure = on_failure
-        self._clock = clock
+        self._runtime = runtime
         self._settings = settings or JournalSettings()
         self._files = files or JournalFiles(directory)
         self._held_bytes_max = held_bytes_max
@@ -152,7 +140,7 @@ class JournalJobStore:
         try:
             make_directory(self.directory, may_create=self._may_create)
             result = self._replay()
-            own = claim_next(self._files, self._claim, check=self._check, read_on=_read_nothing)
+            own = claim_next(self._files, self._claim, check=self._runtime.fence, read_on=_read_nothing)
             try:
                 if not self._is_still_all(result, own):
                     result = self._replay(below=own)
@@ -208,7 +196,7 @@ class JournalJobStore:
         self._newest_id = self._writer.file_id
         self._file_ids = set(data_files(self.directory))
         self._held_bytes = sum(len(job.data or b"") for job in self._state.jobs())
-        now = datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
+        now = datetime.fromtimestamp(self._runtime.clock() / 1000, UTC).isoformat(timespec="milliseconds")
         commands: list[Command] = [Trace(f"pybroker {__version__} started {now}")]
         commands += [RemoveScheduledJob(SCHEDULER, job_id, time) for job_id, time in result.ghosts]
         moved = [job for job in result.jobs if place(job).told_time != job.next_time]
@@ -224,10 +212,7 @@ class JournalJobStore:
             self._files,
             file_id=file_id,
             settings=self._settings,
-            check=self._check,
-            call_soon=self._call_soon,
-            post=self._post,
-            on_failure=self._on_failure,
+            runtime=self._runtime,
             on_shortage=self._make_room,
         )
 
@@ -462,7 +447,7 @@ class JournalJobStore:
                 deleted.append(file_id)
         except OSError as error:
             logger.warning("%s: cleanup goes no further for now: %s", self.directory, error)
-        self._post(partial(self._deleted, deleted))
+        self._runtime.post(partial(self._deleted, deleted))
 
     def _deleted(self, file_ids: Sequence[int]) -> None:
         self.is_cleaning = False

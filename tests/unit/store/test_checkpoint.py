@@ -27,6 +27,7 @@ from pybroker.store.journal.indexer import INTERVAL_MS, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.state import StoreState
 from tests.compiled import interpreted
+from tests.runtimes import runtime
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
 
 PRICES = topic("PRICES")
@@ -317,7 +318,7 @@ def indexer(directory: Path, check: Callable[[], None] = allowed, *, grown: int 
     return Indexer(
         directory,
         file_bytes_max=1000,
-        check=check,
+        runtime=runtime(fence=check),
         has_room=lambda _: True,
         is_wanted=lambda: wanted,
         grown_bytes_min=grown,

@@ -175,7 +175,7 @@ def test_a_heir_that_has_lost_the_lock_itself_touches_nothing(directory: Path) -
     files = Hooked(directory)
     files.before_create = [promote_another]
     with pytest.raises(LockNotHeld):
-        Bench(directory, files=files, check=check).store.recover()
+        Bench(directory, files=files, fence=check).store.recover()
     assert list(data_files(directory)) == [1, 2]
     rightful[0].store.add(message(2))
     rightful[0].sync()

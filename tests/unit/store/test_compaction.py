@@ -40,6 +40,7 @@ from pybroker.store.journal.format import BATCH_BYTES_MAX, BATCH_MAGIC, EOF_MARK
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import JournalStore
+from tests.runtimes import runtime
 
 QUEUE, TOPIC = queue("Q"), topic("T")
 TX, OTHER = LocalTransactionId("ID:c:1", 1), LocalTransactionId("ID:c:1", 2)
@@ -142,11 +143,7 @@ class Chain:
         self.store = JournalStore(
             directory,
             settings=JournalSettings(file_bytes_max=4000, compact_after_cleanups=cleanups),
-            check=lambda: None,
-            call_soon=self.posted.append,
-            post=self.posted.append,
-            on_failure=lambda error: None,
-            clock=lambda: 0,
+            runtime=runtime(self.posted.append, clock=lambda: 0),
         )
         self.store.recover()
 
@@ -275,11 +272,7 @@ def test_a_file_whose_end_is_missing_is_left_as_it_is(tmp_path: Path) -> None:
 def _contents(directory: Path) -> list[Message]:
     store = JournalStore(
         directory,
-        check=lambda: None,
-        call_soon=lambda callback: None,
-        post=lambda callback: None,
-        on_failure=lambda error: None,
-        clock=lambda: 0,
+        runtime=runtime(clock=lambda: 0),
     )
     found = store.read(QUEUE, store.recover().queues[QUEUE])
     store.abandon()

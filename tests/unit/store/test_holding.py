@@ -15,6 +15,7 @@ from pybroker.store import holding
 from pybroker.store.holding import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, HoldingRoom
 from pybroker.store.journal.store import JournalStore
 from tests.conformance.conftest import text_message
+from tests.runtimes import runtime
 
 QUEUE, OTHER = queue("Q"), queue("OTHER")
 
@@ -35,8 +36,11 @@ class World:
             write=self.write,
             when_written=self.waiting.append,
             tell=lambda callbacks: [callback() for callback in callbacks],
-            call_soon=self.soon.append,
-            call_later=lambda seconds, callback: self.alarms.append((seconds, callback)),
+            runtime=runtime(
+                self.soon.append,
+                call_later=lambda seconds, callback: self.alarms.append((seconds, callback)),
+                monotonic=lambda: self.now,
+            ),
             write_seconds=lambda: self.write_seconds,
         )
 
@@ -81,10 +85,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
-    monkeypatch.setattr(holding, "perf_counter", lambda: world.now)
-    return world
+def world() -> World:
+    return World()
 
 
 class TestHeld:
@@ -238,12 +240,12 @@ class Journal:
         self.is_master = True
         self.store = JournalStore(
             directory,
-            call_soon=self.soon.append,
-            post=self.soon.append,
-            call_later=lambda seconds, callback: None,
-            on_failure=self.failures.append,
-            clock=lambda: 1_700_000_000_000,
-            check=self._check,
+            runtime=runtime(
+                self.soon.append,
+                call_later=lambda seconds, callback: None,
+                fence=self._check,
+                on_failure=self.failures.append,
+            ),
         )
         self.store.recover()
         self.room.is_open = True

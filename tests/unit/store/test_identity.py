@@ -16,7 +16,7 @@ from tests.conformance.conftest import SMALL, JournalLives
 def opened(directory, broker_id, name="localhost"):
     """Return a journal's next life, and the id its recovery says."""
     lives = JournalLives(directory)
-    lives.options = {"identity": BrokerIdentity(broker_id, name)}
+    lives.identity = BrokerIdentity(broker_id, name)
     return lives, lives.open().broker_id
 
 
@@ -86,7 +86,7 @@ class Full(JournalFiles):
 
 def test_a_full_disk_keeps_no_master_from_serving(tmp_path, caplog):
     lives = JournalLives(tmp_path, settings=SMALL, files=Full(tmp_path))
-    lives.options = {"identity": BrokerIdentity("ID:1", "b")}
+    lives.identity = BrokerIdentity("ID:1", "b")
     assert lives.open().broker_id == "ID:1"
     assert f"{tmp_path / FILE_NAME} cannot be written" in caplog.text
     lives.close()

@@ -36,6 +36,7 @@ from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.marks import decode_mark
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import CLEAN_STOP, JournalStore
+from tests.runtimes import runtime, wait_for_end
 
 QUEUE = queue("Q")
 TOPIC = topic("T")
@@ -63,15 +64,10 @@ class Bench:
     def __init__(self, directory: Path, **options: Any) -> None:
         self.posted: list[Callable[[], None]] = []
         self.failures: list[Exception] = []
-        options = {"settings": SMALL, "check": lambda: None, **options}
-        self.store = JournalStore(
-            directory,
-            call_soon=self.posted.append,
-            post=self.posted.append,
-            on_failure=self.failures.append,
-            clock=lambda: 1_700_000_000_123,
-            **options,
-        )
+        options = {"settings": SMALL, **options}
+        world: dict[str, Any] = {name: options.pop(name) for name in ("fence", "call_later") if name in options}
+        world |= {"on_failure": self.failures.append, "clock": lambda: 1_700_000_000_123}
+        self.store = JournalStore(directory, runtime=runtime(self.posted.append, **world), **options)
 
     def sync(self) -> None:
         done = threading.Event()
@@ -228,7 +224,7 @@ class TestTakeOver:
             raise LockNotHeld("another has it")
 
         with pytest.raises(LockNotHeld):
-            Bench(directory, check=check).store.recover()
+            Bench(directory, fence=check).store.recover()
         assert names(directory) == {"db.data"}
 
     def test_a_predecessor_that_wakes_up_writes_into_nothing(self, directory: Path) -> None:
@@ -482,11 +478,11 @@ class TestCleanup:
             if not held[0]:
                 raise LockNotHeld("another has it")
 
-        bench = self.filled(directory, check=check)
+        bench = self.filled(directory, fence=check)
         before = names(directory)
         held[0] = False
         bench.store.cleanup()
-        bench.store._writer._runner.join(20)
+        wait_for_end(bench.store._writer._thread)
         assert names(directory) == before
         bench.store.abandon()
 

@@ -37,6 +37,7 @@ from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.journal.writer import JournalWriter
+from tests.runtimes import runtime
 
 NOW = 1_700_000_000_000
 QUEUE = queue("Q")
@@ -126,11 +127,7 @@ class Rig:
             JournalFiles(directory),
             file_id=1,
             settings=JournalSettings(**settings),
-            check=lambda: None,
-            call_soon=lambda _: None,
-            post=lambda _: None,
-            on_failure=lambda error: None,
-            call_later=lambda seconds, _: self.alarms.append(seconds),
+            runtime=runtime(call_later=lambda seconds, _: self.alarms.append(seconds)),
             marks=TimeMarks(clock),
         )
         self.writer.start([RECORD])
@@ -230,11 +227,7 @@ def message(sequence: int) -> Message:
 def opened(directory: Path, clock: Callable[[], int], **options: Any) -> JournalStore:
     store = JournalStore(
         directory,
-        check=lambda: None,
-        call_soon=lambda _: None,
-        post=lambda callback: callback(),
-        on_failure=lambda error: None,
-        clock=clock,
+        runtime=runtime(post=lambda callback: callback(), clock=clock),
         **options,
     )
     store.recover()

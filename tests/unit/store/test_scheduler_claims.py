@@ -150,7 +150,7 @@ def test_a_heir_that_has_lost_the_lock_itself_touches_nothing(tmp_path: Path) ->
     files = Hooked(tmp_path)
     files.before_create = [lambda: rightful.append(Life(tmp_path))]
     with pytest.raises(LockNotHeld):
-        Life(tmp_path, files=files, check=check)
+        Life(tmp_path, files=files, fence=check)
     assert newest(rightful[0]) == max(data_files(tmp_path))
     rightful[0].store.add(job("b"))
     rightful[0].kill()

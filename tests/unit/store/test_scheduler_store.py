@@ -29,6 +29,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, data_file_name, encode_batch, encode_record
 from pybroker.store.journal.reader import DataFileWalk, data_files, load
 from pybroker.store.scheduler.store import JournalJobStore
+from tests.runtimes import runtime, wait_for_end
 
 ONE_JOB_EACH = JournalSettings(file_bytes_max=300, batch_bytes_max=1500, preallocation=Preallocation.NONE)
 """Files that hold one job of 200 bytes each."""
@@ -53,16 +54,18 @@ class Turns:
 class Life:
     """One life of a store on a directory."""
 
-    def __init__(self, directory: Path, settings: JournalSettings | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: JournalSettings | None = None,
+        fence: Callable[[], None] = lambda: None,
+        **options: Any,
+    ) -> None:
         self.turns = Turns()
         self.store = JournalJobStore(
             directory,
             settings=settings,
-            check=options.pop("check", lambda: None),
-            call_soon=self.turns.call_soon,
-            post=self.turns.call_soon,
-            on_failure=self.turns.failures.append,
-            clock=lambda: 1_700_000_000_000,
+            runtime=runtime(self.turns.call_soon, fence=fence, on_failure=self.turns.failures.append),
             **options,
         )
         self.jobs = {job.job_id: job for job in self.store.recover()}
@@ -454,7 +457,7 @@ def test_a_failed_write_is_told_once_and_ends_the_store(tmp_path: Path) -> None:
     life.store.add(job("a"))
     life.store.when_durable(lambda: told.append("safe"))
     life.turns.turn()
-    life.store._writer._runner.join(20)
+    wait_for_end(life.store._writer._thread)
     life.turns.turn()
     assert len(life.turns.failures) == 1
     assert not told
@@ -469,18 +472,18 @@ def test_a_master_that_lost_its_lock_promises_nothing(tmp_path: Path) -> None:
         if not is_master:
             raise LockNotHeld("gone")
 
-    life = Life(tmp_path, check=check)
+    life = Life(tmp_path, fence=check)
     told: list[str] = []
     is_master = False
     life.store.add(job("a"))
     life.store.when_durable(lambda: told.append("safe"))
     life.turns.turn()
-    life.store._writer._runner.join(20)
+    wait_for_end(life.store._writer._thread)
     life.turns.turn()
     assert [type(failure) for failure in life.turns.failures] == [LockNotHeld]
     assert not told
     with pytest.raises(LockNotHeld):
-        Life(tmp_path, check=check)
+        Life(tmp_path, fence=check)
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from pybroker.store.journal.writer import (
     TRIAL_EVERY,
     JournalWriter,
 )
+from tests.runtimes import runtime, wait_for_end
 
 WAIT_SECONDS = 20.0
 FIRST = encode_record(b"first")
@@ -119,17 +121,20 @@ class Rig:
         self.files = RecordingFiles(directory)
         self.failures: list[Exception] = []
         self.fence: Exception | None = None
+        self.monotonic = time.monotonic
         self.log: list[str] = []
         self.settings = JournalSettings(**{"inline_seconds_max": 0.0, **settings})
         self.writer = JournalWriter(
             self.files,
             file_id=1,
             settings=self.settings,
-            check=self.check,
-            call_soon=self.loop.call_soon,
-            post=self.loop.call_soon,
-            on_failure=self.failures.append,
-            call_later=self.loop.call_later if idles else None,
+            runtime=runtime(
+                self.loop.call_soon,
+                call_later=self.loop.call_later if idles else None,
+                fence=lambda: self.check(),
+                on_failure=self.failures.append,
+                monotonic=lambda: self.monotonic(),
+            ),
         )
         self.first = self.writer.start([FIRST])
         self.files.calls.clear()
@@ -424,7 +429,7 @@ class TestAbandon:
         rig.loop.turn()
         rig.writer.abandon()
         rig.files.hold_write.set()
-        rig.writer._runner.join(WAIT_SECONDS)
+        wait_for_end(rig.writer._thread)
         rig.loop.turn()
         assert rig.log == []
         assert rig.failures == []
@@ -689,8 +694,8 @@ class TestInline:
         def pass_time(*_: object) -> None:
             now[0] += takes[0]
 
-        monkeypatch.setattr("pybroker.store.journal.writer.perf_counter", lambda: now[0])
-        monkeypatch.setattr(*((rig.files, "sync") if slow == "sync" else (rig.writer, "_check")), pass_time)
+        monkeypatch.setattr(*((rig.files, "sync") if slow == "sync" else (rig, "check")), pass_time)
+        monkeypatch.setattr(rig, "monotonic", lambda: now[0])
 
         def sends_until(inline: bool, takes_seconds: float) -> int:
             takes[0] = takes_seconds
@@ -787,10 +792,7 @@ class TestFailure:
                 JournalFiles(tmp_path),
                 file_id=1,
                 settings=JournalSettings(),
-                check=_refuse,
-                call_soon=Loop().call_soon,
-                post=Loop().call_soon,
-                on_failure=[].append,
+                runtime=runtime(Loop().call_soon, fence=_refuse, on_failure=[].append),
             ).start([FIRST])
 
 

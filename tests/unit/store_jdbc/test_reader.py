@@ -11,6 +11,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.jdbc import reader
 from pybroker.store.jdbc.postgres import DatabaseAway
 from pybroker.store.jdbc.reader import BodyReader
+from tests.runtimes import runtime
 
 WAIT_SECONDS = 20.0
 
@@ -57,7 +58,7 @@ def database() -> FakeDatabase:
 @pytest.fixture
 def reads(database: FakeDatabase) -> Iterator[BodyReader]:
     made: Any = database
-    bodies = BodyReader(lambda: made, lambda callback: callback(), lambda: None)
+    bodies = BodyReader(lambda: made, runtime(lambda callback: callback()), lambda: None)
     yield bodies
     bodies.close(WAIT_SECONDS)
 

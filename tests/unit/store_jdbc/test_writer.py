@@ -11,6 +11,7 @@ from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.writer import DatabaseWriter
 from tests.conformance.conftest import WAIT_SECONDS, Loop
+from tests.runtimes import runtime
 
 FENCE = Fence(MESSAGES, 7)
 
@@ -61,11 +62,11 @@ class Desk:
             render=lambda _, __, batch: [len(batch.callbacks)],  # type: ignore[list-item]
             take=self._take,
             peek=lambda: self.batch,
-            check=lambda: None,
-            call_soon=self.loop.call_soon,
-            post=self.loop.call_soon,
-            on_failure=self._fail,
-            call_later=lambda _, callback: self.timers.append(callback),
+            runtime=runtime(
+                self.loop.call_soon,
+                on_failure=self._fail,
+                call_later=lambda _, callback: self.timers.append(callback),
+            ),
         )
         self.writer.start()
 

@@ -24,6 +24,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.store import JournalStore
+from tests.runtimes import runtime
 from tests.unit.transports.openwire.conversation import NOW_MS, OpenWireClient, World, of_kind, texts
 
 ORDERS = queue("ORDERS")
@@ -152,12 +153,7 @@ def test_what_a_client_sent_is_not_lost_by_what_it_acknowledged_next(tmp_path: P
     """It asks for no answer, and the broker dies before it would have written what may be consumed at once."""
     store = JournalStore(
         tmp_path,
-        call_soon=lambda callback: None,
-        post=lambda callback: None,
-        call_later=lambda seconds, callback: None,
-        on_failure=lambda error: None,
-        clock=lambda: NOW_MS,
-        check=lambda: None,
+        runtime=runtime(call_later=lambda seconds, callback: None, clock=lambda: NOW_MS),
     )
     world = World(store)
     assert store._room is not None
