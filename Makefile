@@ -59,7 +59,7 @@ check: .venv/.complete ## Format, lint, types, import contracts and spelling
 	$(BIN)/codespell
 
 # The same tests, of what the wheel has: PYTHONPATH comes before what is installed, PYTHONSAFEPATH keeps ./pybroker out.
-COMPILED = export PYTHONPATH=$$($(BIN)/python -m benchmarks.compiled) PYTHONSAFEPATH=1
+COMPILED = path=$$($(BIN)/python -m benchmarks.compiled) && export PYTHONPATH=$$path PYTHONSAFEPATH=1
 
 compiled-smoke: .venv/.complete ## Compile the message path and run a selection of the tests that touch it
 	$(COMPILED) && $(PYTEST) $(PARALLEL)=auto $(COMPILED_SMOKE)

@@ -239,9 +239,9 @@ class Master:
         writer = self.store._writer
         if writer._queued_count and not self.store._writer._abandoned:
             writer._inbox.put(None)  # behind the batches
-            writer._thread.join(WAIT_SECONDS)
+            writer._runner.join(WAIT_SECONDS)
         self.store.abandon()
-        assert not writer._thread.is_alive()
+        assert not writer._runner.is_alive()
         self.loop.ready.clear()
 
 

@@ -140,7 +140,7 @@ class JournalWriter:
         self.is_full = False
         """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
         self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
-        self._thread: Worker | None = None
+        self._runner: Worker | None = None  # not `_thread`: compiled, that is a keyword of gcc
         self._inline_seconds = 0.0
         self._write_seconds = 0.0
         self._until_trial = 0
@@ -209,7 +209,7 @@ class JournalWriter:
             raise
         self._close_to = self._enqueue
         self._turn_end_scheduled = False
-        self._thread = self._runtime.spawn("journal-writer", self._run)
+        self._runner = self._runtime.spawn("journal-writer", self._run)
         return locations
 
     def _write_at_start(self, batch: _Batch, reserve: Reserve) -> None:
@@ -323,8 +323,8 @@ class JournalWriter:
             self._stop(StoreUnavailable("the journal is closed"))
             self._inbox.put(None)
             self._ending.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._runner is not None:
+            self._runner.join()
         if self._failure is not None:
             raise self._failure
 
@@ -338,8 +338,8 @@ class JournalWriter:
         self._stop(StoreUnavailable("the journal was given up"))
         self._inbox.put(None)
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join(ABANDON_SECONDS)
+        if self._runner is not None:
+            self._runner.join(ABANDON_SECONDS)
 
     @property
     def file_id(self) -> int:

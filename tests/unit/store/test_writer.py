@@ -429,7 +429,7 @@ class TestAbandon:
         rig.loop.turn()
         rig.writer.abandon()
         rig.files.hold_write.set()
-        wait_for_end(rig.writer._thread)
+        wait_for_end(rig.writer._runner)
         rig.loop.turn()
         assert rig.log == []
         assert rig.failures == []
