@@ -624,6 +624,7 @@ class Broker:
         if destination == COMMITTED:
             raise InvalidDestination(f"{destination} is the broker's own")
         count = len(self.queues) + len(self.topics)
+        self._inactive.make_room(count)
         if count >= self.limits.destinations_max and destination != DEAD_LETTER_QUEUE:
             raise ClientError(
                 f"{destination} cannot be created: there are {self.limits.destinations_max} destinations already"

@@ -3,7 +3,8 @@
 A destination is inactive while it has no message, consumer, durable subscription or producer, no part in an open or
 prepared transaction, and nothing to remember for retroactive consumers. One that all sweeps have found so for
 `inactive_timeout_before_gc` milliseconds is removed, with the advisory that ActiveMQ sends. The next send or consumer
-makes it again.
+makes it again. Where a broker comes near its `destinations_max` none of them waits for its time: a client that comes
+back after a failover should not be refused its queue because of queues that nobody uses.
 
 Never removed: temporary destinations, which go with their connection, and the queues of virtual topics. Such a queue
 collects what its topic gets while it is empty and its consumers are away: to remove it would lose messages.
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 SLICE = 500
 """Destinations that are looked at in one turn: less than a millisecond."""
 
+NEAR_PERCENT = 90
+"""Of `destinations_max`: from there on what is inactive goes at once."""
+
+NEAR_MS = 1000
+"""Between two sweeps for that: they cost as much where all destinations are used."""
+
 
 class InactiveDestinations:
     """Sweeps one broker for inactive destinations."""
@@ -36,6 +43,9 @@ class InactiveDestinations:
         self._marks: dict[Destination, tuple[int, int]] = {}
         """Those that were inactive at the last look: since when, and how many messages they had had by then."""
         self._left: Iterator[Destination] | None = None
+        self._is_near = False
+        """This sweep waits for no time to pass."""
+        self._near_at = -NEAR_MS
 
     def sweep(self) -> None:
         """Begin to look at all destinations, unless the last sweep is not over yet; called every now and then."""
@@ -44,6 +54,25 @@ class InactiveDestinations:
             self._marks = {each: mark for each, mark in self._marks.items() if broker.existing(each) is not None}
             self._left = iter([*broker.queues, *broker.topics])
             self._go_on()
+
+    def make_room(self, count: int) -> None:
+        """Have the loop's next turn begin to remove what is inactive now, if there are nearly too many destinations.
+
+        Not this turn: whoever creates a destination is about to use it, and maybe others that it has created.
+
+        Args:
+            count: destinations there are.
+        """
+        if 100 * count < NEAR_PERCENT * self._broker.limits.destinations_max:
+            return
+        now = self._broker.clock()
+        if not 0 <= now - self._near_at < NEAR_MS:
+            self._near_at = now
+            self._broker.usage.paging.soon(self._sweep_near)
+
+    def _sweep_near(self) -> None:
+        self._is_near = True
+        self.sweep()
 
     def _go_on(self) -> None:
         broker = self._broker
@@ -56,6 +85,7 @@ class InactiveDestinations:
                     self._remove_unless_used(destination, named, gates)
             if len(page) < SLICE:
                 self._left = None
+                self._is_near = False
             elif broker.usage.paging.soon(self._go_on):
                 return
 
@@ -72,7 +102,7 @@ class InactiveDestinations:
         if count != count_before:  # it was used between two sweeps
             since = now
         self._marks[destination] = (since, count)
-        return now - since >= found.policy.inactive_timeout_before_gc
+        return self._is_near or now - since >= found.policy.inactive_timeout_before_gc
 
     def _remove_unless_used(self, destination: Destination, named: set[Destination], gates: set[Gate]) -> None:
         found = self._broker.existing(destination)

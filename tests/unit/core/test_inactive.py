@@ -66,6 +66,47 @@ def test_new_names_can_be_made_after_the_limit(world):
     assert there(world) == set()
 
 
+def turn(turns: list[Callable[[], None]]) -> None:
+    while turns:
+        turns.pop(0)()
+
+
+def test_near_the_limit_what_is_unused_goes_at_once():
+    turns: list[Callable[[], None]] = []
+    world = World(MemoryStore(), limits=Limits(destinations_max=10))
+    world.broker.usage.paging.call_soon = turns.append
+    consumer = world.client()
+    consumer.subscribe("queue://consumed")
+    world.client().send("queue://holds", "x")
+    use(world, *(f"queue://{number}" for number in range(7)))
+    assert not turns
+    assert len(there(world)) == 9
+    use(world, "queue://more")
+    assert "queue://0" in there(world), "whoever creates one may have others in hand"
+    turn(turns)
+    assert there(world) == {"queue://consumed", "queue://holds"}
+    use(world, *(f"queue://{number}" for number in range(8)))
+    with pytest.raises(ClientError, match="there are 10 destinations already"):
+        use(world, "queue://more")
+    assert not turns, "a sweep a second"
+    world.now_ms += inactive.NEAR_MS
+    with pytest.raises(ClientError, match="there are 10 destinations already"):
+        use(world, "queue://more")
+    turn(turns)
+    use(world, "queue://more")
+
+
+def test_near_the_limit_what_is_not_to_go_stays():
+    turns: list[Callable[[], None]] = []
+    world = World(MemoryStore(), DestinationPolicy(gc_inactive_destinations=False), Limits(destinations_max=5))
+    world.broker.usage.paging.call_soon = turns.append
+    use(world, *(f"queue://{number}" for number in range(5)))
+    with pytest.raises(ClientError, match="there are 5 destinations already"):
+        use(world, "queue://more")
+    turn(turns)
+    assert len(there(world)) == 5
+
+
 def test_queue_used_between_two_sweeps_stays(world):
     for _ in range(10):
         use(world, "queue://Q")
