@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import pytest
 
@@ -213,14 +214,23 @@ def add_moving(load: Load) -> None:
 
 def add_short_lived_destinations(load: Load) -> None:
     """A queue of its own for each message, which is gone once it is consumed."""
-    ledger, connection = load.ledger("own"), load.connect()
+    ledger, connection, consuming = load.ledger("own"), load.connect(), load.connect()
+    sent: SimpleQueue[str] = SimpleQueue()
 
     def work(number: int) -> None:
         with contextlib.suppress(Refused):  # too many for the moment
             _send(connection, ledger, f"OWN.{number}", ("own", number))
+            sent.put(f"OWN.{number}")
+
+    def consume(stopping: threading.Event) -> None:
+        while not (stopping.is_set() and sent.empty()):
+            with contextlib.suppress(Empty), consuming.consumer(sent.get(timeout=0.2), ack="individual") as consumer:
+                message = consumer.receive(timeout=PATIENCE_SECONDS)
+                ledger.receive(_key_of(message), redelivered=message.redelivered, what=message.id)
+                message.ack()
 
     load.produce("own", work)
-    load.consume("own", load.connect(), "OWN.>")
+    load.consumers.append(Worker("own consumer", consume))
 
 
 def add_expiring(load: Load) -> None:

@@ -73,24 +73,23 @@ def turn(turns: list[Callable[[], None]]) -> None:
 
 def test_near_the_limit_what_is_unused_goes_at_once():
     turns: list[Callable[[], None]] = []
-    world = World(MemoryStore(), limits=Limits(destinations_max=10))
+    world = World(MemoryStore(), limits=Limits(destinations_max=40))
     world.broker.usage.paging.call_soon = turns.append
-    consumer = world.client()
-    consumer.subscribe("queue://consumed")
+    world.client().subscribe("queue://consumed")
     world.client().send("queue://holds", "x")
-    use(world, *(f"queue://{number}" for number in range(7)))
+    use(world, *(f"queue://{number}" for number in range(34)))
     assert not turns
-    assert len(there(world)) == 9
+    assert len(there(world)) == 36
     use(world, "queue://more")
     assert "queue://0" in there(world), "whoever creates one may have others in hand"
     turn(turns)
     assert there(world) == {"queue://consumed", "queue://holds"}
-    use(world, *(f"queue://{number}" for number in range(8)))
-    with pytest.raises(ClientError, match="there are 10 destinations already"):
+    use(world, *(f"queue://{number}" for number in range(38)))
+    with pytest.raises(ClientError, match="there are 40 destinations already"):
         use(world, "queue://more")
-    assert not turns, "a sweep a second"
-    world.now_ms += inactive.NEAR_MS
-    with pytest.raises(ClientError, match="there are 10 destinations already"):
+    assert not turns, "sweeps take a small share of the time"
+    world.now_ms += 2
+    with pytest.raises(ClientError, match="there are 40 destinations already"):
         use(world, "queue://more")
     turn(turns)
     use(world, "queue://more")
