@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 import pytest
 
@@ -48,6 +48,9 @@ inactive_timeout_before_gc = "2s"
 
 RESIDENT_MB_MAX = 450
 """Interpreter, memory limit, two frames of the largest message, and what the allocator keeps."""
+
+OWN_QUEUES_MAX = 50
+"""Queues that hold a message of their own at a time."""
 
 LARGE_BYTES = 3_000_000
 LARGE_IN_TRANSACTION = 12
@@ -215,7 +218,7 @@ def add_moving(load: Load) -> None:
 def add_short_lived_destinations(load: Load) -> None:
     """A queue of its own for each message, which is gone once it is consumed."""
     ledger, connection, consuming = load.ledger("own"), load.connect(), load.connect()
-    sent: SimpleQueue[str] = SimpleQueue()
+    sent: Queue[str] = Queue(OWN_QUEUES_MAX)
 
     def work(number: int) -> None:
         with contextlib.suppress(Refused):  # too many for the moment
