@@ -34,9 +34,11 @@ from pybroker.broker.app.units import parse_size
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire.body import encode_text
+from pybroker.broker.domain.openwire.commands import AckType, MessageAck
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, encode
-from pybroker.broker.domain.openwire.objects import AckType, MessageAck, Throwable, encode_ack, encode_subscription_info
+from pybroker.broker.domain.openwire.objects import encode_ack, encode_subscription_info
+from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId

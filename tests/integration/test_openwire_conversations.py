@@ -35,7 +35,7 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer
-from pybroker.broker.domain.openwire.objects import Throwable
+from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.openwire.values import decode_map, encode_map
 from pybroker.transports.openwire.session import OpenWireSession
 from tests.unit.transports.openwire.conversation import Clock, OpenWireClient, new_broker, split

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire import message as openwire
+from pybroker.broker.domain.openwire.commands import MessageAck
 from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
-from pybroker.broker.domain.openwire.objects import MessageAck, Throwable, encode_ack
+from pybroker.broker.domain.openwire.objects import encode_ack
+from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, encode_map, encode_stream
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store.columns.schema import CORRUPT

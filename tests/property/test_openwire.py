@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.commands import MessageAck
 from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId, read_id
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, decode_mutf8, encode_mutf8
 from pybroker.broker.domain.openwire.message import (
@@ -23,9 +24,6 @@ from pybroker.broker.domain.openwire.message import (
     to_message,
 )
 from pybroker.broker.domain.openwire.objects import (
-    MessageAck,
-    StackFrame,
-    Throwable,
     decode_ack,
     decode_subscription_info,
     encode_ack,
@@ -33,6 +31,7 @@ from pybroker.broker.domain.openwire.objects import (
 )
 from pybroker.broker.domain.openwire.shapes import skip_structure
 from pybroker.broker.domain.openwire.template import MessageTemplate
+from pybroker.broker.domain.openwire.throwables import StackFrame, Throwable
 from pybroker.broker.domain.openwire.values import (
     Byte,
     Char,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.commands import MessageAck
 from pybroker.broker.domain.openwire.message import MessageType
-from pybroker.broker.domain.openwire.objects import MESSAGE_ACK
 from pybroker.store.columns.chunks import Bytes, Longs
 from pybroker.store.columns.lanes import Flags, Lanes, Window
 from pybroker.store.columns.texts import Places
@@ -149,7 +149,7 @@ class Acks:
 def locate_acks(window: Window, begin: Longs, end: Longs) -> Acks:
     """Return where the fields of these acknowledgements lie, each from its data type on."""
     lanes = Lanes(window, begin, end)
-    lanes.require(lanes.byte() == MESSAGE_ACK)
+    lanes.require(lanes.byte() == MessageAck.DATA_TYPE)
     lanes.skip(5)  # command id, response required
     destination = _destination(lanes)
     transaction = _transaction(lanes)

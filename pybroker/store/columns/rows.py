@@ -17,9 +17,10 @@ import numpy as np
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire import message as openwire
+from pybroker.broker.domain.openwire.commands import AckType
 from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
-from pybroker.broker.domain.openwire.objects import AckType, decode_ack, decode_subscription_info
+from pybroker.broker.domain.openwire.objects import decode_ack, decode_subscription_info
 from pybroker.broker.domain.openwire.values import Float, Value
 from pybroker.store.columns.schema import CORRUPT, Layer
 from pybroker.store.journal.commands import (

@@ -8,8 +8,9 @@ Source: ActiveMQ 5.17, `KahaDBTransactionStore.recover`.
 """
 
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.openwire.commands import AckType, MessageAck
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
-from pybroker.broker.domain.openwire.objects import AckType, MessageAck, encode_ack
+from pybroker.broker.domain.openwire.objects import encode_ack
 from pybroker.broker.domain.transaction import XATransactionId
 
 

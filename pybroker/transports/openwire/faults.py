@@ -17,7 +17,7 @@ from pybroker.broker.domain.errors import (
     UnknownTransaction,
 )
 from pybroker.broker.domain.jobs import InvalidSchedule
-from pybroker.broker.domain.openwire.objects import Throwable
+from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.transaction import TransactionId
 
 _JMS = "javax.jms.JMSException"

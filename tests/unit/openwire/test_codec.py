@@ -44,7 +44,7 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Unencodable
 from pybroker.broker.domain.openwire.marshal.caches import ROOM
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.sources import NESTING_MAX
-from pybroker.broker.domain.openwire.objects import CAUSES_MAX
+from pybroker.broker.domain.openwire.throwables import CAUSES_MAX
 from pybroker.broker.domain.transaction import LocalTransactionId
 
 ENCODINGS = pytest.mark.parametrize("tight", [False, True], ids=["loose", "tight"])

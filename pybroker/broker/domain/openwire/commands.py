@@ -32,9 +32,8 @@ from pybroker.broker.domain.openwire.marshal.schema import (
     string,
     throwable,
 )
-from pybroker.broker.domain.openwire.objects import AckType as AckType
-from pybroker.broker.domain.openwire.objects import StackFrame as StackFrame
-from pybroker.broker.domain.openwire.objects import Throwable as Throwable
+from pybroker.broker.domain.openwire.throwables import StackFrame as StackFrame
+from pybroker.broker.domain.openwire.throwables import Throwable as Throwable
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
 MAGIC: Final = b"ActiveMQ"
@@ -57,6 +56,18 @@ class TransactionType(IntEnum):
     RECOVER = 5
     FORGET = 6
     END = 7
+
+
+class AckType(IntEnum):
+    """What a MessageAck says about its messages."""
+
+    DELIVERED = 0
+    POISON = 1
+    STANDARD = 2
+    REDELIVERED = 3
+    INDIVIDUAL = 4
+    UNMATCHED = 5
+    EXPIRED = 6
 
 
 class DestinationOperation(IntEnum):

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.openwire.commands import MessageAck
 from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId, id_bytes, read_id
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode, routing, to_message
 from pybroker.broker.domain.openwire.objects import (
-    MessageAck,
-    StackFrame,
-    Throwable,
     decode_ack,
     decode_subscription_info,
     encode_ack,
@@ -25,6 +23,7 @@ from pybroker.broker.domain.openwire.objects import (
     without_size_prefix,
 )
 from pybroker.broker.domain.openwire.shapes import SHAPES, skip_structure
+from pybroker.broker.domain.openwire.throwables import StackFrame, Throwable
 from pybroker.broker.domain.openwire.values import (
     Byte,
     Char,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.openwire.commands import AckType, MessageAck
 from pybroker.broker.domain.openwire.ids import (
     ConsumerId,
     OpenWireMessageId,
@@ -16,19 +17,14 @@ from pybroker.broker.domain.openwire.ids import (
 )
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.objects import (
-    CAUSES_MAX,
-    AckType,
-    MessageAck,
-    Throwable,
     decode_ack,
     decode_subscription_info,
     encode_ack,
     encode_subscription_info,
-    read_throwable,
-    throwable,
     with_size_prefix,
     without_size_prefix,
 )
+from pybroker.broker.domain.openwire.throwables import CAUSES_MAX, Throwable
 from pybroker.broker.domain.subscription import DurableSubscription
 
 SUBSCRIPTION = DurableSubscription(
@@ -42,6 +38,8 @@ ACK = MessageAck(
     last_message_id=OpenWireMessageId(None, ProducerId("ID:h:1", 1, 1), 2),
     message_count=2,
 )
+WITHOUT_CAUSE = encode_ack(MessageAck())[:-1]
+"""The cause comes last."""
 
 
 def causes(count: int) -> Throwable:
@@ -82,20 +80,21 @@ def test_an_acks_numbers_are_checked(change: dict[str, int]) -> None:
 
 
 def test_causes_have_a_limit_both_ways() -> None:
-    most = causes(CAUSES_MAX - 2)
-    encoded = throwable(most)
+    most = MessageAck(poison_cause=causes(CAUSES_MAX - 2))
+    encoded = encode_ack(most)
 
-    assert read_throwable(Reader(encoded)) == most
+    assert decode_ack(encoded) == most
     with pytest.raises(UnencodableOpenWire, match="causes"):
-        throwable(causes(CAUSES_MAX - 1))
+        encode_ack(MessageAck(poison_cause=causes(CAUSES_MAX - 1)))
     one_around = b"\x01\x00\x00\x00\x00"
+    cause = len(WITHOUT_CAUSE)
     with pytest.raises(MalformedOpenWire, match="causes"):
-        read_throwable(Reader(one_around + encoded))
+        decode_ack(encoded[:cause] + one_around + encoded[cause:])
 
 
 def test_a_stack_has_no_negative_length() -> None:
     with pytest.raises(MalformedOpenWire, match="-1 frames"):
-        read_throwable(Reader(b"\x01\x00\x00\xff\xff"))
+        decode_ack(WITHOUT_CAUSE + b"\x01\x00\x00\xff\xff")
 
 
 def test_a_path_has_a_limit_and_no_gaps() -> None:

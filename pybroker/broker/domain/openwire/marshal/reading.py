@@ -15,12 +15,11 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias
 
-from pybroker.broker.domain.openwire.commands import StackFrame, Throwable
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf8
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWARE, Layout
 from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
 from pybroker.broker.domain.openwire.marshal.sources import LooseSource, TightSource
-from pybroker.broker.domain.openwire.objects import CAUSES_MAX
+from pybroker.broker.domain.openwire.throwables import CAUSES_MAX, StackFrame, Throwable
 
 Read: TypeAlias = Callable[[Any], Any]
 """Takes a value from a source (`Any`, because each is compiled for one of the two kinds)."""

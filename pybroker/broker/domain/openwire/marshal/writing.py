@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.openwire.commands import Throwable
 from pybroker.broker.domain.openwire.ids import DESTINATION_TYPES
 from pybroker.broker.domain.openwire.loose import SHORT, UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.caches import NOT_STORED
@@ -21,7 +20,7 @@ from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWA
 from pybroker.broker.domain.openwire.marshal.reading import REMEMBERED, REMEMBERED_MAX, RUNS
 from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
 from pybroker.broker.domain.openwire.marshal.sinks import LooseSink, TightSink
-from pybroker.broker.domain.openwire.objects import CAUSES_MAX
+from pybroker.broker.domain.openwire.throwables import CAUSES_MAX, Throwable
 
 Write: TypeAlias = Callable[[Any, Any], None]
 """Puts a value into a sink (`Any`, because each is compiled for one of the two kinds)."""
