@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.message import decode, encode
+from pybroker.broker.domain.openwire.message import encode, fields_of
 
 GROUPS_MAX = 1024
 """Groups whose owner is remembered per queue; ActiveMQ's default."""
@@ -117,7 +117,7 @@ def first_of_group(message: Message) -> Message:
         MalformedOpenWire: the message does not decode.
         UnencodableOpenWire: it cannot be encoded again.
     """
-    flagged = replace(message.decoded or decode(message.data), group_first_for_consumer=True)
+    flagged = replace(fields_of(message), group_first_for_consumer=True)
     return FirstOfGroup(message, encode(flagged))
 
 

@@ -22,7 +22,7 @@ from pybroker.broker.core.policy import (
 )
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, to_message
+from pybroker.broker.domain.openwire.message import OpenWireMessage, fields_of, to_message
 from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.ports import Clock
@@ -150,7 +150,7 @@ class Past:
 
     def _without_retain(self, message: Message) -> Message:
         try:
-            fields = message.decoded or decode(message.data)
+            fields = fields_of(message)
             properties = dict(fields.properties)
         except MalformedOpenWire:
             return message  # nobody can have asked for anything

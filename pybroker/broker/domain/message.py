@@ -1,11 +1,9 @@
 """A message as the broker carries it: the few fields routing needs, and the marshalled bytes it never looks into."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pybroker.broker.domain.destination import Destination
-    from pybroker.broker.domain.openwire.message import OpenWireMessage
+from pybroker.broker.domain.destination import Destination
 
 PRIORITY_DEFAULT: Final = 4
 SIZE_OVERHEAD: Final = 1024
@@ -27,11 +25,11 @@ class Message:
         group_id: its message group (`JMSXGroupID`), None for none.
         group_sequence: its place in the group (`JMSXGroupSeq`): 1 opens the group anew, below 0 closes it.
         size: bytes it counts for in memory limits: 1024 + content + properties (ActiveMQ's notion).
-        decoded: `data` decoded, kept for whoever asks next; see `openwire.message.view`.
+        decoded: `data` decoded, kept for whoever asks next: the business of `openwire.message.view`.
     """
 
     message_id: str
-    destination: "Destination"
+    destination: Destination
     data: bytes
     persistent: bool
     priority: int
@@ -40,14 +38,14 @@ class Message:
     group_id: str | None
     group_sequence: int
     size: int
-    decoded: "OpenWireMessage | None"
+    decoded: object | None
 
     # Written out, since mypyc compiles this one, and leaves the one that `dataclass` makes to the interpreter.
     def __init__(
         self,
         *,
         message_id: str,
-        destination: "Destination",
+        destination: Destination,
         data: bytes,
         persistent: bool,
         priority: int = PRIORITY_DEFAULT,
@@ -56,7 +54,7 @@ class Message:
         group_id: str | None = None,
         group_sequence: int = 0,
         size: int = SIZE_OVERHEAD,
-        decoded: "OpenWireMessage | None" = None,
+        decoded: object | None = None,
     ) -> None:
         self.message_id = message_id
         self.destination = destination

@@ -359,6 +359,12 @@ def view(message: Message) -> OpenWireMessage:
         MalformedOpenWire: the message's data do not decode.
     """
     fields = message.decoded
-    if fields is None:
+    if not isinstance(fields, OpenWireMessage):
         fields = message.decoded = decode(message.data)
     return fields
+
+
+def fields_of(message: Message) -> OpenWireMessage:
+    """Return a message's fields as `view` does, but keep none for the next."""
+    fields = message.decoded
+    return fields if isinstance(fields, OpenWireMessage) else decode(message.data)

@@ -17,6 +17,7 @@ from struct import error as StructError
 from typing import Final
 
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.openwire.message import OpenWireMessage
 
 _TAIL_BYTES: Final = 37
 """What follows the properties of a message whose broker fields are all null, as a client's own are."""
@@ -37,6 +38,7 @@ def may_have(message: Message, name: bytes) -> bool:
     """
     fields = message.decoded
     if fields is not None:
+        assert isinstance(fields, OpenWireMessage), "nothing else is kept"
         properties = fields.marshalled_properties
         return properties is not None and name in properties
     data = message.data
