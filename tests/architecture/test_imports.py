@@ -3,8 +3,6 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -44,36 +42,6 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module)
     return names
-
-
-def modules(root: Path) -> dict[str, Path]:
-    """The package's modules by their names."""
-    sources = {path.relative_to(root).with_suffix(""): path for path in (root / "pybroker").rglob("*.py")}
-    return {".".join(name.parts).removesuffix(".__init__"): path for name, path in sources.items()}
-
-
-def named(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Every module of ours that a source imports, be it for its types alone."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                yield name if name in known else node.module
-
-
-STILL_IN_A_CIRCLE = ("pybroker.broker.core", "pybroker.spark_jobs", "pybroker.transports.stomp")
-
-
-def test_no_modules_import_one_another_in_a_circle(root: Path) -> None:
-    """Not for their types either: what is in a circle is read, changed and compiled as one."""
-    known = {name: path for name, path in modules(root).items() if not name.startswith(STILL_IN_A_CIRCLE)}
-    graph = {name: set(named(path, known)) & known.keys() - {name} for name, path in known.items()}
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_import_contracts_hold(root: Path) -> None:
