@@ -11,7 +11,7 @@ from typing import cast
 
 from benchmarks.report import Report, Row, parser
 from benchmarks.workload import BODY_BYTES, PROPERTIES, QUEUE, messages, send_frame, template
-from pybroker.broker.core.reference import Reference, Source
+from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.message import MessageType, routing
@@ -72,8 +72,8 @@ def stomp_work() -> list[Work]:
     decoder = FrameDecoder(limits)
     decoder.version = Version.V1_2
     message = next(messages(1))
-    fresh = Reference(message, cast("Source", None), 0)
-    decoded = Reference(next(messages(1)), cast("Source", None), 0)
+    fresh = Reference(message, cast("Origin", None), 0)
+    decoded = Reference(next(messages(1)), cast("Origin", None), 0)
     decoded.message.decoded = decode_message(message.data)
 
     def decode_chunk() -> None:

@@ -15,22 +15,9 @@ CIRCLES_LEFT: Set[Set[str]] = {
         {
             "pybroker.broker.core.advisory",
             "pybroker.broker.core.broker",
-            "pybroker.broker.core.browser",
             "pybroker.broker.core.connection",
-            "pybroker.broker.core.consumer",
-            "pybroker.broker.core.contenders",
-            "pybroker.broker.core.durable",
-            "pybroker.broker.core.durables",
-            "pybroker.broker.core.groups",
             "pybroker.broker.core.inactive",
-            "pybroker.broker.core.overflow",
-            "pybroker.broker.core.pending",
-            "pybroker.broker.core.queue",
-            "pybroker.broker.core.reference",
-            "pybroker.broker.core.stored",
             "pybroker.broker.core.takeover",
-            "pybroker.broker.core.topic",
-            "pybroker.broker.core.transaction",
         }
     ),
     frozenset(

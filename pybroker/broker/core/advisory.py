@@ -21,7 +21,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pybroker.broker.core.containment import contain
-from pybroker.broker.domain.destination import Destination, DestinationType, matches, meets, topic
+from pybroker.broker.domain.destination import (
+    ADVISORY_PREFIX,
+    Destination,
+    DestinationType,
+    is_advisory,
+    matches,
+    meets,
+    topic,
+)
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
@@ -47,8 +55,6 @@ if TYPE_CHECKING:
     from pybroker.broker.core.consumer import Consumer
     from pybroker.broker.core.topic import TopicSubscription
 
-PREFIX: Final = "ActiveMQ.Advisory."
-
 PENDING_MAX: Final = 100_000
 """Advisories that wait for one listener: more than there may be destinations it is told of when it comes."""
 
@@ -63,11 +69,6 @@ Publish = Callable[[Message], None]
 
 _Told = tuple[str, DataStructure, Mapping[str, Value]]
 """What an advisory is about: the end of its topic's name, its subject, its own properties."""
-
-
-def is_advisory(destination: Destination) -> bool:
-    """Tell whether a destination is an advisory topic, or a pattern of such."""
-    return destination.name.startswith(PREFIX)
 
 
 class Advisories:
@@ -86,7 +87,7 @@ class Advisories:
     def listen(self, consumer: "Consumer", subscription: "TopicSubscription") -> None:
         """Learn of a consumer of patterns of topics."""
         wanted = (consumer.request.destination, *consumer.request.composite)
-        if any(meets(each.name, PREFIX + ">") for each in wanted):
+        if any(meets(each.name, ADVISORY_PREFIX + ">") for each in wanted):
             self._listeners[consumer] = subscription
 
     def unlisten(self, consumer: "Consumer") -> None:
@@ -156,10 +157,10 @@ class Advisories:
         wanted = [each for each in (consumer.request.destination, *consumer.request.composite) if is_advisory(each)]
 
         def wants(subject: str) -> bool:
-            return any(matches(each.name, PREFIX + subject) for each in wanted)
+            return any(matches(each.name, ADVISORY_PREFIX + subject) for each in wanted)
 
         def may_want(subjects: str) -> bool:
-            return any(meets(each.name, PREFIX + subjects) for each in wanted)
+            return any(meets(each.name, ADVISORY_PREFIX + subjects) for each in wanted)
 
         if not wanted:
             return
@@ -307,4 +308,4 @@ def _name(destination: Destination) -> str:
 
 
 def _topic(subject: str) -> Destination:
-    return topic(PREFIX + subject)
+    return topic(ADVISORY_PREFIX + subject)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import NoReturn, TypeVar
 
-from pybroker.broker.core.advisory import PENDING_MAX, Advisories, is_advisory
+from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer
@@ -29,7 +29,7 @@ from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition, Router
-from pybroker.broker.domain.destination import Destination, matches
+from pybroker.broker.domain.destination import Destination, is_advisory, matches
 from pybroker.broker.domain.errors import (
     ClientError,
     DestinationDoesNotExist,

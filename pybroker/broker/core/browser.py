@@ -12,10 +12,10 @@ from heapq import merge
 from itertools import chain, islice
 from operator import attrgetter
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import Consumer, Source
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
-from pybroker.broker.core.reference import Reference, Source
+from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.transaction import TransactionId
 

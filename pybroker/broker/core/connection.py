@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.broker.core.advisory import is_advisory
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.handover import put_aside
+from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.waits import Waits
-from pybroker.broker.domain.destination import Destination, DestinationType, parts
+from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
 from pybroker.broker.domain.errors import ResourceLimit, TransactionError, TransactionRolledBack, UnknownTransaction
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -31,18 +31,11 @@ TRANSACTIONS_MAX = 10_000
 """Open transactions of one connection; a session has one at a time."""
 
 
-class Connection:
+class Connection(Owner):
     """One admitted client; implements the port of that name."""
 
     def __init__(self, broker: "Broker", connection_id: str, client_id: str, throttle: Throttle) -> None:
-        self.connection_id = connection_id
-        self.client_id = client_id
-        self.delivery_count = 0
-        """How many messages its consumers were given."""
-        self.flushed = 0
-        """How many of them have left the process."""
-        self.is_held = broker.is_stopping
-        """True when nothing may be delivered: the client does not read, or is gone, or the broker is stopping."""
+        super().__init__(connection_id, client_id, is_held=broker.is_stopping)
         self.closed = False
         self.consumers: dict[Consumer, None] = {}
         self.temporaries: dict[Destination, None] = {}
@@ -275,6 +268,14 @@ class Connection:
         """Return the prepared transactions."""
         return [branch for branch, transaction in self._broker.branches.items() if transaction.prepared]
 
+    def acknowledged(self, consumer: Consumer, references: Sequence[Reference], transaction: TransactionId) -> None:
+        """Add acknowledgements to a transaction, before the store learns of them."""
+        self.transaction(transaction).acknowledged(consumer, references)
+
+    def disown(self, transaction: TransactionId) -> None:
+        """Drop a transaction that is over, or prepared."""
+        del self.transactions[transaction]
+
     def transaction(self, transaction: TransactionId) -> Transaction:
         """Return an open transaction.
 
@@ -363,5 +364,5 @@ class Connection:
 def _disown(transaction: Transaction) -> None:
     """Take a transaction from the connection that began it."""
     if transaction.owner is not None:
-        del transaction.owner.transactions[transaction.id]
+        transaction.owner.disown(transaction.id)
         transaction.owner = None

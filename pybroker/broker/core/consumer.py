@@ -7,14 +7,15 @@ outstanding again, without being delivered again: a JMS client redelivers from i
 ActiveMQ has never got anything else.
 """
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from pybroker.broker.core.containment import contain
-from pybroker.broker.core.reference import Reference, Source
+from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.errors import ClientError
@@ -23,11 +24,56 @@ from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 
-if TYPE_CHECKING:
-    from pybroker.broker.core.connection import Connection
-
-
 _delivery: Final = attrgetter("delivery")
+
+
+class Owner(ABC):
+    """The connection that consumers and transactions belong to, as far as they know it.
+
+    Attributes:
+        connection_id: which.
+        client_id: whose; a durable subscription belongs to it.
+        delivery_count: how many messages its consumers were given.
+        flushed: how many of them have left the process.
+        is_held: nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
+    """
+
+    def __init__(self, connection_id: str, client_id: str, *, is_held: bool = False) -> None:
+        self.connection_id = connection_id
+        self.client_id = client_id
+        self.delivery_count = 0
+        self.flushed = 0
+        self.is_held = is_held
+
+    @abstractmethod
+    def acknowledged(self, consumer: "Consumer", references: Sequence[Reference], transaction: TransactionId) -> None:
+        """Add acknowledgements to a transaction, before the store learns of them.
+
+        Raises:
+            TransactionError: nothing can be added to it; `UnknownTransaction`: it is not open.
+        """
+
+    @abstractmethod
+    def forget(self, consumer: "Consumer") -> None:
+        """Drop a consumer that closed."""
+
+    @abstractmethod
+    def disown(self, transaction: TransactionId) -> None:
+        """Drop a transaction that is over, or prepared."""
+
+
+class Source(Origin):
+    """A backlog that consumers take from: a queue, a subscription, a browser's snapshot."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def dispatch(self, consumer: "Consumer | None" = None) -> None:
+        """Deliver what there is room for, to one consumer that got room, or to all."""
+
+    @abstractmethod
+    def detach(self, consumer: "Consumer") -> None:
+        """Let a consumer go; what it holds comes back by `restore`."""
 
 
 class Consumer:
@@ -57,7 +103,7 @@ class Consumer:
         "window",
     )
 
-    def __init__(self, connection: "Connection", request: ConsumerRequest, deliver: Deliver, *, prefetch: int) -> None:
+    def __init__(self, connection: Owner, request: ConsumerRequest, deliver: Deliver, *, prefetch: int) -> None:
         self.connection = connection
         self.request = request
         self.deliver = deliver
@@ -171,7 +217,7 @@ class Consumer:
         """Settle deliveries that are outstanding."""
         references = cast("Sequence[Reference]", deliveries)  # they came from here
         if transaction is not None:
-            self.connection.transaction(transaction).acknowledged(self, references)
+            self.connection.acknowledged(self, references, transaction)
         outstanding, consumed_by = self.outstanding, self.connection.connection_id
         for reference in references:
             del outstanding[reference]
@@ -321,9 +367,9 @@ def take_back(held: Mapping[Consumer | None, list[Reference]]) -> None:
 
 def _restore(seen: list[Reference], unseen: list[Reference]) -> None:
     """Give references back to their backlogs, each backlog in one go so that it sees their order."""
-    by_source: dict[Source, tuple[list[Reference], list[Reference]]] = {}
+    by_origin: dict[Origin, tuple[list[Reference], list[Reference]]] = {}
     for index, references in enumerate((seen, unseen)):
         for reference in references:
-            by_source.setdefault(reference.source, ([], []))[index].append(reference)
-    for source, parts in by_source.items():
-        source.restore(*parts)
+            by_origin.setdefault(reference.source, ([], []))[index].append(reference)
+    for origin, parts in by_origin.items():
+        origin.restore(*parts)

@@ -9,12 +9,12 @@ is no topic it covers.
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Consumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.recovery import Past
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.tail import Stub
@@ -26,13 +26,40 @@ from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
 
-if TYPE_CHECKING:
-    from pybroker.broker.core.topic import Topic
-
 _log = logging.getLogger(__name__)
 
 _NO_USAGE = Usage()
 """Of a subscription that covers no topic: it holds nothing."""
+
+
+class CoveredTopic:
+    """A topic as far as the durable subscriptions that cover it know it.
+
+    Attributes:
+        destination: which.
+        policy: its rules.
+        durables: the subscriptions.
+        held: counts what waits for its subscriptions in memory.
+        past: what it remembers for retroactive consumers.
+    """
+
+    __slots__ = ("destination", "durables", "held", "past", "policy")
+
+    def __init__(self, destination: Destination, *, clock: Clock, policy: DestinationPolicy, usage: Usage) -> None:
+        self.destination = destination
+        self.policy = policy
+        self.durables: list[Durable] = []
+        self.held = SharedUsage(usage)
+        self.past = Past(policy.subscription_recovery_policy, clock)
+
+    @property
+    def usage(self) -> Usage:
+        """The memory that its messages take."""
+        return self.held.usage
+
+    def is_retroactive_for(self, consumer: Consumer) -> bool:
+        """Tell whether a consumer gets the topic's recent past."""
+        return consumer.request.retroactive or self.policy.always_retroactive
 
 
 class Durable(StoredSource):
@@ -53,7 +80,7 @@ class Durable(StoredSource):
         """Begin without topics and consumer; `matches` is the compiled selector, None for every message."""
         super().__init__(store=store, dead_letters=dead_letters, clock=clock, policy=policy, subscription_key=info.key)
         self.info = info
-        self.topics: list[Topic] = []
+        self.topics: list[CoveredTopic] = []
         self.consumer: Consumer | None = None
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
@@ -87,7 +114,7 @@ class Durable(StoredSource):
         """Tell whether it gets a topic's messages."""
         return topic in self._held
 
-    def join(self, topic: "Topic") -> None:
+    def join(self, topic: CoveredTopic) -> None:
         """Get what is sent to a topic from now on."""
         self.topics.append(topic)
         topic.durables.append(self)
@@ -211,7 +238,7 @@ class Durable(StoredSource):
             return False
         return self._matches is None or self._matches(message, 0)
 
-    def _recall(self, topic: "Topic") -> None:
+    def _recall(self, topic: CoveredTopic) -> None:
         """Append a topic's recent past. It is in memory only: the store has given it away long ago."""
         for message in topic.past:
             if self._wants(message):

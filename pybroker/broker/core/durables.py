@@ -6,13 +6,12 @@ subscription to a wildcard that covers none yet has one record, under the wildca
 
 from collections.abc import Callable, Iterator, Mapping
 
-from pybroker.broker.core.advisory import is_advisory
 from pybroker.broker.core.consumer import Consumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable, on_topic
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
-from pybroker.broker.domain.destination import Destination, matches
+from pybroker.broker.domain.destination import Destination, is_advisory, matches
 from pybroker.broker.domain.errors import InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription

@@ -1,4 +1,4 @@
-"""One message's place in one backlog, and what a backlog is to a consumer.
+"""One message's place in one backlog, and what that backlog does with it in the end.
 
 A queue makes one reference per message and hands it to one consumer at a time; a topic makes one per subscription.
 """
@@ -6,14 +6,10 @@ A queue makes one reference per message and hands it to one consumer at a time; 
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import TransactionId
-
-if TYPE_CHECKING:
-    from pybroker.broker.core.consumer import Consumer
 
 
 class State(enum.Enum):
@@ -37,7 +33,7 @@ class Reference(Delivery):
 
     __slots__ = ("delivery", "sequence", "source", "state", "suspected")
 
-    def __init__(self, message: Message, source: "Source", sequence: int, redelivery_count: int = 0) -> None:
+    def __init__(self, message: Message, source: "Origin", sequence: int, redelivery_count: int = 0) -> None:
         self.message, self.redelivery_count = message, redelivery_count  # one is made for every message: no super()
         self.source = source
         self.sequence = sequence
@@ -46,18 +42,10 @@ class Reference(Delivery):
         self.state = State.PENDING
 
 
-class Source(ABC):
-    """A backlog that consumers take from: a queue, a subscription, a browser's snapshot."""
+class Origin(ABC):
+    """The backlog that a reference belongs to, which decides what becomes of it; consumers see it as `Source`."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def dispatch(self, consumer: "Consumer | None" = None) -> None:
-        """Deliver what there is room for, to one consumer that got room, or to all."""
-
-    @abstractmethod
-    def detach(self, consumer: "Consumer") -> None:
-        """Let a consumer go; what it holds comes back by `restore`."""
 
     @abstractmethod
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:

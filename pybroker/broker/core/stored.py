@@ -15,12 +15,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from pybroker.broker.core.consumer import Source
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, Source, State
+from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination

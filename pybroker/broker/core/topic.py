@@ -7,15 +7,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import Consumer, Source
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.durable import CoveredTopic
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.recovery import Past
-from pybroker.broker.core.reference import Reference, Source, State
-from pybroker.broker.core.usage import SharedUsage, Usage
+from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore
@@ -30,27 +29,18 @@ Discarded = Callable[["TopicSubscription", Message], None]
 """Told of each message dropped for a slow consumer."""
 
 
-class Topic:
+class Topic(CoveredTopic):
     """One topic."""
 
-    __slots__ = ("_store", "destination", "durables", "gate", "held", "past", "policy", "subscriptions")
+    __slots__ = ("_store", "gate", "subscriptions")
 
     def __init__(
         self, destination: Destination, *, store: MessageStore, clock: Clock, policy: DestinationPolicy, usage: Usage
     ) -> None:
-        self.destination = destination
-        self.policy = policy
+        super().__init__(destination, clock=clock, policy=policy, usage=usage)
         self.subscriptions: list[TopicSubscription] = []
-        self.durables: list[Durable] = []
         self.gate = Gate(self.publish, store, usage.paging)
-        self.held = SharedUsage(usage)
-        self.past = Past(policy.subscription_recovery_policy, clock)
         self._store = store
-
-    @property
-    def usage(self) -> Usage:
-        """The memory that its messages take."""
-        return self.held.usage
 
     @property
     def is_in_use(self) -> bool:
@@ -80,10 +70,6 @@ class Topic:
             subscription.publish(message)
         for durable in self.durables:
             durable.publish(message)
-
-    def is_retroactive_for(self, consumer: Consumer) -> bool:
-        """Tell whether a consumer gets the topic's recent past."""
-        return consumer.request.retroactive or self.policy.always_retroactive
 
     def close(self) -> None:
         """Give back the memory it takes: it is deleted, with all it holds."""

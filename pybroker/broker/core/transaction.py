@@ -21,9 +21,8 @@ prepared, and nothing dooms it: its coordinator was told that it can be committe
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pybroker.broker.core.consumer import take_back
+from pybroker.broker.core.consumer import Consumer, Owner, take_back
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.gate import Gate, Unread
 from pybroker.broker.core.reference import Reference
@@ -34,10 +33,6 @@ from pybroker.broker.domain.errors import TransactionError, TransactionRolledBac
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
-
-if TYPE_CHECKING:
-    from pybroker.broker.core.connection import Connection
-    from pybroker.broker.core.consumer import Consumer
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +65,7 @@ class Transaction:
         "prepared",
     )
 
-    def __init__(self, transaction_id: TransactionId, store: MessageStore, owner: "Connection | None" = None) -> None:
+    def __init__(self, transaction_id: TransactionId, store: MessageStore, owner: Owner | None = None) -> None:
         self.id = transaction_id
         self.owner = owner
         self.prepared = False
@@ -109,7 +104,7 @@ class Transaction:
         send = self._uncommitted.add(target, message, is_stored=is_stored)
         self._enqueue_at_commit(target, message, send)
 
-    def acknowledged(self, consumer: "Consumer", references: Sequence[Reference]) -> None:
+    def acknowledged(self, consumer: Consumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements whose removal the store has already been told."""
         self._check_open()
         for reference in references:

@@ -24,13 +24,11 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 
 from pybroker.broker.core.selector import Selector, compile_selector
-from pybroker.broker.domain.destination import Destination, DestinationType, matches, meets, parts, topic
+from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, matches, meets, parts, topic
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 
 _log = logging.getLogger(__name__)
-
-ADVISORY_PREFIX = "ActiveMQ.Advisory."
 
 HOPS_MAX = 16
 """Destinations one after the other; each hop of a mirror's mirror has a longer name that a client may invent."""
@@ -282,7 +280,7 @@ class Router(Generic[TargetT]):
 
     def _make_plan(self, destination: Destination) -> _Plan | None:
         kind, name = destination
-        if destination.is_temporary or (destination.is_topic and name.startswith(ADVISORY_PREFIX)):
+        if destination.is_temporary or (destination.is_topic and is_advisory(destination)):
             return None
         topics = [index for index in self._topics if kind is DestinationType.TOPIC and index.covers(name)]
         composites = [

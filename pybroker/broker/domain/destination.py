@@ -26,6 +26,9 @@ _SCHEMES = {
     DestinationType.TEMP_TOPIC: "temp-topic://",
 }
 
+ADVISORY_PREFIX = "ActiveMQ.Advisory."
+"""Names of topics on which a broker tells what happens in it begin so."""
+
 PARTS_MAX = 256
 """Parts of a composite: a message sent to it is copied for each."""
 
@@ -90,6 +93,11 @@ def parse(text: str, default: DestinationType = DestinationType.QUEUE) -> Destin
         if text.startswith(scheme):
             return checked(kind, text[len(scheme) :])
     return checked(default, text)
+
+
+def is_advisory(destination: Destination) -> bool:
+    """Tell whether a destination's name is one of an advisory topic, or a pattern of such."""
+    return destination.name.startswith(ADVISORY_PREFIX)
 
 
 def parts(destination: Destination) -> tuple[Destination, ...]:

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.destination import Destination, is_advisory, parse
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -497,10 +497,7 @@ def _form(version: Version, transformation: str | None) -> object:
 
 
 def _is_advisory(message: Message, fields: OpenWireMessage) -> bool:
-    return fields.jms_type == bodies.ADVISORY_TYPE or message.destination.name.startswith(_ADVISORY_TOPICS)
-
-
-_ADVISORY_TOPICS = "ActiveMQ.Advisory."
+    return fields.jms_type == bodies.ADVISORY_TYPE or is_advisory(message.destination)
 
 
 def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, str]) -> dict[str, str]:
