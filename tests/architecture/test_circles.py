@@ -15,7 +15,6 @@ CIRCLES_LEFT: Set[Set[str]] = {
         {
             "pybroker.broker.core.advisory",
             "pybroker.broker.core.broker",
-            "pybroker.broker.core.connection",
             "pybroker.broker.core.inactive",
             "pybroker.broker.core.takeover",
         }

@@ -51,8 +51,7 @@ from pybroker.broker.domain.openwire.values import Value, encode_map
 
 if TYPE_CHECKING:
     from pybroker.broker.core.broker import Broker
-    from pybroker.broker.core.connection import Connection
-    from pybroker.broker.core.consumer import Consumer
+    from pybroker.broker.core.consumer import Consumer, Owner
     from pybroker.broker.core.topic import TopicSubscription
 
 PENDING_MAX: Final = 100_000
@@ -96,7 +95,7 @@ class Advisories:
 
     # ------------------------------------------------------------ what happens
 
-    def connected(self, connection: "Connection", *, left: bool = False) -> None:
+    def connected(self, connection: "Owner", *, left: bool = False) -> None:
         """Tell of a connection that came or left."""
         if self._is_heard("Connection"):
             about = (
@@ -119,9 +118,7 @@ class Advisories:
         about = RemoveInfo(object_id=consumer_id(consumer)) if left else consumer_info(consumer)
         self._tell(subject, about, {"consumerCount": self._broker.consumer_count(destination)})
 
-    def producing(
-        self, connection: "Connection", producer_id: ProducerId, destination: Destination, *, left: bool = False
-    ) -> None:
+    def producing(self, producer_id: ProducerId, destination: Destination, *, left: bool = False) -> None:
         """Tell of a producer that came or left. Told of each, because it counts them."""
         counts = self._producer_counts
         counts[destination] += -1 if left else 1
@@ -284,7 +281,7 @@ def consumer_info(consumer: "Consumer") -> ConsumerInfo:
     )
 
 
-def _connection_info(connection: "Connection") -> ConnectionInfo:
+def _connection_info(connection: "Owner") -> ConnectionInfo:
     return ConnectionInfo(connection_id=ConnectionId(connection.connection_id), client_id=connection.client_id)
 
 

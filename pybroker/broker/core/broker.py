@@ -10,23 +10,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import Snapshot
 from pybroker.broker.core.connection import Connection
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
 from pybroker.broker.core.durables import Durables
-from pybroker.broker.core.handover import COMMITTED, Handover
+from pybroker.broker.core.handover import COMMITTED, Handover, put_aside
+from pybroker.broker.core.host import Host
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.takeover import seen, take_over
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.uncommitted import Target
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition, Router
 from pybroker.broker.domain.destination import Destination, is_advisory, matches
@@ -40,9 +43,10 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
-from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +68,8 @@ class Limits:
     memory_bytes_max: int = 0
 
 
-class Broker:
-    """The core; implements the port of that name."""
+class Broker(Host):
+    """The core; implements the port of that name, and that of its connections."""
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class Broker:
         call_soon: Callable[[Callable[[], None]], object] | None = None,
         run_id: str = "",
     ) -> None:
+        super().__init__(clock)
         self.name = name
         self.id = f"ID:{name}"
         """Identifies the broker to clients and other brokers: the same for each master of a store, and each start."""
@@ -91,7 +96,6 @@ class Broker:
         self.store = store
         self.scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
-        self.clock = clock
         self.limits = limits or Limits()
         self._policies = policies or PolicyMap()
         self.advisories = Advisories(self)
@@ -116,13 +120,11 @@ class Broker:
         )
         self._transaction_count = 0
         self._clients: dict[str, Connection] = {}
-        self._owners: dict[Destination, Connection] = {}
+        self._owners: dict[Destination, Owner] = {}
         self._queue_patterns: dict[Consumer, None] = {}
         self._topic_patterns: dict[Consumer, TopicSubscription] = {}
         self.branches: dict[XATransactionId, Transaction] = {}
         """XA transactions, the prepared ones and those under way, of all connections."""
-        self.is_stopping = False
-        self.abandoned = False
         self._inactive = InactiveDestinations(self)
         self._first_source = 0
 
@@ -229,17 +231,6 @@ class Broker:
         """True while the store has no room for what clients send."""
         return self.store.is_full or (self._jobs is not None and self._jobs.is_full)
 
-    def refuse(self, message: Message) -> NoReturn:
-        """Tell a producer that the store has no room, in ActiveMQ's first words.
-
-        Raises:
-            ResourceLimit: always.
-        """
-        raise ResourceLimit(
-            f"Usage Manager Store is Full: {message.destination} takes nothing persistent until consumers, or an "
-            "operator, have made room."
-        )
-
     # ------------------------------------------------------------ clients
 
     def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> Connection:
@@ -251,13 +242,13 @@ class Broker:
         self.advisories.connected(connection)
         return connection
 
-    def disconnect(self, connection: Connection) -> None:
+    def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
         """Forget a client that closed, and its temporary destinations with all that is on them."""
-        self._clients.pop(connection.client_id, None)
-        for destination in connection.temporaries:
-            if self._owners.get(destination) is connection:  # else another client has deleted it
+        self._clients.pop(owner.client_id, None)
+        for destination in temporaries:
+            if self._owners.get(destination) is owner:  # else another client has deleted it
                 self._drop(destination)
-        self.advisories.connected(connection, left=True)
+        self.advisories.connected(owner, left=True)
 
     # ------------------------------------------------------------ messages
 
@@ -283,8 +274,7 @@ class Broker:
         Raises:
             ClientError: it cannot be sent; `ResourceLimit` for lack of room.
         """
-        if message.persistent and self.is_full:
-            self.refuse(message)
+        self.admit(message)
         self.send(message)
 
     def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
@@ -298,10 +288,36 @@ class Broker:
                 transaction.sent(target, copy)
         transaction.commit()
 
-    def usage_of(self, destination: Destination) -> Usage:
-        """Return the memory that what is sent to a destination will take."""
-        target = self._plain.get(destination)
+    def admit(self, message: Message) -> Usage:
+        """Return the memory that a message will take.
+
+        Raises:
+            ResourceLimit: the store has no room for it; told in ActiveMQ's first words.
+        """
+        if message.persistent and self.is_full:
+            raise ResourceLimit(
+                f"Usage Manager Store is Full: {message.destination} takes nothing persistent until consumers, or an "
+                "operator, have made room."
+            )
+        target = self._plain.get(message.destination)
         return self.usage if target is None else target.usage
+
+    def schedules(self, message: Message) -> bool:
+        """Tell whether a message is to be scheduled; see the port."""
+        return self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message)
+
+    def would_schedule(self, message: Message) -> bool:
+        """Tell whether a message would be scheduled, there being room."""
+        return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
+
+    def schedule(self, message: Message) -> None:
+        """Schedule a message that is to be scheduled."""
+        assert self.scheduler is not None
+        self.scheduler.schedule(message)
+
+    def route_scheduled(self, message: Message) -> tuple[Target, Message]:
+        """Return where a message that a transaction schedules goes, and as what."""
+        return self.handover, put_aside(message)
 
     def route(self, message: Message) -> Sequence[tuple[Queue | Topic, Message]]:
         """Return where a message goes, and as what.
@@ -314,6 +330,10 @@ class Broker:
             return routed
         target = self._plain[message.destination] = self.target(message.destination)
         return ((target, message),)
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest sequence number stored for a producer, -1 for none that is remembered."""
+        return self.store.last_sequence(producer_id)
 
     def last_scheduled(self, producer_id: str) -> int:
         """Return the highest sequence number of what a producer has had scheduled, -1 for none that is remembered."""
@@ -368,7 +388,33 @@ class Broker:
         for connection in self._clients.values():
             yield from (each for each in connection.transactions.values() if isinstance(each.id, LocalTransactionId))
 
+    # ------------------------------------------------------------ transactions
+
+    def begin(self, transaction_id: TransactionId, owner: Owner) -> Transaction:
+        """Begin a transaction of one connection."""
+        begun = Transaction(transaction_id, self.store, owner)
+        if isinstance(transaction_id, XATransactionId):
+            self.branches[transaction_id] = begun
+        return begun
+
+    def branch(self, transaction_id: XATransactionId) -> Transaction | None:
+        """Return an XA transaction under way or prepared, whoever began it."""
+        return self.branches.get(transaction_id)
+
+    def ended(self, transaction: Transaction) -> None:
+        """Forget a transaction that is over."""
+        if isinstance(transaction.id, XATransactionId):
+            self.branches.pop(transaction.id, None)
+
+    def in_doubt(self) -> Sequence[XATransactionId]:
+        """Return the prepared transactions."""
+        return [branch for branch, transaction in self.branches.items() if transaction.prepared]
+
     # ------------------------------------------------------------ destinations
+
+    def provide(self, destination: Destination) -> None:
+        """Make sure that a destination exists."""
+        self.target(destination)
 
     def target(self, destination: Destination) -> Queue | Topic:
         """Return the destination a message goes to, creating it on first use.
@@ -391,7 +437,7 @@ class Broker:
         """Return a destination, which is made if need be; nobody is asked for leave."""
         return self.queue(destination) if destination.is_queue else self.topic(destination)
 
-    def own(self, destination: Destination, owner: Connection) -> None:
+    def own(self, destination: Destination, owner: Owner) -> None:
         """Give a temporary destination to a connection.
 
         Raises:
@@ -424,25 +470,28 @@ class Broker:
         self._drop(destination)
         self.store.forget_empty(destination)
 
-    # ------------------------------------------------------------ consumers
+    # ------------------------------------------------------------ consumers and producers
 
     def subscribe(
-        self, connection: Connection, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
+        self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> Consumer:
         """Add a consumer to what it asks for; see the port."""
         destination = request.destination
         for each in (destination, *request.composite):
-            if each.is_temporary and self._owners.get(each) is not connection:
+            if each.is_temporary and self._owners.get(each) is not owner:
                 raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
             if each.is_queue is not destination.is_queue:
                 raise InvalidDestination(f"Cannot consume from queues and topics at once: {destination} and {each}")
         if request.browser:
-            return self._browse(connection, request, deliver, browsed or _nothing)
-        if request.subscription_name is not None:
-            return self._subscribe_durable(connection, request, deliver, request.subscription_name)
-        if destination.is_queue:
-            return self._subscribe_queue(connection, request, deliver)
-        return self._subscribe_topic(connection, request, deliver)
+            consumer = self._browse(owner, request, deliver, browsed or _nothing)
+        elif request.subscription_name is not None:
+            consumer = self._subscribe_durable(owner, request, deliver, request.subscription_name)
+        elif destination.is_queue:
+            consumer = self._subscribe_queue(owner, request, deliver)
+        else:
+            consumer = self._subscribe_topic(owner, request, deliver)
+        self.advisories.consuming(consumer)
+        return consumer
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription.
@@ -463,6 +512,15 @@ class Broker:
                 for topic in source.topics:
                     if is_advisory(topic.destination) and not topic.is_in_use:
                         self._drop(topic.destination)
+        self.advisories.consuming(consumer, left=True)
+
+    def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
+        """Learn of a producer of one destination."""
+        self.advisories.producing(producer_id, destination)
+
+    def remove_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
+        """Forget a producer of one destination."""
+        self.advisories.producing(producer_id, destination, left=True)
 
     def _stop_scheduler(self) -> None:
         if self.scheduler is not None:
@@ -475,12 +533,12 @@ class Broker:
             self.advisories.concerning("MessageDLQd", message)
 
     def _browse(
-        self, connection: Connection, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
+        self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
     ) -> Consumer:
         if not request.destination.is_queue:
             raise ClientError(f"Only queues can be browsed, and {request.destination} is a topic")
         consumer = Consumer(
-            connection,
+            owner,
             request,
             deliver,
             prefetch=_prefetch(request, self.policy(request.destination).queue_browser_prefetch),
@@ -488,9 +546,9 @@ class Broker:
         Snapshot(_matching(request, self.queues), consumer, browsed)
         return consumer
 
-    def _subscribe_queue(self, connection: Connection, request: ConsumerRequest, deliver: Deliver) -> Consumer:
+    def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
         consumer = Consumer(
-            connection, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).queue_prefetch)
+            owner, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).queue_prefetch)
         )
         if self._create(request):
             self._queue_patterns[consumer] = None
@@ -498,9 +556,9 @@ class Broker:
             queue.attach(consumer)
         return consumer
 
-    def _subscribe_topic(self, connection: Connection, request: ConsumerRequest, deliver: Deliver) -> Consumer:
+    def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
         consumer = Consumer(
-            connection, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).topic_prefetch)
+            owner, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).topic_prefetch)
         )
         policy = self.policy(request.destination)
         if is_advisory(request.destination):
@@ -527,9 +585,7 @@ class Broker:
                 create(destination)
         return patterns
 
-    def _subscribe_durable(
-        self, connection: Connection, request: ConsumerRequest, deliver: Deliver, name: str
-    ) -> Consumer:
+    def _subscribe_durable(self, owner: Owner, request: ConsumerRequest, deliver: Deliver, name: str) -> Consumer:
         destination = request.destination
         if destination.is_temporary:
             raise InvalidDestination("A durable subscription cannot be created for a temporary topic.")
@@ -538,7 +594,7 @@ class Broker:
         if not destination.is_topic:
             raise InvalidDestination("Invalid Subscription: cannot durably subscribe to a Queue destination!")
         info = DurableSubscription(
-            client_id=connection.client_id,
+            client_id=owner.client_id,
             name=name,
             destination=destination,
             subscribed_destination=destination,
@@ -548,7 +604,7 @@ class Broker:
         self.durables.check_inactive(info)
         # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
         consumer = Consumer(
-            connection, request, deliver, prefetch=_prefetch(request, self.policy(destination).durable_topic_prefetch)
+            owner, request, deliver, prefetch=_prefetch(request, self.policy(destination).durable_topic_prefetch)
         )
         if not destination.is_pattern:
             self.target(destination)

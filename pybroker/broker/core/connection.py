@@ -3,14 +3,11 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.containment import attempt
-from pybroker.broker.core.handover import put_aside
+from pybroker.broker.core.host import Host
 from pybroker.broker.core.reference import Reference
-from pybroker.broker.core.scheduled import is_scheduled
-from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.waits import Waits
@@ -22,9 +19,6 @@ from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
-if TYPE_CHECKING:
-    from pybroker.broker.core.broker import Broker
-
 _log = logging.getLogger(__name__)
 
 TRANSACTIONS_MAX = 10_000
@@ -34,19 +28,19 @@ TRANSACTIONS_MAX = 10_000
 class Connection(Owner):
     """One admitted client; implements the port of that name."""
 
-    def __init__(self, broker: "Broker", connection_id: str, client_id: str, throttle: Throttle) -> None:
-        super().__init__(connection_id, client_id, is_held=broker.is_stopping)
+    def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
+        super().__init__(connection_id, client_id, is_held=host.is_stopping)
         self.closed = False
         self.consumers: dict[Consumer, None] = {}
         self.temporaries: dict[Destination, None] = {}
         self.producers: dict[ProducerId, Destination | None] = {}
-        self._broker = broker
+        self._host = host
         self._throttle = throttle
         self._throttled = False
         self._pressed = False
         self._full: dict[Usage, Destination] = {}
         """Where there was no room for what was sent and is not answered yet."""
-        self._waits = Waits(connection_id, broker.clock)
+        self._waits = Waits(connection_id, host.clock)
         self._awaited: dict[Usage, None] = {}
         """Where this connection has waited for room."""
         self.transactions: dict[TransactionId, Transaction] = {}
@@ -58,25 +52,26 @@ class Connection(Owner):
 
     def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
         """Route a message, now or at its transaction's commit."""
-        broker = self._broker
-        if message.persistent and broker.is_full:
-            broker.refuse(message)
-        usage = broker.usage_of(message.destination)
+        host = self._host
+        usage = host.admit(message)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
-        if broker.scheduler is not None and is_scheduled(message) and broker.scheduler.accepts(message):
-            self._schedule(broker.scheduler, message, transaction)
+        if host.schedules(message):
+            if transaction is None:
+                host.schedule(message)
+            else:
+                self.transaction(transaction).sent(*host.route_scheduled(message))
         elif transaction is not None:
             sending = self.transaction(transaction)
-            for target, copy in broker.route(message):
+            for target, copy in host.route(message):
                 sending.sent(target, copy)
         else:
-            broker.send(message)
+            host.send(message)
         if is_answer_held:
             self._full[usage] = message.destination
-        if message.persistent and not self._throttled and broker.is_behind:
+        if message.persistent and not self._throttled and host.is_behind:
             self._throttled = True
             self._throttle.pause_reading()
-            broker.when_durable(self._unthrottle)
+            host.when_durable(self._unthrottle)
 
     def _press(self, usage: Usage, message: Message, transaction: TransactionId | None, *, answered: bool) -> bool:
         """Slow this producer down: there is no room for what it sends. The rules are those of `usage`.
@@ -87,8 +82,7 @@ class Connection(Owner):
         Raises:
             ResourceLimit: it has to be refused.
         """
-        broker = self._broker
-        policy = broker.policy(message.destination)
+        policy = self._host.policy(message.destination)
         if not policy.producer_flow_control:
             return False
         name = message.destination
@@ -125,28 +119,28 @@ class Connection(Owner):
     def _await(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
         self._awaited[usage] = None
         if usage.is_full:
-            callback = self._waits.told(destination, usage, self._broker.usage, callback)
+            callback = self._waits.told(destination, usage, usage.whole, callback)
         usage.when_room(callback, self)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer."""
-        return self._broker.store.last_sequence(producer_id)
+        return self._host.last_sequence(producer_id)
 
     def last_scheduled(self, producer_id: str) -> int:
         """Return the highest sequence number of what a producer has had scheduled."""
-        return self._broker.last_scheduled(producer_id)
+        return self._host.last_scheduled(producer_id)
 
     def is_scheduled(self, message: Message) -> bool:
         """Tell whether a message would be scheduled, instead of being sent at once."""
-        return self._broker.scheduler is not None and is_scheduled(message) and self._broker.scheduler.is_for(message)
+        return self._host.would_schedule(message)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is safe."""
-        self._broker.when_durable(callback)
+        self._host.when_durable(callback)
 
     def when_sent(self, callback: Callable[[], None]) -> None:
         """Call back once every message accepted so far is safe, or was consumed."""
-        self._broker.when_sent(callback)
+        self._host.when_sent(callback)
 
     @property
     def is_short_of_room(self) -> bool:
@@ -166,37 +160,35 @@ class Connection(Owner):
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> Consumer:
         """Add a consumer, silent until its `start`."""
-        consumer = self._broker.subscribe(self, request, deliver, browsed)
+        consumer = self._host.subscribe(self, request, deliver, browsed)
         self.consumers[consumer] = None
-        self._broker.advisories.consuming(consumer)
         return consumer
 
     def forget(self, consumer: Consumer) -> None:
         """Drop a consumer that closed."""
         self.consumers.pop(consumer, None)
-        self._broker.forget(consumer)
-        self._broker.advisories.consuming(consumer, left=True)
+        self._host.forget(consumer)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""
-        self._broker.unsubscribe(client_id, subscription_name)
+        self._host.unsubscribe(client_id, subscription_name)
 
     # ------------------------------------------------------------ destinations
 
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
         """Learn of a producer, and make sure that what it sends to exists."""
         for part in () if destination is None else parts(destination):
-            self._broker.target(part)
+            self._host.provide(part)
         self.remove_producer(producer_id)  # which nobody has, unless a client repeats itself
         self.producers[producer_id] = destination
         if destination is not None:
-            self._broker.advisories.producing(self, producer_id, destination)
+            self._host.add_producer(self, producer_id, destination)
 
     def remove_producer(self, producer_id: ProducerId) -> None:
         """Forget a producer."""
         destination = self.producers.pop(producer_id, None)
         if destination is not None:
-            self._broker.advisories.producing(self, producer_id, destination, left=True)
+            self._host.remove_producer(self, producer_id, destination)
 
     def create_temporary(self, kind: DestinationType) -> Destination:
         """Create a temporary destination that lives as long as this connection."""
@@ -208,13 +200,13 @@ class Connection(Owner):
     def add_destination(self, destination: Destination) -> None:
         """Create a destination; a temporary one lives as long as this connection."""
         if destination.is_temporary:
-            self._broker.own(destination, self)
+            self._host.own(destination, self)
             self.temporaries[destination] = None
-        self._broker.target(destination)
+        self._host.provide(destination)
 
     def remove_destination(self, destination: Destination) -> None:
         """Delete a destination that nobody consumes from."""
-        self._broker.remove_destination(destination)
+        self._host.remove_destination(destination)
         self.temporaries.pop(destination, None)
 
     # ------------------------------------------------------------ transactions
@@ -224,12 +216,10 @@ class Connection(Owner):
         if transaction is None:
             self._transaction_count += 1
             transaction = LocalTransactionId(self.connection_id, self._transaction_count)
-        if transaction not in self.transactions and transaction not in self._broker.branches:
+        if self._found(transaction) is None:
             if len(self.transactions) >= TRANSACTIONS_MAX:
                 raise TransactionError(f"the connection has {TRANSACTIONS_MAX} open transactions already")
-            begun = self.transactions[transaction] = Transaction(transaction, self._broker.store, self)
-            if isinstance(transaction, XATransactionId):
-                self._broker.branches[transaction] = begun
+            self.transactions[transaction] = self._host.begin(transaction, self)
         return transaction
 
     def prepare(self, transaction: XATransactionId) -> bool:
@@ -266,7 +256,7 @@ class Connection(Owner):
 
     def in_doubt(self) -> Sequence[XATransactionId]:
         """Return the prepared transactions."""
-        return [branch for branch, transaction in self._broker.branches.items() if transaction.prepared]
+        return self._host.in_doubt()
 
     def acknowledged(self, consumer: Consumer, references: Sequence[Reference], transaction: TransactionId) -> None:
         """Add acknowledgements to a transaction, before the store learns of them."""
@@ -282,19 +272,20 @@ class Connection(Owner):
         Raises:
             UnknownTransaction: it is not open.
         """
-        if isinstance(transaction, XATransactionId):
-            found = self._broker.branches.get(transaction)
-        else:
-            found = self.transactions.get(transaction)
+        found = self._found(transaction)
         if found is None:
             raise UnknownTransaction(f"Transaction '{transaction}' has not been started.")
         return found
 
+    def _found(self, transaction: TransactionId) -> Transaction | None:
+        if isinstance(transaction, XATransactionId):
+            return self._host.branch(transaction)
+        return self.transactions.get(transaction)
+
     def _forget(self, ending: Transaction) -> None:
         """Let go of a transaction that is over, whoever began it."""
         _disown(ending)
-        if isinstance(ending.id, XATransactionId):
-            self._broker.branches.pop(ending.id, None)
+        self._host.ended(ending)
 
     # ------------------------------------------------------------ flow and end
 
@@ -310,7 +301,7 @@ class Connection(Owner):
 
     def resume(self) -> None:
         """Deliver again."""
-        if self.is_held and not self.closed and not self._broker.is_stopping:
+        if self.is_held and not self.closed and not self._host.is_stopping:
             self.is_held = False
             for consumer in list(self.consumers):
                 consumer.resize()
@@ -318,7 +309,7 @@ class Connection(Owner):
 
     def close(self) -> None:
         """Undo what is open, give back what is held, and go."""
-        if self.closed or self._broker.abandoned:
+        if self.closed or self._host.abandoned:
             return
         self.closed = self.is_held = True
         try:
@@ -340,20 +331,13 @@ class Connection(Owner):
     def _leave(self) -> None:
         """Go."""
         try:
-            self._broker.disconnect(self)
+            self._host.disconnect(self, self.temporaries)
         finally:
             for usage in self._awaited:
                 usage.leave(self)
             self._awaited.clear()
             self._release()  # the socket may outlive this, and its end is only learned by reading
             self._unthrottle()
-
-    def _schedule(self, scheduler: Scheduler, message: Message, transaction: TransactionId | None) -> None:
-        """Have a message delivered later, counted from its transaction's commit if it is in one."""
-        if transaction is None:
-            scheduler.schedule(message)
-        else:
-            self.transaction(transaction).sent(self._broker.handover, put_aside(message))
 
     def _unthrottle(self) -> None:
         if self._throttled:
