@@ -1,7 +1,8 @@
 """The file operations under the journal, one small object, so that a test can make any of them fail, stop or kill.
 
-Nothing here decides anything: which file, which bytes and when are the appender's and the store's business. All
-methods block, and raise `OSError` as the operating system does; callers say what it means.
+Below it is `System`, which is `os`, or a simulator's disk. Nothing here decides anything: which file, which bytes and
+when are the appender's and the store's business. All methods block, and raise `OSError` as the operating system does;
+callers say what it means.
 
 What is durable when:
 
@@ -26,6 +27,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol, cast
 
 from pybroker.store.journal.format import EOF_MARKER, data_file_name
 
@@ -36,11 +38,34 @@ SEALED_SUFFIX = ".sealed"
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+class System(Protocol):
+    """The functions of `os` that change a file, or look whether another master did; a simulator has its own."""
+
+    close: Callable[[int], None]
+    fdatasync: Callable[[int], None]
+    fsync: Callable[[int], None]
+    ftruncate: Callable[[int, int], None]
+    link: Callable[[Path, Path], None]
+    makedirs: Callable[..., None]
+    open: Callable[..., int]
+    posix_fallocate: Callable[[int, int, int], None]
+    pwrite: Callable[[int, memoryview, int], int]
+    pwritev: Callable[[int, Sequence[bytes | memoryview], int], int]
+    replace: Callable[[Path, Path], None]
+    stat: Callable[..., os.stat_result]
+    statvfs: Callable[[Path], os.statvfs_result]
+    unlink: Callable[[Path], None]
+
+
+_OS = cast("System", os)  # whose functions take more than is asked for here
+
+
 class JournalFiles:
     """Files of one journal directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, system: System = _OS) -> None:
         self.directory = directory
+        self._os = system
         self._name = os.fspath(directory)
         self._spare = -1  # a descriptor that `find_taker` may close, to open the directory when there is no other
 
@@ -61,17 +86,17 @@ class JournalFiles:
             preallocate_bytes: the length.
             is_claim: the name stays when anything fails behind its creation, see decision 030.
         """
-        descriptor = os.open(self.path(file_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = self._os.open(self.path(file_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             self.write(descriptor, (EOF_MARKER,), 0)
             if preallocate_bytes > 2 * len(EOF_MARKER):
                 self.write(descriptor, (EOF_MARKER,), preallocate_bytes - len(EOF_MARKER))
-            os.fsync(descriptor)
+            self._os.fsync(descriptor)
             self.sync_directory()
         except BaseException:
             if not is_claim:
                 self._take_away(self.path(file_id), descriptor)
-            os.close(descriptor)
+            self._os.close(descriptor)
             raise
         return descriptor
 
@@ -90,13 +115,13 @@ class JournalFiles:
         try:
             if next_name:
                 try:
-                    os.stat(next_name, dir_fd=directory)
+                    self._os.stat(next_name, dir_fd=directory)
                 except FileNotFoundError:
                     pass  # as it should be
                 else:
                     return next_name
             try:
-                found = os.stat(name, dir_fd=directory)
+                found = self._os.stat(name, dir_fd=directory)
             except FileNotFoundError:
                 return name
             return "" if found.st_ino == own.st_ino and found.st_dev == own.st_dev else name
@@ -104,33 +129,33 @@ class JournalFiles:
             if self._spare < 0:
                 self._spare = directory
             else:
-                os.close(directory)
+                self._os.close(directory)
 
     def _open_directory(self) -> int:
         """Open the directory, on the spare descriptor if the limit on open files is reached: clients may reach it."""
         try:
-            return os.open(self._name, _DIRECTORY_FLAGS)
+            return self._os.open(self._name, _DIRECTORY_FLAGS)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or self._spare < 0:
                 raise
         self.close_spare()
-        return os.open(self._name, _DIRECTORY_FLAGS)
+        return self._os.open(self._name, _DIRECTORY_FLAGS)
 
     def close_spare(self) -> None:
         """Close what `find_taker` keeps open; nothing happens when it keeps nothing."""
         descriptor, self._spare = self._spare, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            self._os.close(descriptor)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers, one after the other, at that offset."""
         total = sum(map(len, buffers))
-        written = os.pwritev(descriptor, buffers, offset)
+        written = self._os.pwritev(descriptor, buffers, offset)
         if written == total:
             return
         rest = memoryview(b"".join(buffers))
         while written < total:  # a short write: a signal, or the disk filling up, which the next call reports
-            count = os.pwrite(descriptor, rest[written:], offset + written)
+            count = self._os.pwrite(descriptor, rest[written:], offset + written)
             if count == 0:
                 raise OSError(errno.EIO, "the device takes no more bytes")
             written += count
@@ -141,32 +166,33 @@ class JournalFiles:
 
     def sync(self, descriptor: int) -> None:
         """Make what was written to the file last."""
-        os.fdatasync(descriptor)
+        self._os.fdatasync(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
         """Cut the file; durable at some later time, which nothing depends on."""
-        os.ftruncate(descriptor, length)
+        self._os.ftruncate(descriptor, length)
 
     def close(self, descriptor: int) -> None:
         """Let go of a descriptor."""
-        os.close(descriptor)
+        self._os.close(descriptor)
 
     def discard(self, file_id: int, descriptor: int) -> None:
         """Let go of a data file that was created for nothing, and take it away."""
         self._take_away(self.path(file_id), descriptor)
-        os.close(descriptor)
+        self._os.close(descriptor)
 
     def remove(self, *paths: Path) -> None:
         """Delete files for good; those that are already gone are fine."""
         for path in paths:
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                self._os.unlink(path)
         self.sync_directory()
 
     def archive(self, path: Path, target: Path) -> None:
         """Move a file into another directory of the same file system, creating it if need be."""
-        target.mkdir(parents=True, exist_ok=True)
-        path.rename(target / path.name)
-        _sync_directory(target)
+        self._os.makedirs(target, exist_ok=True)
+        self._os.replace(path, target / path.name)
+        self._sync_directory(target)
         self.sync_directory()
 
     def keep(self, path: Path, target: Path) -> None:
@@ -174,10 +200,10 @@ class JournalFiles:
 
         A file of that name which is there already stays.
         """
-        target.mkdir(parents=True, exist_ok=True)
+        self._os.makedirs(target, exist_ok=True)
         with suppress(FileExistsError):
-            (target / path.name).hardlink_to(path)
-        _sync_directory(target)
+            self._os.link(path, target / path.name)
+        self._sync_directory(target)
 
     def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
         """Put a new file with that content in the place of a data file, see `put`."""
@@ -194,20 +220,20 @@ class JournalFiles:
             fence: called before the new file takes its place; what it raises leaves the former one.
         """
         copy = path.with_name(path.name + SEALED_SUFFIX)
-        descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = self._os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             offset = 0
             for piece in content:
                 self.write(descriptor, (piece,), offset)
                 offset += len(piece)
-            os.fsync(descriptor)
+            self._os.fsync(descriptor)
             fence()
-            copy.replace(path)
+            self._os.replace(copy, path)
         except BaseException:
             self._take_away(copy, descriptor)
             raise
         finally:
-            os.close(descriptor)
+            self._os.close(descriptor)
         self.sync_directory()
 
     def unfinished(self) -> list[Path]:
@@ -216,35 +242,34 @@ class JournalFiles:
 
     def allocate(self, path: Path, byte_count: int) -> None:
         """Make a file that takes so much room, and holds nothing. Not synced: it is made again when it is missing."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = self._os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            os.posix_fallocate(descriptor, 0, byte_count)
+            self._os.posix_fallocate(descriptor, 0, byte_count)
         except BaseException:
             self._take_away(path, descriptor)
             raise
         finally:
-            os.close(descriptor)
+            self._os.close(descriptor)
 
     def free_bytes(self) -> int:
         """Return how much room the file system has, as far as it tells: a quota may leave less."""
-        status = os.statvfs(self.directory)
+        status = self._os.statvfs(self.directory)
         return status.f_bavail * status.f_frsize
 
     def sync_directory(self) -> None:
         """Make names created, changed and removed so far last."""
-        _sync_directory(self.directory)
+        self._sync_directory(self.directory)
 
     def _take_away(self, path: Path, descriptor: int) -> None:
         """Remove an open file that was not finished, unless another master has put its own in the place."""
         with contextlib.suppress(OSError):  # what went wrong before is what the caller has to hear of
             if os.path.samestat(os.fstat(descriptor), path.stat()):
-                path.unlink()
+                self._os.unlink(path)
 
-
-def _sync_directory(path: Path) -> None:
-    """Make a directory's entries last."""
-    descriptor = os.open(path, _DIRECTORY_FLAGS)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _sync_directory(self, path: Path) -> None:
+        """Make a directory's entries last."""
+        descriptor = self._os.open(path, _DIRECTORY_FLAGS)
+        try:
+            self._os.fsync(descriptor)
+        finally:
+            self._os.close(descriptor)

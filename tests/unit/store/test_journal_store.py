@@ -271,7 +271,7 @@ class TestTakeOver:
         def refuse(path: Path, target: Path) -> None:
             raise OSError(errno.EPERM, "Operation not permitted", str(path))
 
-        monkeypatch.setattr(Path, "hardlink_to", refuse)
+        monkeypatch.setattr(os, "link", refuse)
         bench = Bench(directory)
         bench.store.recover()
         bench.store.abandon()
