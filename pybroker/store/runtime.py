@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Any, Protocol
 
 from pybroker.broker.domain.ports import Clock
 
@@ -29,6 +30,38 @@ class Worker(Protocol):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, so many seconds at most."""
+        ...
+
+
+class Inbox(Protocol):
+    """What a thread is given to do: `queue.SimpleQueue`."""
+
+    def put(self, item: Any) -> None:
+        """Put something behind what is there."""
+        ...
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """Wait for the first thing, and take it.
+
+        Raises:
+            queue.Empty: nothing came in so many seconds.
+        """
+        ...
+
+
+class Event(Protocol):
+    """What a thread waits for: `threading.Event`."""
+
+    def set(self) -> None:
+        """Let everybody go who waits for it."""
+        ...
+
+    def is_set(self) -> bool:
+        """Tell whether it has come."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it, so many seconds at most; tell whether it has come."""
         ...
 
 
@@ -54,6 +87,8 @@ class StoreRuntime:
             thread.
         on_failure: told once, on the loop, why nothing is written or acknowledged any more.
         spawn: starts a thread of that name.
+        inbox: makes a queue from which one thread takes what others put.
+        event: makes an event that has not come.
     """
 
     call_soon: Schedule
@@ -64,3 +99,5 @@ class StoreRuntime:
     call_later: Later | None = None
     monotonic: Callable[[], float] = time.monotonic
     spawn: Callable[[str, Callback], Worker] = start_thread
+    inbox: Callable[[], Inbox] = SimpleQueue[Any]
+    event: Callable[[], Event] = threading.Event

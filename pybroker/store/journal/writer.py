@@ -37,10 +37,9 @@ Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, explained
@@ -136,10 +135,10 @@ class JournalWriter:
         self._reserve = Reserve(files, settings.reserve_bytes)
         self._room_at = 0.0
         self._owner_at = runtime.monotonic() + OWNER_SECONDS
-        self._ending = threading.Event()
+        self._ending = runtime.event()
         self.is_full = False
         """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
-        self._inbox: SimpleQueue[_Batch | Callback | None] = SimpleQueue()
+        self._inbox = runtime.inbox()
         self._runner: Worker | None = None  # not `_thread`: compiled, that is a keyword of gcc
         self._inline_seconds = 0.0
         self._write_seconds = 0.0
@@ -580,7 +579,8 @@ class JournalWriter:
             if self.is_full:
                 due.append(ROOM_SECONDS)
             try:
-                return self._inbox.get(timeout=min(due))
+                item: _Batch | Callback | None = self._inbox.get(timeout=min(due))
+                return item
             except Empty:
                 continue  # something is due
 

@@ -1,0 +1,432 @@
+"""A world with a clock, processes and threads of its own: discrete events, one at a time, in an order that a seed chooses.
+
+Threads are threads of Python, of which exactly one runs: it has the baton until it waits. What it waits for is always
+something of this world: time, another thread, an event, an inbox, a file operation. So the same seed makes the same
+history, whatever the machine does meanwhile.
+
+```text
+World.run    next event of the heap -> a callback, or a thread is given the baton -> until it waits -> next event
+```
+
+A process is killed by never giving its threads the baton again, but to unwind: each wait then raises `Killed`. A frozen
+process gets its events when it thaws. Events at one instant happen in the order in which they were planned; that order
+is free where durations are drawn from the seed, and they all are.
+"""
+
+import asyncio
+import heapq
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty
+from typing import Any
+
+Callback = Callable[[], None]
+
+EPOCH_MS = 1_700_000_000_000
+"""What the wall clocks of this world show at its beginning."""
+
+TURN_SECONDS = 20e-6
+"""About how long a turn of an event loop takes."""
+
+
+class Killed(SystemExit):
+    """Unwinds a thread of a process that was killed. A `SystemExit`, because asyncio lets those through."""
+
+
+class Violation(AssertionError):
+    """A promise that was not kept."""
+
+
+class World:
+    """Time, order and chance of one history."""
+
+    def __init__(self, seed: int, *, is_traced: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.now = 0.0
+        """Seconds since the world's beginning."""
+        self.trace: list[str] = []
+        self.current: SimThread | None = None
+        self.processes: list[Process] = []
+        self.failure: BaseException | None = None
+        """The first violation, or an error that a thread has died of."""
+        self._is_traced = is_traced
+        self._heap: list[tuple[float, int, Process | None, Callback]] = []
+        self._serial = 0
+        self._until = 0.0
+        self.baton = threading.Lock()
+        self.baton.acquire()
+
+    def say(self, who: str, text: str) -> None:
+        """Write a line of the trace."""
+        if self._is_traced:
+            self.trace.append(f"{self.now * 1000:11.3f} ms  {who:10} {text}")
+
+    def at(self, when: float, callback: Callback, process: "Process | None" = None) -> None:
+        """Have a callback called at a time; not if its process is dead by then, and later if it is frozen."""
+        self._serial += 1
+        heapq.heappush(self._heap, (when, self._serial, process, callback))
+
+    def after(self, seconds: float, callback: Callback, process: "Process | None" = None) -> None:
+        """Have a callback called after so many seconds."""
+        self.at(self.now + seconds, callback, process)
+
+    def run(self, until: float) -> None:
+        """Let time pass.
+
+        Raises:
+            BaseException: what was found, or what a thread has died of.
+        """
+        self._until = until
+        while self.failure is None and self._heap and self._heap[0][0] <= until:
+            if (callback := self._next()) is not None:
+                callback()
+        if self.failure is not None:
+            raise self.failure
+        self.now = max(self.now, until)
+
+    def _next(self) -> Callback | None:
+        """Take the next event; None if its time is yet to come, or never will."""
+        when, serial, process, callback = heapq.heappop(self._heap)
+        if process is not None:
+            if process.is_dead:
+                return None
+            if process.frozen_until > when:
+                heapq.heappush(self._heap, (process.frozen_until, serial, process, callback))
+                return None
+        self.now = when
+        return callback
+
+    def is_next(self, callback: Callback) -> bool:
+        """Take the next event if it is this one: then whoever planned it needs not hand the baton over and back."""
+        heap = self._heap
+        if heap[0][3] is not callback or heap[0][0] > self._until or self.failure is not None:
+            return False
+        return self._next() is callback
+
+    def duration(self, typical: float) -> float:
+        """Return how long something takes: about `typical` seconds, sometimes much longer."""
+        return self.random.expovariate(1 / typical) * self.random.choice((0.2, 1, 1, 1, 8))
+
+    def end(self) -> None:
+        """Kill everything."""
+        for process in self.processes:
+            process.kill()
+
+
+class Process:
+    """Threads that live and die together, with a wall clock that may be stepped."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.is_dead = False
+        self.frozen_until = 0.0
+        self.clock_error_ms = 0
+        self.threads: list[SimThread] = []
+        self.on_death: list[Callback] = []
+        """Called once the process is dead, as a kernel cleans up behind one."""
+        world.processes.append(self)
+
+    def clock(self) -> int:
+        """Milliseconds since the epoch, as far as this process knows."""
+        return EPOCH_MS + int(self.world.now * 1000) + self.clock_error_ms
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.world.now
+
+    def spawn(self, name: str, run: Callback) -> "SimThread":
+        """Start a thread."""
+        return SimThread(self, name, run)
+
+    def inbox(self) -> "Inbox":
+        """Make an inbox for a thread."""
+        return Inbox(self.world)
+
+    def event(self) -> "Event":
+        """Make an event for threads."""
+        return Event(self.world)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop all threads for a time."""
+        self.frozen_until = max(self.frozen_until, self.world.now + seconds)
+        self.world.say(self.name, f"is frozen for {seconds * 1000:.0f} ms")
+
+    def kill(self) -> None:
+        """Have it never do anything again."""
+        if self.is_dead:
+            return
+        assert self.world.current is None, "a process is killed from outside"
+        self.is_dead = True
+        for thread in self.threads:
+            thread.unwind()
+        for callback in self.on_death:
+            callback()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass for the thread that calls; for others, who watch the world from outside, none does."""
+        if self.is_dead:
+            raise Killed
+        if (thread := self.world.current) is not None:
+            thread.park(self.world.now + seconds)
+
+
+class SimThread:
+    """A thread that runs when it has the baton (a `Worker`)."""
+
+    def __init__(self, process: Process, name: str, run: Callback) -> None:
+        self.process = process
+        self.name = name
+        self.ended = Signal(process.world)
+        self._world = process.world
+        self._run = run
+        self._is_alive = True
+        self._wait = 0
+        self._go = threading.Lock()
+        self._go.acquire()
+        process.threads.append(self)
+        self._system_thread = threading.Thread(target=self._main, name=f"{process.name} {name}", daemon=True)
+        self._system_thread.start()
+        self._world.after(self._world.duration(20e-6), self._resume, process)
+
+    def is_alive(self) -> bool:
+        """Tell whether it still runs."""
+        return self._is_alive
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, so many seconds at most."""
+        self.ended.wait_for(lambda: not self._is_alive, timeout)
+
+    def park(self, until: float | None) -> None:
+        """Wait until a time, or until woken: None: for ever otherwise. Called in this thread."""
+        world = self._world
+        assert world.current is self, "a thread waits by itself"
+        self._wait += 1
+        if until is not None:
+            wake = partial(self._wake, self._wait)
+            world.at(until, wake, self.process)
+            if world.is_next(wake):
+                return
+        world.current = None
+        world.baton.release()
+        self._go.acquire()
+        if self.process.is_dead:
+            raise Killed
+        world.current = self
+
+    def unpark(self) -> None:
+        """End a wait that is going on, soon."""
+        world = self._world
+        world.after(world.duration(10e-6), partial(self._wake, self._wait), self.process)
+
+    def unwind(self) -> None:
+        """Run what is left of it in a dead process: every wait raises, and every file operation."""
+        if self._is_alive:
+            self._is_alive = False
+            self._go.release()
+            self._world.baton.acquire()
+        self._system_thread.join()
+
+    def _wake(self, wait: int) -> None:
+        if wait == self._wait and self._is_alive:
+            self._resume()
+
+    def _resume(self) -> None:
+        self._go.release()
+        self._world.baton.acquire()
+
+    def _main(self) -> None:
+        world = self._world
+        self._go.acquire()
+        try:
+            if not self.process.is_dead:
+                world.current = self
+                self._run()
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 (a violation, or a bug: the run reports it)
+            world.failure = world.failure or error
+        finally:
+            world.current = None
+            self._is_alive = False
+            self.ended.notify()
+            world.baton.release()
+
+
+class Signal:
+    """What threads wait at until somebody says that something has changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._waiting: list[SimThread] = []
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until a condition holds, so many seconds at most; tell whether it does."""
+        world = self._world
+        deadline = None if timeout is None else world.now + timeout
+        while not condition():
+            thread = world.current
+            if thread is None:
+                return False  # unwinding, or a look from outside
+            if deadline is not None and world.now >= deadline:
+                return False
+            self._waiting.append(thread)
+            try:
+                thread.park(deadline)
+            finally:
+                self._waiting.remove(thread)
+        return True
+
+    def notify(self) -> None:
+        """Have all conditions looked at."""
+        for thread in self._waiting:
+            thread.unpark()
+
+
+class Inbox:
+    """A queue that one thread takes from (as `queue.SimpleQueue`)."""
+
+    def __init__(self, world: World) -> None:
+        self._items: deque[Any] = deque()
+        self._changed = Signal(world)
+
+    def put(self, item: Any) -> None:
+        """Add an item."""
+        self._items.append(item)
+        self._changed.notify()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take the oldest item.
+
+        Raises:
+            Empty: there is none, in time.
+        """
+        if not self._changed.wait_for(lambda: bool(self._items), timeout if block else 0):
+            raise Empty
+        return self._items.popleft()
+
+
+class Event:
+    """A flag that threads wait for (as `threading.Event`)."""
+
+    def __init__(self, world: World) -> None:
+        self._is_set = False
+        self._changed = Signal(world)
+
+    def is_set(self) -> bool:
+        """Tell whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it."""
+        self._is_set = True
+        self._changed.notify()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, so many seconds at most; tell whether it is."""
+        return self._changed.wait_for(self.is_set, timeout)
+
+
+class _Selector:
+    """What an event loop waits at: time, and calls from other threads."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._is_woken = False
+        self._woken = Signal(process.world)
+
+    def select(self, timeout: float | None) -> Sequence[object]:
+        """End a turn."""
+        self._process.wait(self._process.world.duration(TURN_SECONDS))
+        if timeout is None or timeout > 0:
+            self._woken.wait_for(lambda: self._is_woken, timeout)
+        self._is_woken = False
+        return ()
+
+    def wake(self) -> None:
+        """End the wait, from any thread."""
+        self._is_woken = True
+        self._woken.notify()
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """asyncio's own event loop, over the time and the threads of this world. It has no sockets."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+        self._selector = _Selector(process)
+        self._clock_resolution = 1e-9
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._report)
+
+    def time(self) -> float:
+        """Seconds, that no clock step changes."""
+        return self._process.world.now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]
+        """Run a function in a thread of its own."""
+        future: asyncio.Future[Any] = self.create_future()
+
+        def run() -> None:
+            try:
+                result = func(*args)
+            except Killed:
+                raise
+            except BaseException as error:  # noqa: BLE001 (for whoever awaits)
+                self.call_soon_threadsafe(_unless_done, future, future.set_exception, error)
+            else:
+                self.call_soon_threadsafe(_unless_done, future, future.set_result, result)
+
+        self._process.spawn("executor", run)
+        return future
+
+    def bury(self) -> None:
+        """End what a killed process has left half done, here and now and not whenever garbage is collected."""
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine: Any = task.get_coro()
+                try:
+                    coroutine.close()
+                except (RuntimeError, Killed):
+                    pass  # it would rather await something
+        self._tasks.clear()
+        self.close()
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> "asyncio.Task[Any]":
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        self._tasks.append(task)
+        return task
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception") or AssertionError(str(context))
+        self._process.world.failure = self._process.world.failure or error
+
+    def _process_events(self, event_list: Sequence[object]) -> None:
+        """Do nothing: there are no sockets."""
+
+    def _write_to_self(self) -> None:
+        self._selector.wake()
+
+
+def run_loop(process: Process, main: Callable[[], Any]) -> SimThread:
+    """Start a process's main thread: an event loop that runs a coroutine to its end."""
+
+    def run() -> None:
+        loop = SimLoop(process)
+        try:
+            loop.run_until_complete(main())
+        finally:
+            loop.bury()
+
+    return process.spawn("main", run)
+
+
+def _unless_done(future: "asyncio.Future[Any]", conclude: Callable[[Any], None], value: Any) -> None:
+    if not future.done():
+        conclude(value)
