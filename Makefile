@@ -7,7 +7,7 @@ BIN := .venv/bin
 SYNC := UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --locked
 LOCKED := $(BIN)/uv pyproject.toml uv.lock
 QUICK := tests/unit tests/conformance
-FAST := $(QUICK) tests/property tests/architecture
+FAST := $(QUICK) tests/property tests/simulation tests/architecture
 COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) tests/property tests/conformance
 COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py kills.py) tests/java
 COMPILED_SMOKE := $(addprefix tests/unit/,core domain transports/openwire transports/stomp) tests/conformance/test_store.py
@@ -22,7 +22,7 @@ PARALLEL := --dist=loadgroup --numprocesses
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start broker quick test check compiled-smoke compiled-tests nightly wheel kills fences models format lock setup clean
+.PHONY: help demo start broker quick test check compiled-smoke compiled-tests nightly wheel kills fences models simulation format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,7 +69,7 @@ compiled-tests: .venv/.complete ## Compile the message path and run all tests th
 	$(PYTEST) $(PARALLEL)=auto $(COMPILED_FAST) && \
 	$(PYTEST) $(PARALLEL)=$(WORKERS) $(COMPILED_SLOW)
 
-nightly: compiled-tests kills fences models ## Run what takes hours: all compiled tests, kill loops, long models
+nightly: compiled-tests kills fences models simulation ## Run what takes hours: all compiled tests, kill loops, long models
 
 wheel: .venv/.complete ## Build a wheel for this platform into ./dist, with the message path compiled
 	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --no-build-isolation
@@ -83,6 +83,11 @@ kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and Java,
 models: export PYBROKER_TEST_PROFILE = long
 models: .venv/.complete ## Let Hypothesis look for long: masters, standbys and crashes, and broken messages
 	$(BIN)/python -m pytest -s $(PARALLEL)=auto tests/property tests/conformance tests/postgres/test_model.py
+
+simulation: HISTORIES ?= 100000
+simulation: .venv/.complete ## Run HISTORIES (100000) of each simulated scenario; no promise may be broken
+	$(BIN)/python -m tests.simulation --histories $(HISTORIES) --jobs $$(nproc)
+	$(BIN)/python -m tests.simulation --broken
 
 format: .venv/.complete ## Format the sources and mend what the linter can
 	$(BIN)/ruff format

@@ -225,7 +225,11 @@ class SimSystem:
         """Make durable what was written before the call."""
         content = self._content(descriptor)
         count = len(content.unsynced)
-        self._begin("sync", 1)
+        try:
+            self._begin("sync", 1)
+        except OSError:
+            del content.unsynced[:count]  # the kernel drops what it could not write, and forgets that it did
+            raise
         content.settle(min(count, len(content.unsynced)))
         self._end(f"sync {self._name(descriptor)}")
 
@@ -242,25 +246,25 @@ class SimSystem:
 
     def makedirs(self, name: Path, *, exist_ok: bool) -> None:
         self._step(1e-6)
-        os.makedirs(name, exist_ok=exist_ok)
+        name.mkdir(parents=True, exist_ok=exist_ok)
 
     def replace(self, source: Path, target: Path) -> None:
         self._begin("rename", 0.1)
         content = self._disk.content_of(source.stat().st_ino)
-        os.replace(source, target)
+        source.replace(target)
         self._disk.renamed.append((target, source, content))
         self._end(f"rename {source.name} to {target.name}")
 
     def unlink(self, path: Path) -> None:
         self._begin("remove", 0.1)
-        os.unlink(path)
+        path.unlink()
         self._disk.renamed.append((path, None, None))
         self._end(f"remove {path.name}")
 
     def link(self, source: Path, target: Path) -> None:
         self._begin("link", 0.1)
         content = self._disk.content_of(source.stat().st_ino)
-        os.link(source, target)
+        target.hardlink_to(source)
         self._disk.renamed.append((target, None, content))
         self._end(f"link {target.name}")
 
@@ -291,7 +295,7 @@ class SimSystem:
 
 def make_root(seed: int) -> Path:
     """Return an empty directory, in memory where there is one."""
-    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")  # noqa: S108 (removed at the end)
+    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
     root = base / f"pybroker-simulation-{os.getpid()}-{seed}"
     with suppress(FileNotFoundError):
         shutil.rmtree(root)

@@ -13,15 +13,15 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import BrokerError, LockNotHeld, StoreError
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Recovery
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.files import JournalFiles, System
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.runtime import StoreRuntime
@@ -31,10 +31,10 @@ from tests.simulation.locks import LockServer, SimLock
 from tests.simulation.world import Process, Violation, World, run_loop
 from tests.soundness import assert_sound
 
-FAULTS_END = 0.5
+FAULTS_END = 0.2
 """Seconds until nothing bad happens any more."""
 
-END = 3.0
+END = 1.7
 """Seconds by which a member must serve again, and have stopped in order."""
 
 QUEUES = (queue("A"), queue("B"))
@@ -264,7 +264,7 @@ class Member:
         store.cleanup()
         work = Work(self, store, term)
         while not self.is_stopping and not failed.done():
-            await asyncio.wait([failed], timeout=self.world.duration(0.003))
+            await asyncio.wait([failed], timeout=self._pause())
             if not failed.done():
                 work.go_on()
         if failed.done():
@@ -272,6 +272,10 @@ class Member:
         store.close()
         scenario.checker.promise(term, "durable", len(term.operations))
         self.world.say(self.process.name, "stopped in order")
+
+    def _pause(self) -> float:
+        """Return how long nobody wants anything; where nothing bad happens any more, there is not much to learn."""
+        return self.world.duration(0.003) if self.world.now < FAULTS_END else self.world.random.uniform(0, 0.1)
 
     def _recover(self, store: JournalStore) -> Term:
         recovery = store.recover()
@@ -342,10 +346,8 @@ class Work:
         return None
 
     def _remove(self, transaction: TransactionId | None = None) -> None:
-        waiting = self._waiting()
-        if waiting:
-            name, message_id = self._random.choice(waiting)
-            self._consume(self._scenario.messages[message_id], transaction)
+        if waiting := self._waiting():
+            self._consume(self._scenario.messages[self._random.choice(waiting)], transaction)
 
     def _consume(self, message: Message, transaction: TransactionId | None = None) -> None:
         by = "ID:another" if transaction is None else ""
@@ -358,10 +360,10 @@ class Work:
         if message is not None:
             self._consume(message)
 
-    def _waiting(self) -> list[tuple[str, str]]:
+    def _waiting(self) -> list[str]:
         now = self._term.now
         locked = {each.message_id for operations in (*now.open.values(), *now.prepared.values()) for each in operations}
-        return [(name, each) for name, ids in now.queues.items() for each in ids[:6] if each not in locked]
+        return [each for ids in now.queues.values() for each in ids[:6] if each not in locked]
 
     def _begin(self) -> None:
         transaction = self._scenario.new_transaction(self._random)
@@ -401,12 +403,13 @@ class Work:
 class StoreScenario:
     """One history."""
 
-    def __init__(self, seed: int, *, is_traced: bool = False, variant: "Variant | None" = None) -> None:
+    def __init__(self, seed: int, *, is_traced: bool = False) -> None:
         self.seed = seed
         self.world = World(seed, is_traced=is_traced)
         random = self.world.random
         self.root = make_root(seed)
         self.directory = self.root / "kahadb"
+        self.directory.mkdir()
         self.disk = SimDisk(self.world, self.root)
         self.locks = LockServer(self.world)
         self.has_timer = random.random() < 0.6
@@ -420,7 +423,6 @@ class StoreScenario:
         self.transactions: dict[str, TransactionId] = {}
         self.members: list[Member] = []
         self.fail_at: str = ""
-        self._variant = variant
 
     def run(self) -> None:
         """Let the history happen.
@@ -436,7 +438,7 @@ class StoreScenario:
             self.world.say("world", "nothing bad happens from here on")
             self.disk.room = None
             self.fail_at = ""
-            self.world.run(END - 1)
+            self.world.run(END - 0.5)
             self._require_master()
             for member in self.members:
                 member.is_stopping = True
@@ -458,7 +460,7 @@ class StoreScenario:
         parts: dict[str, Any] = {
             "directory": self.directory,
             "settings": self.settings,
-            "files": JournalFiles(self.directory, member.system),
+            "files": JournalFiles(self.directory, cast("System", member.system)),
             "follower": follower,
             "index_bytes_min": 0,
             "runtime": StoreRuntime(
@@ -535,10 +537,10 @@ class StoreScenario:
     def _revive(self) -> None:
         """Start members where there are less than two."""
         alive = [each for each in self.members if not each.process.is_dead and not each.has_ended]
-        if len(alive) < 2 and not any(each.is_stopping and self.world.now > FAULTS_END for each in self.members):
+        if len(alive) < 2:
             self._start()
-        if self.world.now < END - 1.5:
-            self.world.after(self.world.duration(0.03), self._revive)
+        if self.world.now < END - 0.6:
+            self.world.after(self.world.random.uniform(0, 0.06), self._revive)
 
     def _master(self) -> Member | None:
         """Return who has the lock."""
@@ -606,8 +608,3 @@ class StoreScenario:
 
 def _is_gone(member: Member) -> bool:
     return member.process.is_dead or member.has_ended
-
-
-Variant = Callable[[StoreScenario], None]
-
-__all__ = ["LockNotHeld", "StoreError", "StoreScenario"]

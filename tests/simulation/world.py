@@ -1,4 +1,4 @@
-"""A world with a clock, processes and threads of its own: discrete events, one at a time, in an order that a seed chooses.
+"""A world with a clock, processes and threads of its own: one event at a time, in an order that a seed chooses.
 
 Threads are threads of Python, of which exactly one runs: it has the baton until it waits. What it waits for is always
 something of this world: time, another thread, an event, an inbox, a file operation. So the same seed makes the same
@@ -14,6 +14,7 @@ is free where durations are drawn from the seed, and they all are.
 """
 
 import asyncio
+import contextlib
 import heapq
 import random
 import threading
@@ -247,7 +248,7 @@ class SimThread:
                 self._run()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001 (a violation, or a bug: the run reports it)
+        except BaseException as error:
             world.failure = world.failure or error
         finally:
             world.current = None
@@ -377,7 +378,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 result = func(*args)
             except Killed:
                 raise
-            except BaseException as error:  # noqa: BLE001 (for whoever awaits)
+            except BaseException as error:
                 self.call_soon_threadsafe(_unless_done, future, future.set_exception, error)
             else:
                 self.call_soon_threadsafe(_unless_done, future, future.set_result, result)
@@ -391,10 +392,8 @@ class SimLoop(asyncio.BaseEventLoop):
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine: Any = task.get_coro()
-                try:
+                with contextlib.suppress(RuntimeError, Killed):  # it would rather await something
                     coroutine.close()
-                except (RuntimeError, Killed):
-                    pass  # it would rather await something
         self._tasks.clear()
         self.close()
 
@@ -415,14 +414,13 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run_loop(process: Process, main: Callable[[], Any]) -> SimThread:
-    """Start a process's main thread: an event loop that runs a coroutine to its end."""
+    """Start a process's main thread: an event loop that runs a coroutine to its end, which is the process' own."""
+    loop = SimLoop(process)
+    process.on_death.append(loop.bury)
 
     def run() -> None:
-        loop = SimLoop(process)
-        try:
-            loop.run_until_complete(main())
-        finally:
-            loop.bury()
+        loop.run_until_complete(main())
+        process.world.after(0, process.kill)
 
     return process.spawn("main", run)
 

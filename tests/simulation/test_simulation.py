@@ -1,0 +1,45 @@
+"""A short slice of the simulation; `make simulation` runs it long. A failure names the seed: see the README."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.run import SCENARIOS, catch, run, run_many
+from tests.simulation.variants import VARIANTS
+
+HISTORIES = 100
+CAUGHT_WITHIN = 1000
+"""Histories in which each broken variant has to show. Most do within twenty."""
+
+TRACED = 10
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_history_breaks_a_promise(scenario: str) -> None:
+    found = [each for each in run_many(scenario, range(HISTORIES)) if each.found]
+    assert not found, "\n".join(
+        f"python -m tests.simulation --seed {each.seed} --trace: {each.found}" for each in found
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_broken_variant_is_caught(variant: str) -> None:
+    assert catch(variant, CAUGHT_WITHIN) is not None, VARIANTS[variant].meaning
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_one_seed_gives_one_trace(scenario: str) -> None:
+    """Equal byte for byte, in another process with other hashes."""
+    code = f"from {__name__} import traces; print(traces({scenario!r}))"
+    environment = os.environ | {"PYTHONHASHSEED": "4711"}
+    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert other.stdout.rstrip("\n") == traces(scenario)
+
+
+def traces(scenario: str) -> str:
+    """Return the traces of some histories."""
+    return "\n".join(line for seed in range(TRACED) for line in run(scenario, seed, is_traced=True).trace)

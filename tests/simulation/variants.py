@@ -1,0 +1,151 @@
+"""Broken variants of the broker, each of which a scenario must catch: one mistake that somebody might make.
+
+They break what the production code calls, not the simulation, so that a scenario which finds them would find the same
+mistake in the code.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from pybroker.store.journal.appender import JournalSettings
+from pybroker.store.journal.files import JournalFiles
+from pybroker.store.journal.follower import Follower
+from pybroker.store.journal.store import JournalStore
+
+
+def _no_sync(self: JournalFiles, descriptor: int) -> None:
+    """Take what is written for what lasts."""
+
+
+def _retried_sync(self: JournalFiles, descriptor: int) -> None:
+    try:
+        self._os.fdatasync(descriptor)
+    except OSError:
+        self._os.fdatasync(descriptor)
+
+
+def _no_directory_sync(self: JournalFiles, path: Path) -> None:
+    """Take a name for what lasts."""
+
+
+def _no_taker(self: JournalFiles, name: str, own: os.stat_result, *, next_name: str = "") -> str:
+    """Ask the lock alone."""
+    return ""
+
+
+def _no_seal(self: JournalFiles, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    """Leave a former master's file where it can write to it."""
+
+
+def _shared_create(self: JournalFiles, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
+    with suppress(FileNotFoundError):
+        self._os.unlink(self.path(file_id))
+    return _create(self, file_id, preallocate_bytes, is_claim=is_claim)
+
+
+_create = JournalFiles.create
+
+
+def _put_unsynced(
+    self: JournalFiles, path: Path, content: Sequence[bytes | memoryview], fence: Callable[[], None] = lambda: None
+) -> None:
+    copy = path.with_name(path.name + ".sealed")
+    descriptor = self._os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    self.write(descriptor, content, 0)
+    self._os.close(descriptor)
+    fence()
+    self._os.replace(copy, path)
+    self.sync_directory()
+
+
+def _told_at_once(self: JournalStore, callback: Callable[[], None]) -> None:
+    callback()
+
+
+def _told_at_next_turn(self: JournalStore, callback: Callable[[], None]) -> None:
+    self._runtime.call_soon(callback)
+
+
+_add = JournalStore.add
+
+
+def _add_at_once(self: JournalStore, message: Any, transaction: Any = None) -> bool:
+    return _add(self, message)
+
+
+_remove = JournalStore.remove
+
+
+def _remove_at_once(self: JournalStore, destination: Any, message_id: str, transaction: Any = None, **how: Any) -> None:
+    _remove(self, destination, message_id, **how)
+
+
+_settings = JournalSettings.__init__
+
+
+def _unchecked(self: JournalSettings, **options: Any) -> None:
+    _settings(self, **options | {"checksum": False})
+
+
+def _no_catching_up(self: Follower, progress: Any = None) -> None:
+    """Serve what was followed so far."""
+
+
+class Variant(NamedTuple):
+    """A mistake.
+
+    Attributes:
+        scenario: in which it must show.
+        meaning: what is broken.
+        owner: the class that has it.
+        attribute: of that class.
+        instead: what takes its place.
+    """
+
+    scenario: str
+    meaning: str
+    owner: type
+    attribute: str
+    instead: Any
+
+
+VARIANTS = {
+    "no-sync": Variant("store", "tells of what is written and not synced", JournalFiles, "sync", _no_sync),
+    "sync-retried": Variant("store", "believes a sync that follows a failed one", JournalFiles, "sync", _retried_sync),
+    "no-directory-sync": Variant(
+        "store", "syncs files, and not their names", JournalFiles, "_sync_directory", _no_directory_sync
+    ),
+    "lock-alone": Variant(
+        "store", "believes in its lock, and does not look at the journal", JournalFiles, "find_taker", _no_taker
+    ),
+    "no-seal": Variant("store", "lets a former master go on in its file", JournalFiles, "replace", _no_seal),
+    "number-shared": Variant(
+        "store", "takes a data file's number that another master has", JournalFiles, "create", _shared_create
+    ),
+    "seal-unsynced": Variant("store", "renames a copy that is not synced", JournalFiles, "put", _put_unsynced),
+    "told-at-once": Variant("store", "tells of what is not written", JournalStore, "when_durable", _told_at_once),
+    "sent-at-next-turn": Variant(
+        "store", "confirms a send once it is handed over to be written", JournalStore, "when_sent", _told_at_next_turn
+    ),
+    "add-before-commit": Variant("store", "sends before the commit", JournalStore, "add", _add_at_once),
+    "remove-before-commit": Variant("store", "acknowledges before the commit", JournalStore, "remove", _remove_at_once),
+    "no-checksum": Variant("store", "takes a torn batch for a whole one", JournalSettings, "__init__", _unchecked),
+    "standby-not-caught-up": Variant(
+        "store", "serves what its standby has read so far", Follower, "catch_up", _no_catching_up
+    ),
+}
+
+
+@contextmanager
+def broken(name: str | None) -> Iterator[None]:
+    """Break the broker for a time; None: not at all."""
+    if name is None:
+        yield
+        return
+    variant = VARIANTS[name]
+    with patch.object(variant.owner, variant.attribute, variant.instead):
+        yield
