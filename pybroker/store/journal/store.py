@@ -1,60 +1,40 @@
 """A message store that is a KahaDB directory: the port `MessageStore`, made of the rooms next door.
 
 ```text
-recover   replay (reads only) -> claim the next data file -> read what is left -> drop ActiveMQ's index
-          -> seal the predecessor's last data file -> write into the new one
+recover   read the journal, take the directory over (see `takeover`), return the contents (see `recovery`)
 add …     encode -> append to the open batch -> apply to the state            (no I/O, no waiting)
           unless it is held for a moment: it may be consumed first, and then is never written (see `holding`)
 cleanup   decide on the state -> once all of it is durable: remove, or compact, file after file, in the writer's thread
-close     cleanup -> write what is left, and a remark about the clean stop
+close     cleanup -> write what is left, and how it stopped (see `clean_stop`)
 ```
 
-What makes it safe to take over from anybody, a killed ActiveMQ as well as a frozen pybroker:
-
-* **A new data file.** The highest id plus one, created exclusively. Nothing is ever appended to a predecessor's file:
-  its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery. It is created before
-  the end of the journal is read: a predecessor that is still alive then has no number to go on with, so what the heir
-  reads is a beginning of what it wrote. Where it was quicker, the heir reads on, and takes the number after.
-* **A sealed last file.** The file that the predecessor wrote last is replaced by a copy that ends at the logical end
-  the replay has seen, once it was compared with that. That cuts off a torn tail, and also the predecessor, should it
-  still be alive: what it writes from now on goes into a file without a name, and no later recovery finds it. Files in
-  which nothing is, of masters that came no further than to claim a number, are sealed likewise.
-* **Transactions decided or kept.** What was not prepared is rolled back in the journal, local transactions and XA
-  branches alike. What was stays in doubt, through any number of lives, until its coordinator decides.
-* **No index.** ActiveMQ's `db.data` describes the journal as it was; after any file was cut or removed it would refuse
-  to start, so the index goes first. ActiveMQ rebuilds it from the journal.
-
-A clean stop ends the journal with one `Trace` record, which ActiveMQ ignores. It names the messages that consumers have
-seen, so that the next master marks just those as redelivered; without the record any message may have been.
+A take-over decides transactions, or keeps them. What was not prepared is rolled back in the journal, local transactions
+and XA branches alike. What was stays in doubt, through any number of masters, until its coordinator decides.
 
 Source: ActiveMQ 5.17, `KahaDBStore`, `MessageDatabase`.
 """
 
-import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace as with_changes
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.objects import decode_subscription_info, encode_subscription_info
-from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery, Sent, Settled
+from pybroker.broker.domain.openwire.objects import encode_subscription_info
+from pybroker.broker.domain.ports import Page, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
-from pybroker.store import regular
 from pybroker.store.holding import HoldingRoom
-from pybroker.store.journal.appender import JournalSettings, SyncStrategy, explained
+from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
 from pybroker.store.journal.checkpoint import follower as resume
 from pybroker.store.journal.checkpoint import snapshot
-from pybroker.store.journal.collector import DAMAGED_DIRECTORY, GarbageCollector
+from pybroker.store.journal.clean_stop import INDEX_FILES, clean_stop
+from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
     Command,
     Commit,
@@ -68,30 +48,25 @@ from pybroker.store.journal.commands import (
     encode_add_record,
     encode_remove_record,
 )
-from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, Added, Removed, Transaction, pack
+from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, in_order, pack
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.identity import keep_identity
-from pybroker.store.journal.indexed import Messages
 from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.limit import StoreLimit
-from pybroker.store.journal.listing import Listing
 from pybroker.store.journal.marks import TimeMarks
 from pybroker.store.journal.reader import Damage, data_files
-from pybroker.store.journal.replay import Progress, ReplayResult, flaw
+from pybroker.store.journal.recovery import JournalReading
+from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.takeover import claim_next, make_directory, seal
+from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.pages import page_count
 from pybroker.store.producers import UNSAID
 from pybroker.store.runtime import StoreRuntime
-
-INDEX_FILES = ("db.data", "db.redo", "db.free")
-INDEX_HEADER_BYTES = 4096
-"""Of ActiveMQ's page file: two copies of a properties text."""
 
 _MASK_31 = 2**31 - 1
 _RECORD_REST_BYTES = 256
@@ -101,11 +76,6 @@ SETTLE_SECONDS = 0.01
 """Between two slices of the index, of some two milliseconds each: a million messages are settled in three seconds."""
 
 CHECKPOINT = "pybroker index"
-CLEAN_STOP = "pybroker clean stop "
-
-DELIVERED_MAX = 20_000
-"""Ids a clean stop names, at some 60 bytes each. Beyond, it is cheaper to call every pending message delivered."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -157,7 +127,6 @@ class JournalStore:
         self._may_create = may_create
         self._state = StoreState()
         self._settling: Iterator[None] | None = None
-        self._listing = Listing()
         self._is_open = False
         self._indexer = Indexer(
             directory,
@@ -185,42 +154,20 @@ class JournalStore:
             JournalCorrupt: the directory holds something else than a KahaDB journal.
             LockNotHeld: the lock was lost on the way.
         """
-        try:
-            make_directory(self.directory, may_create=self._may_create)
-            try:
-                result = self._catch_up()
-                recovery = self._read_contents(result)
-                self._report(result)
-                self._writer.fence()
-                self._drop_index()
-                if self._identity is not None:
-                    recovery.broker_id = keep_identity(self._files, self._identity, self._writer.fence)
-            except BaseException:
-                self._writer.close_claim()
-                raise
-            self._seal(result)
-            self._begin(result)
-        except OSError as error:
-            raise explained(error, self.directory) from error
-        return recovery
+        take_over = TakeOver(
+            self._files,
+            self._new_writer,
+            check=self._runtime.fence,
+            reserve=Reserve(self._files, self._settings.reserve_bytes),
+            index_files=INDEX_FILES,
+            may_create=self._may_create,
+        )
+        return take_over.run(self._start_reading, self._begin).recovery
 
-    def _catch_up(self) -> ReplayResult:
-        """Read what is left of the journal behind what a follower has read, or an index covers."""
-        follower = self._follower or resume(self.directory)
-        self._follower = None
-        begun, before = time.perf_counter(), follower.record_count
-        follower.catch_up(self._progress)
-        read_on = partial(follower.catch_up, self._progress)
-        self._epoch = claim_next(self._files, self._claim, check=self._runtime.fence, read_on=read_on)
-        result = follower.finish(self._progress, below=self._epoch)
-        if follower.location.file_id:
-            milliseconds = (time.perf_counter() - begun) * 1000
-            read = follower.record_count - before
-            logger.info("%s: caught up %s records in %.1f ms", self.directory, f"{read:,}", milliseconds)
-        self._state = follower.state
-        self._listing = follower.listing
-        self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
-        return result
+    def _start_reading(self) -> JournalReading:
+        """Go on behind what a follower has read, or an index covers."""
+        follower, self._follower = self._follower or resume(self.directory), None
+        return JournalReading(follower, prioritized=self._prioritized, progress=self._progress)
 
     def lend_reserve(self) -> bool:
         """Give the reserve to another store on this disk; False when there is none to give. Blocks, in any thread.
@@ -229,129 +176,15 @@ class JournalStore:
         """
         return self._writer.lend_reserve()
 
-    def _claim(self, file_id: int) -> None:
-        """Claim a number for the first data file of this master."""
-        self._writer.close_claim()  # of an earlier try
-        self._writer = self._new_writer(file_id)
-        Reserve(self._files, self._settings.reserve_bytes).spend_on(self._writer.claim)
-
-    def _read_contents(self, result: ReplayResult) -> Recovery:
-        """Return what the state amounts to. No body is read, but of what transactions in doubt have sent."""
-        state = self._state
-        with BodyReader(self.directory) as reader:
-            recovery = Recovery(
-                queues={queue: self._queue_in_order(queue) for queue in state.queues()},
-                backlogs=self._read_backlogs(),
-                prepared=[
-                    self._read_prepared(transaction_id, transaction, reader)
-                    for transaction_id, transaction in state.prepared.items()
-                    if isinstance(transaction_id, XATransactionId)  # which all are
-                ],
-                delivered=frozenset() if self._activemq_stopped_cleanly() else _delivered(result),
-            )
-            self.damages = [*result.damages, *reader.damages]
-        return recovery
-
-    def _read_backlogs(self) -> list[Backlog]:
-        """Return the durable subscriptions' backlogs."""
-        backlogs: list[Backlog] = []
-        for topic, _, subscription in self._state.subscriptions():
-            messages, pending = self._state.destinations[topic].messages, subscription.pending
-            message_ids = self._in_order(messages)
-            if len(pending) < len(message_ids):
-                message_ids = list(filter(pending.__contains__, message_ids))
-            info = with_changes(decode_subscription_info(subscription.info), destination=topic)
-            backlogs.append(Backlog(subscription=info, message_ids=message_ids))
-        return backlogs
-
-    def _queue_in_order(self, queue: Destination) -> list[str]:
-        """Return a queue's message ids in dispatch order; a standby may have listed them before."""
-        messages = self._state.destinations[queue].messages
-        return self._in_order(messages) if self._prioritized else self._listing.take(queue, messages)
-
-    def _in_order(self, messages: Messages) -> list[str]:
-        """Return message ids in dispatch order. By age it takes some milliseconds for a million."""
-        if not self._prioritized:
-            return list(messages)
-        classes: tuple[list[str], ...] = ([], [], [])
-        for message_id, packed in messages.items():
-            classes[packed & 3].append(message_id)
-        return [*chain(*classes)]
-
-    def _read_prepared(
-        self, transaction_id: XATransactionId, transaction: Transaction, reader: BodyReader
-    ) -> PreparedTransaction:
-        """Return a transaction in doubt, with the messages it is about to add."""
-        added = [
-            (each.destination, each.message_id, each.entry)
-            for each in transaction.operations
-            if isinstance(each, Added)
-        ]
-        removed = [each for each in transaction.operations if isinstance(each, Removed)]
-        return PreparedTransaction(
-            transaction_id=transaction_id,
-            sent=[
-                Sent(destination, message_id, next(reader.bodies([entry]), None) if destination.is_topic else None)
-                for destination, message_id, entry in added
-            ],
-            acknowledged=[
-                Settled(destination, message_id, subscription_key)
-                for destination, message_id, subscription_key, _ in removed
-                if self._state.is_pending(destination, message_id, subscription_key)
-            ],
-        )
-
-    def _report(self, result: ReplayResult) -> None:
-        records = sum(result.records.values())
-        logger.info("%s: %d journal records up to db-%d.log", self.directory, records, result.last_file_id)
-        for tail in result.torn_tails:
-            logger.info("%s: the last write was torn, nothing in it was acknowledged: %s", self.directory, tail)
-        for damage in self.damages:
-            logger.error("%s: damaged: %s", self.directory, damage)
-
-    def _activemq_stopped_cleanly(self) -> bool:
-        """Tell whether an ActiveMQ was the last master, and stopped in order: then it marks nothing as redelivered.
-
-        Only an ActiveMQ leaves an index, whose first page says so in plain text.
-        """
-        try:
-            with open(self.directory / "db.data", "rb", opener=regular.opener) as index:
-                return b"cleanShutdown=true" in index.read(INDEX_HEADER_BYTES)
-        except FileNotFoundError:
-            return False
-
-    def _drop_index(self) -> None:
-        self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
-
-    def _seal(self, result: ReplayResult) -> None:
-        """Cut the files that predecessors may write at their logical ends, and the predecessors off from them."""
-        torn = {tail.file_id for tail in result.torn_tails}
-        reserve = Reserve(self._files, self._settings.reserve_bytes)
-        for file_id, end in result.open_ends.items():
-            if end and file_id not in torn and _stopped_cleanly(result):
-                continue
-            if file_id in torn:
-                self._keep_torn(self._files.path(file_id))
-            self._writer.fence()
-            seal(self._files, file_id, end, reserve, flaw=partial(flaw, chain=result.chains.get(file_id, 0)))
-
-    def _keep_torn(self, path: Path) -> None:
-        """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
-        target = self.directory / DAMAGED_DIRECTORY
-        try:
-            self._files.keep(path, target)
-        except OSError as error:  # no room, or a file system without hard links
-            logger.warning("%s: its torn end is cut off, and the file as it was could not be kept: %s", path, error)
-        else:
-            logger.info("%s: its torn end is cut off; the file as it was is in %s", path, target)
-
-    def _begin(self, result: ReplayResult) -> None:
-        """Begin a new data file with what ends the predecessor's affairs, and a remark about who goes on."""
-        commands: list[Command] = [Rollback(transaction) for transaction in result.unfinished]
-        commands.append(Trace(f"pybroker {__version__} started {self._now()}, epoch {self._epoch}"))
-        locations = self._writer.start([encode_record(encode(command)) for command in commands])
-        for command, location in zip(commands, locations, strict=True):
-            self._state.apply(command, location)
+    def _begin(self, reading: JournalReading) -> None:
+        """Begin a new data file with what ends the former master's affairs, and a remark about who goes on."""
+        follower = reading.follower
+        self.damages = reading.damages
+        self._epoch = self._writer.file_id
+        self._state = follower.state
+        self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
+        if self._identity is not None:
+            reading.recovery.broker_id = keep_identity(self._files, self._identity, self._writer.fence)
         self._collector = GarbageCollector(
             self._state,
             self._writer,
@@ -363,6 +196,11 @@ class JournalStore:
             append=self._append,
             damaged={damage.file_id for damage in self.damages},
         )
+        commands: list[Command] = [Rollback(transaction) for transaction in reading.result.unfinished]
+        commands.append(Trace(f"pybroker {__version__} started {self._now()}, epoch {self._epoch}"))
+        locations = self._writer.start([encode_record(encode(command)) for command in commands])
+        for command, location in zip(commands, locations, strict=True):
+            self._state.apply(command, location)
         if self._runtime.call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
             self._room = HoldingRoom(
                 write=self._write,
@@ -374,7 +212,8 @@ class JournalStore:
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
-        return JournalWriter(
+        """Write with another writer from here on, which begins with the data file of that number."""
+        self._writer = JournalWriter(
             self._files,
             file_id=file_id,
             settings=self._settings,
@@ -382,6 +221,7 @@ class JournalStore:
             on_shortage=self._make_room,
             marks=TimeMarks(self._runtime.clock),
         )
+        return self._writer
 
     # ------------------------------------------------------------ messages
 
@@ -535,7 +375,7 @@ class JournalStore:
         gets = contents if retroactive and contents and subscription.key not in contents.subscriptions else None
         info = encode_subscription_info(subscription)
         self._append(Subscribe(subscription.destination, subscription.key, info, retroactive=gets is not None))
-        return () if gets is None else self._in_order(gets.messages)
+        return () if gets is None else in_order(gets.messages, prioritized=self._prioritized)
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Append the end of a durable subscription and of its backlog; nothing happens when there is none.
@@ -716,7 +556,7 @@ class JournalStore:
             self._flush_room()
             if self._collector is not None:
                 self._collector.keep_remarks()
-            end = self._append_apart(Trace(_clean_stop(delivered)))  # behind the index, so that a start reads it
+            end = self._append_apart(Trace(clean_stop(delivered)))  # behind the index, so that a start reads it
             self._writer.close()
             self._indexer.end(end, lambda: snapshot(self._state, end))
 
@@ -727,32 +567,3 @@ class JournalStore:
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._runtime.clock() / 1000, UTC).isoformat(timespec="milliseconds")
-
-
-def _clean_stop(delivered: Iterable[str]) -> str:
-    """Return the remark of a clean stop; it calls everything delivered when there is too much to name."""
-    named: set[str] = set()
-    for message_id in delivered:
-        named.add(message_id)
-        if len(named) > DELIVERED_MAX:
-            break
-    return CLEAN_STOP + json.dumps({"delivered": sorted(named) if len(named) <= DELIVERED_MAX else None})
-
-
-def _stopped_cleanly(result: ReplayResult) -> bool:
-    return bool(result.closing) and result.closing[-1].startswith(CLEAN_STOP)
-
-
-def _delivered(result: ReplayResult) -> frozenset[str] | None:
-    """Return what the last master said about deliveries; of a journal without records nothing can have been."""
-    if not result.last_file_id:
-        return frozenset()
-    if not _stopped_cleanly(result):
-        return None
-    try:
-        remark: dict[str, list[str] | None] = json.loads(result.closing[-1].removeprefix(CLEAN_STOP))
-        named = remark["delivered"]
-        return None if named is None else frozenset(named)
-    except (ValueError, KeyError, TypeError):
-        # Not our words after all. Calling everything delivered is always true enough.
-        return None

@@ -1,4 +1,14 @@
-"""The steps by which a new master takes a directory of data files over: claim the next number, seal what was open.
+"""Takes a directory of data files over from a former master, for the stores of messages and of scheduled messages.
+
+```text
+step                                                       what a failure, or a kill, leaves behind
+1  read all there is                                       the directory as it was
+2  claim c, the number behind the highest                  the same, and an empty file c from here on
+3  read what is left of the files below c, and report
+4  ask the fence, drop ActiveMQ's index and half copies    a journal without an index: ActiveMQ makes it again
+5  seal the files below c that may have been written last  some sealed; the next master seals them and c
+6  begin: write into c                                     a torn tail in c
+```
 
 ```text
 new master      claim c  ->  read all below c  ->  seal the file below c  ->  write into c
@@ -6,22 +16,40 @@ former master   write into f, sync  ->  is f + 1 taken, or the file at f's path 
 ```
 
 The claim comes before the last read, and the former master looks behind its sync. So if it found its next number free
-the claim came later, and the read found the batch; decision 030 has the whole argument. What it depends on here:
+the claim came later, and the read found the batch; decision 030 has the whole argument. What makes it safe to take over
+from anybody, a killed ActiveMQ as well as a frozen pybroker:
 
-* No higher number exists when the claim has been made. A list of files can be old when its highest number is used.
-* A claim is never taken back, whatever fails behind it. With a gap below another claim a former master would go on.
+* **A new data file.** The highest id plus one, created exclusively. Nothing is ever appended to a former master's file:
+  its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery. No higher number
+  exists when the claim has been made: a list of files can be old when its highest number is used. Where a former master
+  was quicker, the new one reads on, and takes the number after.
+* **A claim that stays**, whatever fails behind it. With a gap below another claim a former master would go on.
+* **A sealed last file.** The file that was written last is replaced by a copy that ends at the logical end that was
+  read, once it was compared with that. That cuts off a torn tail, and also the former master, should it still be alive:
+  what it writes from now on goes into a file without a name, and no later recovery finds it. Files in which nothing is,
+  of masters that came no further than to claim a number, are sealed likewise.
+* **No index.** ActiveMQ's describes the journal as it was; after any file was cut or removed it would refuse to start,
+  so the index goes first. ActiveMQ makes it again from the journal.
+
+A full disk must not keep a master from serving consumers, who make room: claim and seal spend the reserve.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
+from pybroker.store.journal.appender import explained
+from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER
-from pybroker.store.journal.reader import data_files, read_start
+from pybroker.store.journal.reader import Damage, data_files, read_start
 from pybroker.store.journal.reserve import Reserve
+from pybroker.store.journal.writer import JournalWriter
 
 CLAIMS_MAX = 10
 """Numbers that a new master tries to get. A second one takes a former master that fills a data file in this moment."""
@@ -29,95 +57,188 @@ CLAIMS_MAX = 10
 logger = logging.getLogger(__name__)
 
 
-def make_directory(directory: Path, *, may_create: bool) -> None:
-    """Make sure that a journal's directory is there, and a journal in it unless a new one may be begun.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEnd:
+    """What was read of a journal, as far as sealing it depends on that.
+
+    Attributes:
+        damages: bytes that should have been usable, and are not: something was lost.
+        torn_tails: unusable bytes where the last write may have been going on: nothing there was ever acknowledged.
+        open_ends: the files that may have been written last, and where each of them logically ends.
+        is_clean: the last record is that of a clean stop: nobody writes behind it.
+        flaw: returns from which offset on the bytes of one of these files differ from those that were read, None when
+            none do.
+    """
+
+    damages: Sequence[Damage]
+    torn_tails: Sequence[Damage]
+    open_ends: Mapping[int, int]
+    is_clean: bool
+    flaw: Callable[[int, bytes], int | None]
+
+
+class Reading(Protocol):
+    """How a store reads the journal that it takes over. It changes nothing on disk."""
+
+    def read(self) -> None:
+        """Read what is there; called once more for each number that another master was quicker to take."""
+        ...
+
+    def finish(self, below: int) -> JournalEnd:
+        """Read what is left of the files below a claimed number: no former master can begin another one."""
+        ...
+
+
+R = TypeVar("R", bound=Reading)
+
+
+class TakeOver:
+    """The steps of one take-over, in their order.
 
     Args:
-        directory: the journal's.
-        may_create: where there is no journal, make the directory, and those that it is in.
-
-    Raises:
-        StoreUnavailable: there is no journal. Its file system is not mounted, or somebody has moved it away.
-        OSError: the directory cannot be made.
+        files: the journal's directory.
+        new_writer: makes the writer that begins with the data file of that number, and is the store's from then on.
+        check: the lock's fence.
+        reserve: spent when the disk is full.
+        index_files: names of ActiveMQ's index.
+        may_create: where there is no journal, begin one, and make its directory.
     """
-    if may_create:
-        directory.mkdir(parents=True, exist_ok=True)
-    elif not data_files(directory):
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        new_writer: Callable[[int], JournalWriter],
+        *,
+        check: Callable[[], None],
+        reserve: Reserve,
+        index_files: Sequence[str],
+        may_create: bool,
+    ) -> None:
+        self._files = files
+        self._directory = files.directory
+        self._new_writer = new_writer
+        self._check = check
+        self._reserve = reserve
+        self._index_files = index_files
+        self._may_create = may_create
+
+    def run(self, start_reading: Callable[[], R], begin: Callable[[R], None]) -> R:
+        """Take the directory over, and return how it was read. Blocks.
+
+        Args:
+            start_reading: prepares the store's way to read it.
+            begin: starts the writer, with what the store writes first.
+
+        Raises:
+            StoreUnavailable: the directory cannot be read or written, another process creates files in it, or there is
+                no journal where there must be one.
+            JournalCorrupt: the directory holds something else than a journal, or other bytes than a moment ago.
+            LockNotHeld: the lock was lost on the way.
+        """
+        try:
+            self._make_directory()
+            reading = start_reading()
+            reading.read()
+            writer = self._claim_next(reading.read)
+            with _closed_on_failure(writer):
+                end = reading.finish(writer.file_id)
+                self._report(end)
+                writer.fence()
+                self._files.remove(*(self._directory / name for name in self._index_files), *self._files.unfinished())
+                self._seal(end, writer.fence)
+                begin(reading)
+        except OSError as error:
+            raise explained(error, self._directory) from error
+        return reading
+
+    def _make_directory(self) -> None:
+        """Make sure that the directory is there, and a journal in it unless a new one may be begun."""
+        if self._may_create:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        elif not data_files(self._directory):
+            raise StoreUnavailable(  # its file system is not mounted, or somebody has moved it away
+                f"{self._directory}: no journal is there any more, and no new one is begun in its place",
+                path=str(self._directory),
+                hint="mount the file system, or put the directory back; where it was removed on purpose, start this "
+                "member again with create_store",
+            )
+
+    def _claim_next(self, read_on: Callable[[], None]) -> JournalWriter:
+        """Claim the number behind the highest: no former master can begin another data file from here on.
+
+        A former master that has lost the lock without noticing may just have taken that number. The lock says whose it
+        is: while it is ours, whatever is there was there before us, and is read.
+        """
+        for attempt in range(CLAIMS_MAX):
+            self._check()
+            if attempt:
+                read_on()
+            file_id = max(data_files(self._directory), default=0) + 1
+            name = self._files.path(file_id).name
+            writer = self._new_writer(file_id)
+            try:
+                with _closed_on_failure(writer):
+                    self._reserve.spend_on(writer.claim)
+                    highest = max(data_files(self._directory), default=0)
+            except FileExistsError:
+                logger.warning(
+                    "%s: %s is there already, begun by a former master that has lost its lock or by an earlier try of "
+                    "this one, as on a full disk: the next number is taken",
+                    self._directory,
+                    name,
+                )
+                continue
+            if highest == file_id:
+                return writer
+            writer.close_claim()
+            logger.warning("%s: db-%d.log was begun before %s: once more", self._directory, highest, name)
         raise StoreUnavailable(
-            f"{directory}: no journal is there any more, and no new one is begun in its place",
-            path=str(directory),
-            hint="mount the file system, or put the directory back; where it was removed on purpose, start this "
-            "member again with create_store",
+            f"{self._directory}: data files appear faster than one can be begun",
+            path=str(self._directory),
+            hint="find out which process writes here without the lock",
         )
 
+    def _report(self, end: JournalEnd) -> None:
+        for tail in end.torn_tails:
+            logger.info("%s: the last write was torn, nothing in it was acknowledged: %s", self._directory, tail)
+        for damage in end.damages:
+            logger.error("%s: damaged: %s", self._directory, damage)
 
-def claim_next(
-    files: JournalFiles, claim: Callable[[int], None], *, check: Callable[[], None], read_on: Callable[[], None]
-) -> int:
-    """Claim the number behind the highest, and return it: no former master can begin another data file from here on.
+    def _seal(self, end: JournalEnd, fence: Callable[[], None]) -> None:
+        """Cut the files that former masters may write at their logical ends, and the former masters off from them."""
+        torn = {tail.file_id for tail in end.torn_tails}
+        for file_id, length in end.open_ends.items():
+            if length and file_id not in torn and end.is_clean:
+                continue
+            path = self._files.path(file_id)
+            if file_id in torn:
+                self._keep_torn(path)
+            fence()
+            content = read_start(path, length)
+            offset = end.flaw(file_id, content)
+            if offset is not None:
+                raise _changed(path, offset)
+            self._reserve.spend_on(partial(self._files.replace, file_id, (content, EOF_MARKER)))
 
-    A former master that has lost the lock without noticing may just have taken that number. The lock says whose it is:
-    while it is ours, whatever is there was there before us.
-
-    Args:
-        files: the journal's directory.
-        claim: creates the data file of that number, exclusively.
-        check: the lock's fence.
-        read_on: called before another try, because there is another file to read.
-
-    Raises:
-        LockNotHeld: the lock was lost.
-        StoreUnavailable: other processes create data files all the time.
-        OSError: the file cannot be created.
-    """
-    directory = files.directory
-    for attempt in range(CLAIMS_MAX):
-        check()
-        if attempt:
-            read_on()
-        file_id = max(data_files(directory), default=0) + 1
+    def _keep_torn(self, path: Path) -> None:
+        """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
+        target = self._directory / DAMAGED_DIRECTORY
         try:
-            claim(file_id)
-        except FileExistsError:
-            name = files.path(file_id).name
-            logger.warning(
-                "%s: %s is there already, begun by a former master that has lost its lock or by an earlier try of this "
-                "one, as on a full disk: the next number is taken",
-                directory,
-                name,
-            )
-            continue
-        highest = max(data_files(directory), default=0)
-        if highest == file_id:
-            return file_id
-        logger.warning("%s: db-%d.log was begun before %s: once more", directory, highest, files.path(file_id).name)
-    raise StoreUnavailable(
-        f"{directory}: data files appear faster than one can be begun",
-        path=str(directory),
-        hint="find out which process writes here without the lock",
-    )
+            self._files.keep(path, target)
+        except OSError as error:  # no room, or a file system without hard links
+            logger.warning("%s: its torn end is cut off, and the file as it was could not be kept: %s", path, error)
+        else:
+            logger.info("%s: its torn end is cut off; the file as it was is in %s", path, target)
 
 
-def seal(files: JournalFiles, file_id: int, end: int, reserve: Reserve, *, flaw: Callable[[bytes], int | None]) -> None:
-    """Replace a data file by a copy that ends at its logical end; the copy is compared with what was replayed first.
-
-    Args:
-        files: the journal's directory.
-        file_id: the data file.
-        end: its logical end.
-        reserve: spent when the disk is full.
-        flaw: returns the offset from which on bytes differ from those that were replayed; None when none do.
-
-    Raises:
-        JournalCorrupt: the file is read in another way than before; nothing was replaced.
-        OSError: it cannot be read, or the copy cannot be written.
-    """
-    path = files.path(file_id)
-    content = read_start(path, end)
-    offset = flaw(content)
-    if offset is not None:
-        raise _changed(path, offset)
-    reserve.spend_on(partial(files.replace, file_id, (content, EOF_MARKER)))
+@contextmanager
+def _closed_on_failure(writer: JournalWriter) -> Generator[None]:
+    """Close a writer's claim if anything fails; the file stays."""
+    try:
+        yield
+    except BaseException:
+        writer.close_claim()
+        raise
 
 
 def _changed(path: Path, offset: int) -> JournalCorrupt:

@@ -1,16 +1,11 @@
 """A job store that is ActiveMQ's scheduler directory: a KahaDB journal of its own, beside that of the messages.
 
 ```text
-recover   replay (reads only) -> claim the next data file -> replay again if anything was appended meanwhile
-          -> drop ActiveMQ's index -> seal the last data file -> write into the new one
+recover   read the journal, take the directory over (see `journal.takeover`), return the jobs
 add …     encode -> append to the open batch -> note in the state           (no I/O, no waiting)
 cleanup   decide on the state -> once all of it is durable: remove files, in the writer's thread
 close     write what is left, and a remark about the clean stop
 ```
-
-Taking over works as in the message journal: a new data file, exclusively created before the end of the others is read,
-so that a predecessor that is still alive has no number to go on with; its last file replaced by a copy of what the
-replay has seen; no index, since ActiveMQ rebuilds `scheduleDB.data` from the journal.
 
 A job's move is one record while the job was made in the file being written. Later the job is *renewed*: ended and made
 again in one step, in the new file, which lets go of the old one and leaves nothing for an index to know. Records of
@@ -27,13 +22,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from pybroker import __version__
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store import regular
-from pybroker.store.journal.appender import JournalSettings, explained
+from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.cleanup import REMARKED_MAX
 from pybroker.store.journal.commands import (
     AddScheduledJob,
@@ -48,17 +42,14 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
-from pybroker.store.journal.reader import Damage, DataFileWalk, data_files, load, unavailable
+from pybroker.store.journal.reader import Damage, data_files, unavailable
 from pybroker.store.journal.reserve import BorrowedReserve
 from pybroker.store.journal.state import encode_sequences
-from pybroker.store.journal.takeover import claim_next, make_directory, seal
+from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.runtime import StoreRuntime
-from pybroker.store.scheduler.replay import ReplayResult, replay
+from pybroker.store.scheduler.recovery import CLEAN_STOP, INDEX_FILES, JobReading
 from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
-
-INDEX_FILES: Final = ("scheduleDB.data", "scheduleDB.redo", "scheduleDB.free")
-CLEAN_STOP: Final = "pybroker clean stop"
 
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of messages kept in memory."""
@@ -137,62 +128,24 @@ class JournalJobStore:
             JournalCorrupt: the directory holds something else than a journal.
             LockNotHeld: the lock was lost on the way.
         """
-        try:
-            make_directory(self.directory, may_create=self._may_create)
-            result = self._replay()
-            own = claim_next(self._files, self._claim, check=self._runtime.fence, read_on=_read_nothing)
-            try:
-                if not self._is_still_all(result, own):
-                    result = self._replay(below=own)
-                self._report(result)
-                self._writer.fence()
-                self._files.remove(*(self.directory / name for name in INDEX_FILES), *self._files.unfinished())
-            except BaseException:
-                self._writer.close_claim()
-                raise
-            self._seal(result)
-            self._begin(result)
-        except OSError as error:
-            raise explained(error, self.directory) from error
-        return result.jobs
-
-    def _replay(self, below: int | None = None) -> ReplayResult:
-        self._state = JobState()
-        return replay(self.directory, self._state, held_bytes_max=self._held_bytes_max, below=below)
-
-    def _is_still_all(self, result: ReplayResult, below: int) -> bool:
-        """Tell whether nothing was appended between a replay and the claim."""
-        found = {file_id for file_id in data_files(self.directory) if file_id < below}
-        return found == result.checksums.keys() and not any(
-            next(DataFileWalk(load(self._files.path(file_id)), file_id, start=end).batches(), None)
-            for file_id, end in result.open_ends.items()
+        take_over = TakeOver(
+            self._files,
+            self._new_writer,
+            check=self._runtime.fence,
+            reserve=self._reserve,
+            index_files=INDEX_FILES,
+            may_create=self._may_create,
         )
+        return take_over.run(self._start_reading, self._begin).result.jobs
 
-    def _claim(self, file_id: int) -> None:
-        """Claim a number for the first data file of this master."""
-        self._writer.close_claim()  # of an earlier try
-        self._writer = self._new_writer(file_id)
-        self._reserve.spend_on(self._writer.claim)
+    def _start_reading(self) -> JobReading:
+        return JobReading(self.directory, held_bytes_max=self._held_bytes_max)
 
-    def _report(self, result: ReplayResult) -> None:
-        self.damages = result.damages
-        logger.info("%s: %d jobs in %d records", self.directory, len(result.jobs), result.record_count)
-        for tail in result.torn_tails:
-            logger.info("%s: the last write was torn, nothing in it was acknowledged: %s", self.directory, tail)
-        for damage in result.damages:
-            logger.error("%s: damaged: %s", self.directory, damage)
-
-    def _seal(self, result: ReplayResult) -> None:
-        """Cut the files that predecessors may write at their logical ends, and the predecessors off from them."""
-        is_clean = result.last_remark == CLEAN_STOP and not result.torn_tails
-        for file_id, end in result.open_ends.items():
-            if end and is_clean:
-                continue
-            self._writer.fence()
-            seal(self._files, file_id, end, self._reserve, flaw=partial(_flaw, checksum=result.checksums[file_id]))
-
-    def _begin(self, result: ReplayResult) -> None:
+    def _begin(self, reading: JobReading) -> None:
         """Write into the new data file a remark about who goes on, and what the journal does not say well enough."""
+        result = reading.result
+        self.damages = result.damages
+        self._state = reading.state
         self._newest_id = self._writer.file_id
         self._file_ids = set(data_files(self.directory))
         self._held_bytes = sum(len(job.data or b"") for job in self._state.jobs())
@@ -208,13 +161,15 @@ class JournalJobStore:
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
-        return JournalWriter(
+        """Write with another writer from here on, which begins with the data file of that number."""
+        self._writer = JournalWriter(
             self._files,
             file_id=file_id,
             settings=self._settings,
             runtime=self._runtime,
             on_shortage=self._make_room,
         )
+        return self._writer
 
     # ------------------------------------------------------------ jobs
 
@@ -466,15 +421,6 @@ def _ending(job: Job) -> bytes:
     where = place(job)
     time = job.next_time if where.told_time is None else where.told_time
     return encode_record(encode(RemoveScheduledJob(where.scheduler, job.job_id, time)))
-
-
-def _read_nothing() -> None:
-    """Read nothing before another claim: what was appended is looked for behind it."""
-
-
-def _flaw(content: bytes, checksum: int) -> int | None:
-    """Return where a file differs from what was replayed, which a checksum of all of it does not say; None: nowhere."""
-    return None if crc32(content) == checksum else 0
 
 
 def _behind(location: Location, record: bytes) -> Location:

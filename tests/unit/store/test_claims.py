@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.store.journal import store as store_module
-from pybroker.store.journal import takeover
 from pybroker.store.journal.appender import JournalSettings, Preallocation
 from pybroker.store.journal.checkpoint import follower
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import EOF_MARKER, data_file_name
-from pybroker.store.journal.reader import data_files
-from tests.compiled import interpreted
+from pybroker.store.journal.format import EOF_MARKER
 from tests.unit.store.test_journal_store import QUEUE, Bench, message
 
 LONG = 1500
@@ -138,78 +134,3 @@ def test_a_heir_that_came_no_further_than_its_claim_is_cut_off_as_well(directory
     assert (directory / "db-2.log").read_bytes() == EOF_MARKER
     assert late.endswith(EOF_MARKER)
     assert recovered(directory) == ids(message(1))
-
-
-@interpreted
-def test_a_claim_on_a_journal_that_cannot_be_opened_stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    master(directory).store.abandon()
-    before = data_files(directory)
-
-    def fail(*_: object) -> None:
-        raise StoreUnavailable("it cannot be read")
-
-    monkeypatch.setattr(store_module.JournalStore, "_read_contents", fail)
-    with pytest.raises(StoreUnavailable, match="it cannot be read"):
-        Bench(directory).store.recover()
-    assert data_files(directory).keys() - before.keys() == {2}, "a former master must not get past it"
-    monkeypatch.undo()
-    heir = Bench(directory)
-    assert heir.store.recover().queues[QUEUE] == ids(message(1))
-    assert heir.store.epoch == 3
-    heir.store.abandon()
-
-
-def test_a_heir_that_has_lost_the_lock_itself_touches_nothing(directory: Path) -> None:
-    """The other way round: it was frozen while it read, and whoever took the number is the master."""
-    master(directory).store.abandon()
-    rightful: list[Bench] = []
-
-    def check() -> None:
-        if rightful:
-            raise LockNotHeld("another has it")
-
-    def promote_another() -> None:
-        rightful.append(Bench(directory))
-        rightful[0].store.recover()
-
-    files = Hooked(directory)
-    files.before_create = [promote_another]
-    with pytest.raises(LockNotHeld):
-        Bench(directory, files=files, fence=check).store.recover()
-    assert list(data_files(directory)) == [1, 2]
-    rightful[0].store.add(message(2))
-    rightful[0].sync()
-    rightful[0].store.abandon()
-    assert recovered(directory) == ids(message(1), message(2))
-
-
-def test_numbers_that_go_on_being_taken_end_the_promotion(directory: Path) -> None:
-    master(directory).store.abandon()
-    files = Hooked(directory)
-
-    def take_next() -> None:
-        (directory / data_file_name(max(data_files(directory)) + 1)).touch()
-
-    files.before_create = [take_next] * takeover.CLAIMS_MAX
-    with pytest.raises(StoreUnavailable, match="data files appear faster than one can be begun"):
-        Bench(directory, files=files).store.recover()
-
-
-@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "missing"])
-def test_no_journal_is_begun_where_one_has_to_be(directory: Path, is_there: bool) -> None:
-    """As on a bare mount point."""
-    if is_there:
-        directory.mkdir()
-    bench = Bench(directory, may_create=False)
-    with pytest.raises(StoreUnavailable, match=r"kahadb.*mount"):
-        bench.store.recover()
-    bench.store.abandon()
-    assert not is_there or not list(directory.iterdir())
-    assert directory.exists() is is_there
-
-
-def test_a_journal_that_has_to_be_there_is_taken_over(directory: Path) -> None:
-    master(directory).store.abandon()
-    bench = Bench(directory, may_create=False)
-    assert [*bench.store.recover().queues.values()] == [ids(message(1))]
-    bench.store.abandon()

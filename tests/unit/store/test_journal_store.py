@@ -25,17 +25,17 @@ from pybroker.broker.domain.openwire.message import (
 from pybroker.broker.domain.ports import Settled
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
-from pybroker.store.journal import checkpoint
-from pybroker.store.journal import store as store_module
+from pybroker.store.journal import checkpoint, clean_stop
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import BodyReader
+from pybroker.store.journal.clean_stop import CLEAN_STOP
 from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
 from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.marks import decode_mark
 from pybroker.store.journal.reader import DataFileWalk
-from pybroker.store.journal.store import CLEAN_STOP, JournalStore
+from pybroker.store.journal.store import JournalStore
 from tests.runtimes import runtime, wait_for_end
 
 QUEUE = queue("Q")
@@ -328,7 +328,7 @@ class TestCleanStop:
         assert json.loads((remark.message or "").removeprefix(CLEAN_STOP)) == {"delivered": ["ID:a", "ID:b"]}
 
     def test_too_many_to_name_are_all_called_delivered(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(store_module, "DELIVERED_MAX", 2)
+        monkeypatch.setattr(clean_stop, "DELIVERED_MAX", 2)
         for delivered, expected in ((["a", "b"], {"a", "b"}), (["a", "b", "c"], None)):
             bench = Bench(directory)
             bench.store.recover()

@@ -1,17 +1,13 @@
 """A predecessor that lost its lock without noticing begins a scheduler's data file just when its heir takes over."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
-from pybroker.store.journal import takeover
+from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.journal.appender import JournalSettings, Preallocation
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, data_file_name
-from pybroker.store.journal.reader import data_files
-from pybroker.store.scheduler import store as store_module
 from tests.unit.store.test_claims import Hooked
 from tests.unit.store.test_scheduler_store import ONE_JOB_EACH, Life, job
 
@@ -102,17 +98,6 @@ def test_a_heir_that_came_no_further_than_its_claim_is_cut_off_as_well(tmp_path:
     assert recovered(tmp_path) == ["a"]
 
 
-def test_behind_a_clean_stop_only_the_claim_is_sealed(tmp_path: Path) -> None:
-    former = master(tmp_path)
-    former.store.close()
-    last = tmp_path / data_file_name(newest(former))
-    inode = last.stat().st_ino
-    JournalFiles(tmp_path).close(JournalFiles(tmp_path).create(newest(former) + 1, 4096))
-    assert recovered(tmp_path) == ["a"]
-    assert last.stat().st_ino == inode
-    assert (tmp_path / data_file_name(newest(former) + 1)).read_bytes() == EOF_MARKER
-
-
 def test_damage_to_a_whole_file_is_no_claim(tmp_path: Path) -> None:
     former = master(tmp_path)
     former.store.add(job("b"))
@@ -123,59 +108,3 @@ def test_damage_to_a_whole_file_is_no_claim(tmp_path: Path) -> None:
     heir = Life(tmp_path, JournalSettings(preallocation=Preallocation.NONE))
     assert [damage.file_id for damage in heir.store.damages] == [newest(former) - 1], "only the last may be torn"
     heir.kill()
-
-
-def test_a_journal_that_cannot_be_opened_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    master(tmp_path).kill()
-    before = data_files(tmp_path)
-
-    def fail(*_: object, **__: object) -> None:
-        raise StoreUnavailable("it cannot be read")
-
-    monkeypatch.setattr(store_module, "replay", fail)
-    with pytest.raises(StoreUnavailable, match="it cannot be read"):
-        Life(tmp_path)
-    assert data_files(tmp_path) == before
-
-
-def test_a_heir_that_has_lost_the_lock_itself_touches_nothing(tmp_path: Path) -> None:
-    """The other way round: it was frozen before it claimed, and whoever took the number is the master."""
-    master(tmp_path).kill()
-    rightful: list[Life] = []
-
-    def check() -> None:
-        if rightful:
-            raise LockNotHeld("another has it")
-
-    files = Hooked(tmp_path)
-    files.before_create = [lambda: rightful.append(Life(tmp_path))]
-    with pytest.raises(LockNotHeld):
-        Life(tmp_path, files=files, fence=check)
-    assert newest(rightful[0]) == max(data_files(tmp_path))
-    rightful[0].store.add(job("b"))
-    rightful[0].kill()
-    assert recovered(tmp_path) == ["a", "b"]
-
-
-def test_numbers_that_go_on_being_taken_end_the_promotion(tmp_path: Path) -> None:
-    master(tmp_path).kill()
-    files = Hooked(tmp_path)
-
-    def take_next() -> None:
-        (tmp_path / data_file_name(max(data_files(tmp_path)) + 1)).touch()
-
-    takes: list[Callable[[], None]] = [take_next] * takeover.CLAIMS_MAX
-    files.before_create = takes
-    with pytest.raises(StoreUnavailable, match="data files appear faster than one can be begun"):
-        Life(tmp_path, files=files)
-
-
-@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "missing"])
-def test_no_journal_is_begun_where_one_has_to_be(tmp_path: Path, is_there: bool) -> None:
-    directory = tmp_path / "scheduler"
-    if is_there:
-        directory.mkdir()
-    with pytest.raises(StoreUnavailable, match=r"scheduler.*mount"):
-        Life(directory, may_create=False)
-    assert not is_there or not list(directory.iterdir())
-    assert directory.exists() is is_there

@@ -396,10 +396,12 @@ def test_a_torn_tail_is_cut_and_damage_reported(tmp_path: Path) -> None:
     for name in ("db-2.log", "db-3.log"):
         path = tmp_path / name
         path.write_bytes(path.read_bytes()[:-20])
+    torn = path.read_bytes()
     life = Life(tmp_path)
     assert list(life.jobs) == ["a"]
     assert [damage.file_id for damage in life.store.damages] == [2], "the last file's tail may be torn"
     assert (tmp_path / "db-3.log").read_bytes() == EOF_MARKER
+    assert (tmp_path / "damaged" / "db-3.log").read_bytes() == torn, "it may be damage to a whole one"
     life.store.abandon()
 
 

@@ -27,8 +27,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import TIME_MAX
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.store import regular
 from pybroker.store.journal.checkpoint import INDEX_NAME
+from pybroker.store.journal.clean_stop import CLEAN_STOP, INDEX_FILES, activemq_stopped_cleanly
 from pybroker.store.journal.cleanup import remarks
 from pybroker.store.journal.commands import (
     AddMessage,
@@ -52,13 +52,12 @@ from pybroker.store.journal.format import FILE_BYTES_MAX, OFFSET_MAX, RECORD_HEA
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.store import CLEAN_STOP, INDEX_FILES, INDEX_HEADER_BYTES
 from pybroker.store.journal.tools.replaying import Replay, read_jobs
 from pybroker.store.journal.tools.scan import Gap, Record
 from pybroker.store.journal.tools.snapshot import Progress, Snapshot
+from pybroker.store.scheduler.recovery import CLEAN_STOP as JOBS_CLEAN_STOP
+from pybroker.store.scheduler.recovery import INDEX_FILES as JOB_INDEX_FILES
 from pybroker.store.scheduler.state import JobState, making, place
-from pybroker.store.scheduler.store import CLEAN_STOP as JOBS_CLEAN_STOP
-from pybroker.store.scheduler.store import INDEX_FILES as JOB_INDEX_FILES
 
 _NO_DELIVERIES = CLEAN_STOP + '{"delivered": []}'
 _JOBS_HELD_BYTES_MAX = OFFSET_MAX
@@ -128,7 +127,7 @@ def compact(files: JournalFiles, terms: Terms) -> Compacted:
     with Snapshot(files.directory) as snapshot:
         run = _Alive(snapshot)
         run.run(terms.progress)
-        remark = _NO_DELIVERIES if _activemq_stopped_cleanly(files.directory) else run.last_remark
+        remark = _NO_DELIVERIES if activemq_stopped_cleanly(files.directory) else run.last_remark
         new_ids = _write(files, snapshot.last_file_id + 1, run.commands(remark), terms)
         _compare(run.state, files, new_ids)
         state = run.state
@@ -251,15 +250,6 @@ def _job_commands(state: JobState, last_remark: str | None) -> Iterator[bytes]:
         yield encode(making(job, job.data, place(job).scheduler))
     if last_remark == JOBS_CLEAN_STOP:
         yield encode(Trace(last_remark))
-
-
-def _activemq_stopped_cleanly(directory: Path) -> bool:
-    """Tell whether ActiveMQ was the last master and stopped in order, which its index says and the journal does not."""
-    try:
-        with open(directory / INDEX_FILES[0], "rb", opener=regular.opener) as index:
-            return b"cleanShutdown=true" in index.read(INDEX_HEADER_BYTES)
-    except FileNotFoundError:
-        return False
 
 
 # ---------------------------------------------------------------- new files for old ones

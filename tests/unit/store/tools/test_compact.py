@@ -10,6 +10,7 @@ import pytest
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import JournalCorrupt, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from pybroker.store.journal.clean_stop import CLEAN_STOP
 from pybroker.store.journal.commands import (
     Command,
     Commit,
@@ -23,7 +24,6 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.store import CLEAN_STOP
 from pybroker.store.journal.tools.check import check
 from pybroker.store.journal.tools.compact import Compacted, Terms, compact, compact_jobs
 from pybroker.store.journal.tools.export import Export, scheduled
