@@ -13,7 +13,6 @@ import pytest
 CIRCLES_LEFT: Set[Set[str]] = {
     frozenset(
         {
-            "pybroker.broker.core.advisory",
             "pybroker.broker.core.broker",
             "pybroker.broker.core.inactive",
             "pybroker.broker.core.takeover",

@@ -12,7 +12,7 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.broker.app.wiring import clock
 from pybroker.broker.core.mastership import Role
-from pybroker.broker.core.totals import Totals
+from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.members import Followed, Load, Member, MemberFile, MemberRole, prune, read_members
 

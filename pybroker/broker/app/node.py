@@ -24,7 +24,7 @@ from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
 from pybroker.broker.core.mastership import Action, Event, Role, decide
 from pybroker.broker.core.selector import compile_selector
-from pybroker.broker.core.totals import Totals, totals
+from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageStore
@@ -131,7 +131,7 @@ class Node:
 
     def totals(self) -> Totals | None:
         """Return what the broker holds; None unless it serves."""
-        return totals(self._term.broker) if self.role is Role.MASTER and self._term is not None else None
+        return self._term.broker.totals() if self.role is Role.MASTER and self._term is not None else None
 
     def stop(self) -> None:
         """Ask for an orderly end; asked again, not to wait for clients."""

@@ -18,9 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from pybroker.broker.core.consumer import Consumer
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.topic import Topic, TopicSubscription
+from pybroker.broker.domain.admin import Admin, ClientView, ConsumerView
 from pybroker.broker.domain.destination import (
     ADVISORY_PREFIX,
     Destination,
@@ -31,6 +34,7 @@ from pybroker.broker.domain.destination import (
     topic,
 )
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
     ConnectionId,
@@ -48,11 +52,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.transcode import from_store, stored
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.values import Value, encode_map
-
-if TYPE_CHECKING:
-    from pybroker.broker.core.broker import Broker
-    from pybroker.broker.core.consumer import Consumer, Owner
-    from pybroker.broker.core.topic import TopicSubscription
+from pybroker.broker.domain.ports import Clock
 
 PENDING_MAX: Final = 100_000
 """Advisories that wait for one listener: more than there may be destinations it is told of when it comes."""
@@ -64,76 +64,130 @@ _KINDS: Final = {
     DestinationType.TEMP_TOPIC: "TempTopic",
 }
 
-Publish = Callable[[Message], None]
-
 _Told = tuple[str, DataStructure, Mapping[str, Value]]
 """What an advisory is about: the end of its topic's name, its subject, its own properties."""
 
 
-class Advisories:
-    """Tells what happens in a broker."""
+class Teller(Protocol):
+    """The broker as advisories name it; some of it is known only once its store is open."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """Its id, the same for each master of a store."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Begins the ids of what this run of it sends."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Milliseconds since the epoch."""
+        ...
+
+    def next_sequence(self) -> int:
+        """Return a number for a message that is taken in."""
+        ...
+
+
+class Advisories(Observer):
+    """Publishes what happens in a broker on topics that are listened to.
+
+    Args:
+        teller: the broker that is observed.
+        admin: what there is in it.
+        topics: its topics, seen as they change.
+    """
+
+    def __init__(self, teller: Teller, admin: Admin, topics: Mapping[Destination, Topic]) -> None:
+        self._teller = teller
+        self._admin = admin
+        self._topics = topics
         self._sequence = 0
-        self._producer_id = ProducerId(broker.run_id, 0, 0)
+        self._producer_id = ProducerId(teller.run_id, 0, 0)
         self._producer_counts: Counter[Destination] = Counter()
-        self._listeners: dict[Consumer, TopicSubscription] = {}
+        self._listeners: dict[ConsumerView, TopicSubscription] = {}
         """Consumers of patterns that cover advisory topics, which need not exist to be heard by these."""
-
-    # ------------------------------------------------------------ who listens
-
-    def listen(self, consumer: "Consumer", subscription: "TopicSubscription") -> None:
-        """Learn of a consumer of patterns of topics."""
-        wanted = (consumer.request.destination, *consumer.request.composite)
-        if any(meets(each.name, ADVISORY_PREFIX + ">") for each in wanted):
-            self._listeners[consumer] = subscription
-
-    def unlisten(self, consumer: "Consumer") -> None:
-        """Forget a consumer, if it was one of those."""
-        self._listeners.pop(consumer, None)
 
     # ------------------------------------------------------------ what happens
 
-    def connected(self, connection: "Owner", *, left: bool = False) -> None:
-        """Tell of a connection that came or left."""
+    def connection_added(self, connection: ClientView) -> None:
+        """Tell of a connection that came."""
         if self._is_heard("Connection"):
-            about = (
-                RemoveInfo(object_id=ConnectionId(connection.connection_id)) if left else _connection_info(connection)
-            )
-            self._tell("Connection", about)
+            self._tell("Connection", _connection_info(connection))
 
-    def created(self, destination: Destination, connection_id: str | None, *, deleted: bool = False) -> None:
-        """Tell of a destination that came or went."""
+    def connection_removed(self, connection: ClientView) -> None:
+        """Tell of a connection that left."""
+        if self._is_heard("Connection"):
+            self._tell("Connection", RemoveInfo(object_id=ConnectionId(connection.connection_id)))
+
+    def destination_added(self, destination: Destination, owner: str | None) -> None:
+        """Tell of a destination that came."""
+        self._tell_of_destination(destination, owner, DestinationOperation.ADD)
+
+    def destination_removed(self, destination: Destination, owner: str | None) -> None:
+        """Tell of a destination that went."""
+        self._tell_of_destination(destination, owner, DestinationOperation.REMOVE)
+
+    def consumer_added(self, consumer: ConsumerView) -> None:
+        """Tell of a consumer that came."""
+        self._tell_of_consumer(consumer, consumer_info)
+
+    def consumer_removed(self, consumer: ConsumerView) -> None:
+        """Tell of a consumer that left; it listens no more."""
+        self._listeners.pop(consumer, None)
+        self._tell_of_consumer(consumer, lambda left: RemoveInfo(object_id=consumer_id(left)))
+
+    def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
+        """Tell of a producer that came."""
+        self._producer_counts[destination] += 1
+        self._tell_of_producer(destination, ProducerInfo(producer_id=producer_id, destination=destination))
+
+    def producer_removed(self, producer_id: ProducerId, destination: Destination) -> None:
+        """Tell of a producer that left."""
+        self._producer_counts[destination] -= 1
+        if not self._producer_counts[destination]:
+            del self._producer_counts[destination]
+        self._tell_of_producer(destination, RemoveInfo(object_id=producer_id))
+
+    def message_expired(self, message: Message) -> None:
+        """Tell of a message whose time was over."""
+        self._tell_of_message("Expired", message)
+
+    def message_dead_lettered(self, message: Message, cause: str) -> None:
+        """Tell of a message that has a dead letter; the letter says why."""
+        self._tell_of_message("MessageDLQd", message)
+
+    def _tell_of_destination(
+        self, destination: Destination, owner: str | None, operation: DestinationOperation
+    ) -> None:
         if not is_advisory(destination) and self._is_heard(_KINDS[destination.type]):
-            operation = DestinationOperation.REMOVE if deleted else DestinationOperation.ADD
-            self._tell(_KINDS[destination.type], _destination_info(destination, connection_id, operation))
+            self._tell(_KINDS[destination.type], _destination_info(destination, owner, operation))
 
-    def consuming(self, consumer: "Consumer", *, left: bool = False) -> None:
-        """Tell of a consumer that came or left."""
+    def _tell_of_consumer(self, consumer: ConsumerView, about: Callable[[ConsumerView], DataStructure]) -> None:
         destination = consumer.request.destination
         subject = f"Consumer.{_domain(destination)}.{_name(destination)}"
-        if is_advisory(destination) or not self._is_heard(subject):
-            return
-        about = RemoveInfo(object_id=consumer_id(consumer)) if left else consumer_info(consumer)
-        self._tell(subject, about, {"consumerCount": self._broker.consumer_count(destination)})
+        if not is_advisory(destination) and self._is_heard(subject):
+            self._tell(subject, about(consumer), {"consumerCount": self._admin.consumer_count(destination)})
 
-    def producing(self, producer_id: ProducerId, destination: Destination, *, left: bool = False) -> None:
-        """Tell of a producer that came or left. Told of each, because it counts them."""
-        counts = self._producer_counts
-        counts[destination] += -1 if left else 1
-        if not counts[destination]:
-            del counts[destination]
+    def _tell_of_producer(self, destination: Destination, about: DataStructure) -> None:
         subject = f"Producer.{_domain(destination)}.{_name(destination)}"
-        if is_advisory(destination) or not self._is_heard(subject):
-            return
-        about = ProducerInfo(producer_id=producer_id, destination=destination)
-        self._tell(
-            subject, RemoveInfo(object_id=producer_id) if left else about, {"producerCount": counts[destination]}
-        )
+        if not is_advisory(destination) and self._is_heard(subject):
+            self._tell(subject, about, {"producerCount": self._producer_counts[destination]})
 
-    def concerning(self, event: str, message: Message, properties: Mapping[str, Value] | None = None) -> None:
-        """Tell what became of a message, such as `Expired`, `MessageDLQd`, `NoConsumer`; without its body."""
+    def _tell_of_message(self, event: str, message: Message) -> None:
+        """Tell what became of a message; without its body."""
         destination = message.destination
         if is_advisory(destination):
             return
@@ -145,13 +199,13 @@ class Advisories:
         except Exception as error:  # the message's fault: nothing else is touched here
             contain(error, "making an advisory", message)
             return
-        self._tell(subject, bodiless, {"orignalMessageId": message.message_id, **(properties or {})})
+        self._tell(subject, bodiless, {"orignalMessageId": message.message_id})
 
     # ------------------------------------------------------------ what there is already
 
-    def replay(self, consumer: "Consumer", publish: Publish) -> None:
-        """Tell a new listener what there is of what it asks for."""
-        wanted = [each for each in (consumer.request.destination, *consumer.request.composite) if is_advisory(each)]
+    def welcome(self, consumer: Consumer, subscription: TopicSubscription) -> None:
+        """Learn of a consumer of topics; one that listens is told what there is of what it asks for."""
+        wanted = [each for each in consumer.request.destinations if is_advisory(each)]
 
         def wants(subject: str) -> bool:
             return any(matches(each.name, ADVISORY_PREFIX + subject) for each in wanted)
@@ -159,6 +213,8 @@ class Advisories:
         def may_want(subjects: str) -> bool:
             return any(meets(each.name, ADVISORY_PREFIX + subjects) for each in wanted)
 
+        if any(each.is_pattern and meets(each.name, ADVISORY_PREFIX + ">") for each in consumer.request.destinations):
+            self._listeners[consumer] = subscription
         if not wanted:
             return
         # What is not wanted is not even looked through: clients come by the thousand after a failover.
@@ -175,21 +231,20 @@ class Advisories:
                 except Exception as error:  # as in `_tell`
                     contain(error, "making an advisory")
                 else:
-                    publish(message)
+                    subscription.publish(message)
 
     def _present_connections(self) -> Iterator[_Told]:
-        for connection in self._broker.connections():
+        for connection in self._admin.connections():
             yield "Connection", _connection_info(connection), {}
 
     def _present_destinations(self, kinds: Collection[DestinationType]) -> Iterator[_Told]:
-        broker = self._broker
-        for destination in chain(broker.queues, broker.topics) if kinds else ():
+        for destination in self._admin.destinations() if kinds else ():
             if destination.type in kinds and not is_advisory(destination):
-                owner = broker.owner(destination)
+                owner = self._admin.owner(destination)
                 yield _KINDS[destination.type], _destination_info(destination, owner, DestinationOperation.ADD), {}
 
     def _present_producers(self) -> Iterator[_Told]:
-        for connection in self._broker.connections():
+        for connection in self._admin.connections():
             for producer_id, target in connection.producers.items():
                 if target is not None and not is_advisory(target):
                     about = ProducerInfo(producer_id=producer_id, destination=target)
@@ -200,11 +255,11 @@ class Advisories:
                     )
 
     def _present_consumers(self) -> Iterator[_Told]:
-        for connection in self._broker.connections():
+        for connection in self._admin.connections():
             for consumer in connection.consumers:
                 target = consumer.request.destination
                 if not is_advisory(target):
-                    count = {"consumerCount": self._broker.consumer_count(target)}
+                    count = {"consumerCount": self._admin.consumer_count(target)}
                     yield f"Consumer.{_domain(target)}.{_name(target)}", consumer_info(consumer), count
 
     # ------------------------------------------------------------ private
@@ -212,10 +267,10 @@ class Advisories:
     def _is_heard(self, subject: str) -> bool:
         """Tell whether anybody would get an advisory."""
         where = _topic(subject)
-        existing = self._broker.topics.get(where)
+        existing = self._topics.get(where)
         if existing is not None:
             return existing.is_in_use
-        return any(self._broker.wants(listener.request, where) for listener in self._listeners)
+        return any(listener.request.wants(where) for listener in self._listeners)
 
     def _tell(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
         """Tell those who hear it. No topic is made for that: there would soon be one for all that ever was."""
@@ -224,12 +279,12 @@ class Advisories:
         except Exception as error:  # a name too long, say: nothing else is touched here
             contain(error, "making an advisory")
             return
-        existing = self._broker.topics.get(message.destination)
+        existing = self._topics.get(message.destination)
         if existing is not None:
             existing.send(message)
             return
         for listener, subscription in list(self._listeners.items()):
-            if self._broker.wants(listener.request, message.destination):
+            if listener.request.wants(message.destination):
                 subscription.publish(message)
 
     def _message(
@@ -237,15 +292,15 @@ class Advisories:
     ) -> Message:
         self._sequence += 1
         origin: dict[str, Value] = {
-            "originBrokerId": self._broker.id,
-            "originBrokerName": self._broker.name,
-            "originBrokerURL": self._broker.url,
+            "originBrokerId": self._teller.id,
+            "originBrokerName": self._teller.name,
+            "originBrokerURL": self._teller.url,
         }
-        now = self._broker.clock()
+        now = self._teller.clock()
         message = ActiveMQMessage(
             producer_id=self._producer_id,
             destination=_topic(subject),
-            message_id=OpenWireMessageId(None, self._producer_id, self._sequence, self._broker.next_sequence()),
+            message_id=OpenWireMessageId(None, self._producer_id, self._sequence, self._teller.next_sequence()),
             jms_type="Advisory",
             priority=0,
             timestamp=now,
@@ -257,12 +312,12 @@ class Advisories:
         return routing(stored(message))
 
 
-def consumer_id(consumer: "Consumer") -> ConsumerId:
+def consumer_id(consumer: ConsumerView) -> ConsumerId:
     """Return a consumer's id; one whose protocol has none gets one that no other consumer has."""
     return consumer.request.consumer_id or ConsumerId(consumer.connection.connection_id, -1, id(consumer))
 
 
-def consumer_info(consumer: "Consumer") -> ConsumerInfo:
+def consumer_info(consumer: ConsumerView) -> ConsumerInfo:
     """Return what a consumer asked for, as OpenWire says it."""
     request = consumer.request
     return ConsumerInfo(
@@ -281,7 +336,7 @@ def consumer_info(consumer: "Consumer") -> ConsumerInfo:
     )
 
 
-def _connection_info(connection: "Owner") -> ConnectionInfo:
+def _connection_info(connection: ClientView) -> ConnectionInfo:
     return ConnectionInfo(connection_id=ConnectionId(connection.connection_id), client_id=connection.client_id)
 
 

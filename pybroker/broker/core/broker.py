@@ -8,8 +8,7 @@ No I/O and no clock of its own: it appends to a store, calls consumers' `deliver
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import TypeVar
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
@@ -22,6 +21,7 @@ from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.handover import COMMITTED, Handover, put_aside
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.inactive import InactiveDestinations
+from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.scheduled import is_scheduled
@@ -32,7 +32,8 @@ from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.uncommitted import Target
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition, Router
-from pybroker.broker.domain.destination import Destination, is_advisory, matches
+from pybroker.broker.domain.admin import Totals
+from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import (
     ClientError,
     DestinationDoesNotExist,
@@ -43,6 +44,7 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -98,20 +100,22 @@ class Broker(Host):
         self._jobs: JobStore | None = None
         self.limits = limits or Limits()
         self._policies = policies or PolicyMap()
-        self.advisories = Advisories(self)
+        self._observers = Observers()
         self.dead_letters = DeadLetters(
             target=lambda _: self,
             last_resort=self.queue,
             clock=clock,
             strategies=lambda destination: self.policy(destination).dead_letter_strategy,
             on_buried=self._buried,
-            on_expired=partial(self.advisories.concerning, "Expired"),
+            on_expired=self._expired,
         )
         self.usage = Usage(self.limits.memory_bytes_max)
         self.usage.paging.call_soon = call_soon
         self.handover = Handover(store, self.usage, self.dead_letters.bury)
         self.queues: dict[Destination, Queue] = {}
         self.topics: dict[Destination, Topic] = {}
+        self._advisories = Advisories(self, self, self.topics)
+        self.observe(self._advisories)
         self._plain: dict[Destination, Queue | Topic] = {}
         """Destinations with nothing else behind them: most of them, found in one step."""
         self._router: Router[Queue | Topic] = Router(definitions, self.queues, self.target, keep=store.keep)
@@ -127,6 +131,10 @@ class Broker(Host):
         """XA transactions, the prepared ones and those under way, of all connections."""
         self._inactive = InactiveDestinations(self)
         self._first_source = 0
+
+    def observe(self, observer: Observer) -> None:
+        """Have an observer hear of what happens from now on."""
+        self._observers.add(observer)
 
     # ------------------------------------------------------------ life
 
@@ -239,7 +247,7 @@ class Broker(Host):
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         connection = Connection(self, connection_id, client_id, throttle)
         self._clients[client_id] = connection
-        self.advisories.connected(connection)
+        self._observers.announce(lambda observer: observer.connection_added(connection))
         return connection
 
     def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
@@ -248,7 +256,7 @@ class Broker(Host):
         for destination in temporaries:
             if self._owners.get(destination) is owner:  # else another client has deleted it
                 self._drop(destination)
-        self.advisories.connected(owner, left=True)
+        self._observers.announce(lambda observer: observer.connection_removed(owner))
 
     # ------------------------------------------------------------ messages
 
@@ -370,9 +378,9 @@ class Broker(Host):
         owner = self._owners.get(destination)
         return None if owner is None else owner.connection_id
 
-    def wants(self, request: ConsumerRequest, destination: Destination) -> bool:
-        """Tell whether a consumer asked for that destination."""
-        return _wants(request, destination)
+    def destinations(self) -> Iterable[Destination]:
+        """Return the queues and topics there are."""
+        return chain(self.queues, self.topics)
 
     def consumer_count(self, destination: Destination) -> int:
         """Return how many consume from a destination; a topic's durable subscriptions count also while away."""
@@ -381,6 +389,19 @@ class Broker(Host):
             return 0 if queue is None else len(queue.consumers)
         topic = self.topics.get(destination)
         return 0 if topic is None else len(topic.subscriptions) + len(topic.durables)
+
+    def totals(self) -> Totals:
+        """Count what there is; see the port `Admin`."""
+        connections = self._clients.values()
+        return Totals(
+            connections=len(connections),
+            destinations=len(self.queues) + len(self.topics),
+            waiting=sum(each.pending.count for each in (*self.queues.values(), *self.durables.values())),
+            in_flight=sum(len(consumer.outstanding) for each in connections for consumer in each.consumers),
+            memory_bytes=self.usage.used,
+            memory_bytes_max=self.usage.limit,
+            is_full=self.is_full,
+        )
 
     def transactions(self) -> Iterator[Transaction]:
         """Yield the transactions under way, of all connections, and those in doubt."""
@@ -477,7 +498,7 @@ class Broker(Host):
     ) -> Consumer:
         """Add a consumer to what it asks for; see the port."""
         destination = request.destination
-        for each in (destination, *request.composite):
+        for each in request.destinations:
             if each.is_temporary and self._owners.get(each) is not owner:
                 raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
             if each.is_queue is not destination.is_queue:
@@ -490,7 +511,7 @@ class Broker(Host):
             consumer = self._subscribe_queue(owner, request, deliver)
         else:
             consumer = self._subscribe_topic(owner, request, deliver)
-        self.advisories.consuming(consumer)
+        self._observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
@@ -506,21 +527,20 @@ class Broker(Host):
         """Drop a consumer that closed from those that wait for new destinations, and advisory topics only it wanted."""
         self._queue_patterns.pop(consumer, None)
         self._topic_patterns.pop(consumer, None)
-        self.advisories.unlisten(consumer)
         for source in consumer.sources:
             if isinstance(source, TopicSubscription):
                 for topic in source.topics:
                     if is_advisory(topic.destination) and not topic.is_in_use:
                         self._drop(topic.destination)
-        self.advisories.consuming(consumer, left=True)
+        self._observers.announce(lambda observer: observer.consumer_removed(consumer))
 
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
         """Learn of a producer of one destination."""
-        self.advisories.producing(producer_id, destination)
+        self._observers.announce(lambda observer: observer.producer_added(producer_id, destination))
 
     def remove_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
         """Forget a producer of one destination."""
-        self.advisories.producing(producer_id, destination, left=True)
+        self._observers.announce(lambda observer: observer.producer_removed(producer_id, destination))
 
     def _stop_scheduler(self) -> None:
         if self.scheduler is not None:
@@ -530,7 +550,10 @@ class Broker(Host):
 
     def _buried(self, message: Message, letter: Message | None, cause: str) -> None:
         if letter is not None:
-            self.advisories.concerning("MessageDLQd", message)
+            self._observers.announce(lambda observer: observer.message_dead_lettered(message, cause))
+
+    def _expired(self, message: Message) -> None:
+        self._observers.announce(lambda observer: observer.message_expired(message))
 
     def _browse(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
@@ -566,16 +589,15 @@ class Broker(Host):
         subscription = TopicSubscription(consumer, dead_letters=self.dead_letters, clock=self.clock, policy=policy)
         if self._create(request):
             self._topic_patterns[consumer] = subscription
-            self.advisories.listen(consumer, subscription)
         for topic in _matching(request, self.topics):
             subscription.join(topic)
-        self.advisories.replay(consumer, subscription.publish)
+        self._advisories.welcome(consumer, subscription)
         return consumer
 
     def _create(self, request: ConsumerRequest) -> bool:
         """Create the destinations a consumer names; True when there are patterns among them."""
         patterns = False
-        for destination in (request.destination, *request.composite):
+        for destination in request.destinations:
             if destination.is_pattern and not self._router.creates_queue(destination):
                 patterns = True
             else:
@@ -614,7 +636,8 @@ class Broker(Host):
     # ------------------------------------------------------------ private: destinations
 
     def _drop(self, destination: Destination) -> None:
-        self.advisories.created(destination, self.owner(destination), deleted=True)
+        owner = self.owner(destination)
+        self._observers.announce(lambda observer: observer.destination_removed(destination, owner))
         self._owners.pop(destination, None)
         self._plain.pop(destination, None)
         if (topic := self.topics.pop(destination, None)) is not None:
@@ -649,10 +672,11 @@ class Broker(Host):
                 usage=Usage(policy.memory_limit, self.usage),
             )
             for consumer in self._queue_patterns:
-                if _wants(consumer.request, destination):
+                if consumer.request.wants(destination):
                     queue.attach(consumer)
             self._router.queue_added(destination)
-            self.advisories.created(destination, self.owner(destination))
+            owner = self.owner(destination)
+            self._observers.announce(lambda observer: observer.destination_added(destination, owner))
         return queue
 
     def topic(self, destination: Destination) -> Topic:
@@ -667,10 +691,11 @@ class Broker(Host):
                 usage=Usage(policy.memory_limit, self.usage),
             )
             for consumer, subscription in self._topic_patterns.items():
-                if _wants(consumer.request, destination):
+                if consumer.request.wants(destination):
                     subscription.join(topic)
             self.durables.topic_added(topic)
-            self.advisories.created(destination, self.owner(destination))
+            owner = self.owner(destination)
+            self._observers.announce(lambda observer: observer.destination_added(destination, owner))
         return topic
 
     def _admit(self, destination: Destination) -> None:
@@ -687,21 +712,11 @@ class Broker(Host):
             )
 
 
-def _covers(wanted: Destination, destination: Destination) -> bool:
-    """Tell whether a name or pattern means that destination."""
-    return wanted.type is destination.type and matches(wanted.name, destination.name)
-
-
-def _wants(request: ConsumerRequest, destination: Destination) -> bool:
-    """Tell whether a consumer asked for that destination."""
-    return _covers(request.destination, destination) or any(_covers(each, destination) for each in request.composite)
-
-
 def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
     """Return the existing destinations a consumer asked for."""
     if not request.composite and not request.destination.is_pattern:
         return [existing[request.destination]] if request.destination in existing else []
-    return [kind for destination, kind in existing.items() if _wants(request, destination)]
+    return [kind for destination, kind in existing.items() if request.wants(destination)]
 
 
 def _prefetch(request: ConsumerRequest, default: int) -> int:

@@ -122,7 +122,7 @@ class InactiveDestinations:
             for destination in filter(None, connection.producers.values()):
                 named.update(parts(destination))
             for consumer in connection.consumers:
-                named.update((consumer.request.destination, *consumer.request.composite))
+                named.update(consumer.request.destinations)
         return named, set(chain.from_iterable(each.gates for each in self._broker.transactions()))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, matches
 from pybroker.broker.domain.openwire.ids import ConsumerId
 
 QUEUE_PREFETCH = 1000
@@ -63,3 +63,12 @@ class ConsumerRequest:
     pending_limit: int | None = None
     consumer_id: ConsumerId | None = None
     composite: tuple[Destination, ...] = ()
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """All it takes messages from; there may be patterns among them."""
+        return (self.destination, *self.composite)
+
+    def wants(self, destination: Destination) -> bool:
+        """Tell whether it asks for that destination."""
+        return any(each.type is destination.type and matches(each.name, destination.name) for each in self.destinations)

@@ -1,0 +1,31 @@
+"""Those who observe a broker: the core announces an event once, and each of them hears of it."""
+
+from collections.abc import Callable
+
+from pybroker.broker.core.containment import contain
+from pybroker.broker.domain.observer import Observer
+
+
+class Observers:
+    """The observers of one broker, none at first."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        self._all: list[Observer] = []
+
+    def add(self, observer: Observer) -> None:
+        """Have an observer hear of what happens from now on, after those added before."""
+        self._all.append(observer)
+
+    def announce(self, event: Callable[[Observer], None]) -> None:
+        """Have each observer hear of an event, which is a call of one of its methods.
+
+        Raises:
+            StoreError, LockError, OSError: as `contain`.
+        """
+        for observer in self._all:
+            try:
+                event(observer)
+            except Exception as error:
+                contain(error, "observing", about="what happened")
