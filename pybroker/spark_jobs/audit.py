@@ -22,8 +22,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import MESSAGE, PREPARED, History, Source, file_of, full_name, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import MESSAGE, PREPARED, History, Source, Tables, file_of, full_name, history
 from pybroker.spark_jobs.queue_report import producer
 from pybroker.store.columns.schema import CORRUPT
 

@@ -9,8 +9,8 @@ transactions).
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, history
 
 OLDEST = 100
 """Messages that `oldest` names per destination."""

@@ -1,4 +1,4 @@
-"""What the jobs' scripts share: options, a session, and where tables go.
+"""What the jobs' scripts share: options, and where tables go.
 
 ```console
 $ spark-submit pybroker/spark_jobs/backlog.py /mnt/shared --output out --format parquet
@@ -10,22 +10,20 @@ $ python -m pybroker.spark_jobs.backlog /mnt/shared
 """
 
 import json
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
-from pyspark.sql import DataFrame, SparkSession
 
 from pybroker.broker.domain.errors import BrokerError, ConfigError
-from pybroker.spark_jobs.java import prepare
+from pybroker.spark_jobs.history import Tables
 from pybroker.spark_jobs.options import parse
-from pybroker.store.columns.files import NoJournal, journal_of, list_files
-
-Tables = Mapping[str, DataFrame]
-"""What a job returns: tables by name."""
+from pybroker.spark_jobs.report_sections import DRAWN
+from pybroker.spark_jobs.report_writer import write_report
+from pybroker.spark_jobs.session import session
+from pybroker.store.columns.files import NoJournal, list_files
 
 Option = Callable[[click.Command], click.Command]
 """A decorator that adds an option to a command."""
@@ -33,56 +31,6 @@ Option = Callable[[click.Command], click.Command]
 FORMATS: Final = ("parquet", "json", "html")
 SHOWN_ROWS: Final = 40
 """Rows printed of each table."""
-LOCAL_MEMORY: Final = "2g"
-"""Of a local session, unless Spark's own settings say otherwise."""
-
-
-SMALL_BYTES: Final = 128 * 1024 * 1024
-"""Journals up to here take less time to read than Spark takes to compile what reads them."""
-
-_QUICK: Final = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-}
-"""For small journals: plans are interpreted, Java's second compiler stays out of it, and nothing is cut in parts."""
-
-
-def session(name: str, source: object = None) -> SparkSession:
-    """Return the session: of `spark-submit` if it started us, else a local one on all cores.
-
-    Args:
-        name: of the application.
-        source: what it is for; directories with little in them get a session that is soon there.
-    """
-    builder = SparkSession.builder.appName(f"pybroker {name}")
-    if "SPARK_ENV_LOADED" not in os.environ:
-        prepare()
-        builder = (
-            builder.master("local[*]")
-            .config("spark.driver.memory", LOCAL_MEMORY)
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
-        )
-        if is_small(source):
-            for key, value in _QUICK.items():
-                builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def is_small(source: object) -> bool:
-    """Tell whether a source is directories that hold little."""
-    one = isinstance(source, str) or not isinstance(source, Sequence)
-    listed: list[object] = [source] if one else list(cast("Sequence[object]", source))
-    paths = [Path(each) for each in listed if isinstance(each, str | Path)]
-    size = sum(file.stat().st_size for path in paths for file in journal_of(path).glob("*.log"))
-    return 0 < size <= SMALL_BYTES
 
 
 def write(tables: Tables, output: Path, form: str) -> None:
@@ -136,7 +84,7 @@ def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click
     def main(directories: tuple[str, ...], output: Path | None, form: str, **chosen: Any) -> None:
         check(directories)
         if output is not None and form == "html":
-            _write_page(job.__name__, directories, output)
+            _write_page(job, directories, output)
             return
         tables = job(session(job.__name__, directories), list(directories), **chosen)
         if output is None:
@@ -149,13 +97,11 @@ def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click
     return main
 
 
-def _write_page(job: str, directories: Sequence[str], output: Path) -> None:
-    from pybroker.spark_jobs.report import analyze
-    from pybroker.spark_jobs.report_sections import DRAWN
-
-    if job not in DRAWN:
-        raise click.UsageError(f"{job} has no page; there are {', '.join(DRAWN)}")
-    click.echo(analyze(list(directories), output, spark=session(job, directories), jobs=[job]))
+def _write_page(job: Callable[..., Tables], directories: Sequence[str], output: Path) -> None:
+    name = job.__name__
+    if name not in DRAWN:
+        raise click.UsageError(f"{name} has no page; there are {', '.join(DRAWN)}")
+    click.echo(write_report(list(directories), output, [job], spark=session(name, directories)))
 
 
 def run(job: Callable[..., Tables], options: Sequence[Option] = (), arguments: list[str] | None = None) -> Any:

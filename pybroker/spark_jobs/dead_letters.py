@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, full_name, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, full_name, history
 from pybroker.spark_jobs.letters import DEAD_LETTER_NAMES, dead
 
 _NUMBERS: Final = r"[0-9]+"

@@ -13,8 +13,8 @@ import click
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import History, Source, history, read
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import History, Source, Tables, history, read
 from pybroker.store.columns.schema import CORRUPT
 
 EXPORTED: Final = (

@@ -16,8 +16,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import History, Source, file_of, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import History, Source, Tables, file_of, history
 
 STARTED: Final = r"^pybroker (\S+) started (\S+?)(?:, epoch (\d+))?$"
 LOADED: Final = r"^LOADED \S+ (\S+ \d+ \d\d:\d\d:\d\d) (\S+) (\d{4})$"

@@ -14,7 +14,7 @@ transaction, a group per message, and a table of the destinations' own records, 
 All tables carry `directory`, so several brokers' journals can be read at once. Positions order records; times never do.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +86,9 @@ _BEYOND: Final = 2**63 - 1
 
 Source = str | Path | Sequence[str | Path] | DataFrame
 """A directory, several, or a table that was read from them (with the columns of the `kahadb` source)."""
+
+Tables = Mapping[str, DataFrame]
+"""What a job returns: tables by name."""
 
 
 def read(spark: SparkSession, source: Source, columns: Sequence[str] = RECORD_COLUMNS) -> DataFrame:

@@ -17,21 +17,15 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pybroker.broker.domain.destination import queue
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import PREPARED, History, Source, file_of, full_name, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import PREPARED, History, Source, Tables, file_of, full_name, history
 from pybroker.spark_jobs.lives import FILE_SHIFT, Event, SubscriptionLife, subscription_lives
 from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
 from pybroker.store.journal.reader import data_files
+from pybroker.store.journal.tools.why import Cause
 
 EXAMPLES_MAX: Final = 3
 """Message ids named per reason: the oldest."""
-
-WRITTEN: Final = "being written"
-MESSAGES: Final = "messages"
-TRANSACTION: Final = "transaction"
-SUBSCRIPTION: Final = "subscription"
-ANSWERS: Final = "acknowledgements"
-"""Causes, in the words of `pybroker journal why`."""
 
 _REASONS: Final = (
     "directory string, file int, bytes bigint, held boolean, cause string, what string, destination string, "
@@ -108,7 +102,7 @@ class Files:
         held = self.held()
         for file_id in self.sizes:
             if file_id >= self.lowest_writable:
-                self.reasons[file_id].insert(0, Reason(WRITTEN, "it is being written, or was written last"))
+                self.reasons[file_id].insert(0, Reason(Cause.WRITTEN.value, "it is being written, or was written last"))
         own = {file_id for file_id in held if self.reasons[file_id]}
         for file_id in sorted(self.sizes):
             reasons: list[Reason | None] = [*self.reasons[file_id]]
@@ -122,7 +116,7 @@ class Files:
         counted = [self.counted[file_id, other] for other in answered if (file_id, other) in self.counted]
         names = ", ".join(f"db-{other}.log" for other in answered)
         return Reason(
-            ANSWERS,
+            Cause.ANSWERS.value,
             f"acknowledgements, outcomes or ends for records in {names}, which stay",
             messages=sum(count for count, _ in counted),
             examples=[example for _, examples in counted for example in examples][:EXAMPLES_MAX],
@@ -185,7 +179,13 @@ def _files(past: History, live: DataFrame) -> dict[str, Files]:
     _note_files(past, found)
     for row in live.withColumn("name", full_name()).orderBy("file", F.col("oldest_time").asc_nulls_first()).collect():
         reason = Reason(
-            MESSAGES, f"messages of {row.name}", row.name, row.messages, row.bytes, row.oldest_time, row.examples
+            Cause.MESSAGES.value,
+            f"messages of {row.name}",
+            row.name,
+            row.messages,
+            row.bytes,
+            row.oldest_time,
+            row.examples,
         )
         found[row.directory].reasons[row.file].append(reason)
     _note_transactions(past, found)
@@ -213,7 +213,7 @@ def _note_transactions(past: History, found: Mapping[str, Files]) -> None:
     for row in past.unfinished.orderBy("first_position").collect():
         state = "is in doubt" if row.outcome == PREPARED else "is not ended"
         reason = Reason(
-            TRANSACTION,
+            Cause.TRANSACTION.value,
             f"{row.transaction} {state}",
             messages=row.sent + row.acknowledged,
             oldest_time=row.first_time,
@@ -272,7 +272,7 @@ def _note_destinations(past: History, found: Mapping[str, Files]) -> None:
 
 def _note_subscription(files: Files, row: Row, life: SubscriptionLife, pending: int) -> None:
     name = f"{row.destination_type}://{row.destination}"
-    reason = Reason(SUBSCRIPTION, f"durable subscription {life.key} to {name}", name, pending)
+    reason = Reason(Cause.SUBSCRIPTION.value, f"durable subscription {life.key} to {name}", name, pending)
     for file_id in life.files if pending else {life.location >> FILE_SHIFT}:
         files.reasons[file_id].append(reason)
 

@@ -10,8 +10,8 @@ messages anew, which no record tells.
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import MESSAGE, History, Source, file_of, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import MESSAGE, History, Source, Tables, file_of, history
 from pybroker.spark_jobs.lives import FILE_SHIFT
 
 OFFSET_MASK = (1 << FILE_SHIFT) - 1

@@ -15,8 +15,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pybroker.spark_jobs.cli import Tables, run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, history
+from pybroker.spark_jobs.cli import run
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, history
 from pybroker.spark_jobs.letters import CONSUMED, DEAD_LETTERED, EXPIRED, fates, letters
 
 INTERVALS_MAX: Final = 240

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pybroker.broker.domain.errors import ConfigError, JournalCorrupt
-from pybroker.spark_jobs.source import Output
+from pybroker.spark_jobs.output import Output
 from pybroker.store.columns.files import Piece
 from pybroker.store.columns.schema import BY_NAME, DEFAULT_COLUMNS, arrow_schema
 from pybroker.store.columns.table import Mode, read

@@ -29,7 +29,7 @@ from pybroker.client.arguments import Headers
 from pybroker.client.errors import TransactionRolledBack
 from pybroker.client.messages import Body
 from pybroker.client.sync import Connection, connect
-from pybroker.spark_jobs.cli import session
+from pybroker.spark_jobs.session import session
 
 REPLAY_OF: Final = "pybrokerReplayOf"
 """The property that names the message which is repeated."""

@@ -1,29 +1,22 @@
-"""The whole report: every job over the same journals, on one page that opens anywhere.
+"""The whole report: every job over the same journals, on one page; see `report_writer`."""
 
-The page is one file: no scripts, nothing loaded from elsewhere, light or dark as the reader's system is.
-"""
-
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from pybroker import __version__
-from pybroker.spark_jobs.cli import session
-from pybroker.spark_jobs.history import History, Source, history
-from pybroker.spark_jobs.report_page import Section, Tile, page, utc
-from pybroker.spark_jobs.report_plots import count
-from pybroker.spark_jobs.report_sections import DRAWN
+from pybroker.spark_jobs.audit import audit
+from pybroker.spark_jobs.backlog import backlog
+from pybroker.spark_jobs.dead_letters import dead_letters
+from pybroker.spark_jobs.failovers import failovers
+from pybroker.spark_jobs.history import History, Source
+from pybroker.spark_jobs.journal_pins import journal_pins
+from pybroker.spark_jobs.queue_report import queue_report
+from pybroker.spark_jobs.report_writer import Progress, write_report
 
-TITLE: Final = "What the journal tells"
-PAGE: Final = "report.html"
-"""The page's name, where a directory is given for it."""
-
-Progress = Callable[[int, int, str], None]
-"""Told before each step: steps done, steps in all, what is being found out."""
+_JOBS: Final = {job.__name__: job for job in (queue_report, backlog, dead_letters, journal_pins, failovers, audit)}
+"""In the order of the page."""
 
 
 def analyze(
@@ -34,69 +27,17 @@ def analyze(
     jobs: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Run the jobs over journals, and write their report.
+    """Run the jobs over journals, and write their report; see `write_report`.
 
     Args:
         source: one or more directories with data files, or what was already read of them.
         out: the page, or a directory for it.
         spark: a session; by default one of its own, on this machine, stopped in the end.
-        jobs: names of jobs, see `DRAWN`; all of them by default.
+        jobs: names of jobs that `DRAWN` has; all of them by default.
         progress: told how far it has come.
-
-    Returns:
-        Where the page is.
 
     Raises:
         KeyError: there is no job of that name.
-        OSError: the page cannot be written.
     """
-    chosen = list(DRAWN if jobs is None else jobs)
-    steps = [DRAWN[name][0] for name in chosen]
-    count_of_steps = len(steps) + 2
-    tell = progress or _untold
-    tell(0, count_of_steps, "starting Spark")
-    running = spark or session("report", source)
-    past = history(running, source)
-    try:
-        tell(1, count_of_steps, "reading the journal")
-        subtitle, tiles = _overview(past)
-        sections: list[Section] = []
-        for done, name in enumerate(chosen):
-            what, draw = DRAWN[name]
-            tell(done + 2, count_of_steps, what)
-            drawn, numbers = draw(past)
-            sections += drawn
-            tiles += numbers
-    finally:
-        if past is not source:
-            past.close()
-        if spark is None:
-            running.stop()
-    target = out if out.suffix == ".html" else out / PAGE
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page(TITLE, subtitle, tiles, sections, _footer()), encoding="utf-8")
-    tell(count_of_steps, count_of_steps, "done")
-    return target
-
-
-def _untold(_done: int, _steps: int, _what: str) -> None:
-    """Tell nobody."""
-
-
-def _overview(past: History) -> tuple[str, list[Tile]]:
-    """Return a sentence about the journals, and the first of the numbers."""
-    row = past.records.agg(
-        F.count("*").alias("records"),
-        F.array_sort(F.collect_set("directory")).alias("directories"),
-        F.min("time").alias("first"),
-        F.max("time").alias("last"),
-    ).collect()[0]
-    where = ", ".join(row.directories) or "no records"
-    first, last = (f"{utc(each):%Y-%m-%d %H:%M:%S}" if each else "" for each in (row.first, row.last))
-    when = f", {first} to {last} UTC" if first else ""
-    return f"{where}{when}", [Tile("records", count(row.records))]
-
-
-def _footer() -> str:
-    now = datetime.now(UTC)
-    return f"Made by pybroker {__version__} on {now:%Y-%m-%d %H:%M} UTC. Point at a mark to see what it stands for."
+    chosen = list(_JOBS) if jobs is None else jobs
+    return write_report(source, out, [_JOBS[name] for name in chosen], spark=spark, progress=progress)

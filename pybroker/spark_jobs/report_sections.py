@@ -13,16 +13,10 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs import report_plots as plots
-from pybroker.spark_jobs.audit import audit
-from pybroker.spark_jobs.backlog import backlog
-from pybroker.spark_jobs.cli import Tables
-from pybroker.spark_jobs.dead_letters import dead_letters
-from pybroker.spark_jobs.failovers import failovers
-from pybroker.spark_jobs.history import DESTINATION, History
-from pybroker.spark_jobs.journal_pins import ANSWERS, MESSAGES, SUBSCRIPTION, TRANSACTION, WRITTEN, journal_pins
-from pybroker.spark_jobs.queue_report import queue_report
+from pybroker.spark_jobs.history import DESTINATION, Tables
 from pybroker.spark_jobs.report_page import ROWS_MAX, Said, Section, Tile, table
 from pybroker.spark_jobs.store_names import StoreNames
+from pybroker.store.journal.tools.why import Cause
 
 SHOWN: Final = 7
 """Destinations with a colour of their own; the others are summed up."""
@@ -41,9 +35,8 @@ def collected(rows: DataFrame, limit: int = ROWS_MAX + 1) -> list[Row]:
 # ---------------------------------------------------------------- queue_report
 
 
-def draw_queues(past: History) -> Drawn:
+def draw_queues(tables: Tables, name: StoreNames) -> Drawn:
     """Draw what went through."""
-    tables = queue_report(past.spark, past)
     totals = tables["time_in_queue"].agg(F.sum("consumed"), F.sum("waiting"), F.sum("expired")).collect()[0]
     throughput = _largest(tables["throughput"], F.sum("sent") + F.sum("consumed"))
     produced = tables["producers"].agg(F.sum("messages"), F.sum("bytes"), F.count_distinct("producer_id")).collect()[0]
@@ -54,10 +47,10 @@ def draw_queues(past: History) -> Drawn:
         Tile("expired", plots.count(totals[2] or 0)),
     ]
     sections = [
-        _throughput(throughput, past.names),
-        _depth(_largest(tables["depth"], F.max("depth")), past.names),
-        _waits(tables, past.names),
-        _sizes(tables, past.names),
+        _throughput(throughput, name),
+        _depth(_largest(tables["depth"], F.max("depth")), name),
+        _waits(tables, name),
+        _sizes(tables, name),
     ]
     return sections, tiles
 
@@ -224,9 +217,8 @@ def _sizes(tables: Tables, name: StoreNames) -> Section:
 # ---------------------------------------------------------------- backlog
 
 
-def draw_backlog(past: History) -> Drawn:
+def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
     """Draw what is pending."""
-    tables, name = backlog(past.spark, past), past.names
     rows = collected(tables["destinations"])
     section = Section(
         "Backlog", "What is pending at the journal's end, how old it is, and who should have consumed it."
@@ -278,9 +270,8 @@ def draw_backlog(past: History) -> Drawn:
 # ---------------------------------------------------------------- dead_letters
 
 
-def draw_dead_letters(past: History) -> Drawn:
+def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
     """Draw what nobody could use."""
-    tables, name = dead_letters(past.spark, past), past.names
     causes = collected(tables["causes"])
     section = Section("Dead letters", "What came to dead letter queues, where from, and why.")
     bars = [
@@ -332,12 +323,18 @@ def _origin(row: Row, name: StoreNames) -> str | None:
 
 # ---------------------------------------------------------------- journal_pins
 
-_CAUSE_COLOURS: Final = {WRITTEN: 2, MESSAGES: 1, TRANSACTION: 5, SUBSCRIPTION: 6, ANSWERS: 3}
+_CAUSE_COLOURS: Final = {
+    Cause.WRITTEN.value: 2,
+    Cause.MESSAGES.value: 1,
+    Cause.TRANSACTION.value: 5,
+    Cause.SUBSCRIPTION.value: 6,
+    Cause.ANSWERS.value: 3,
+}
 
 
-def draw_pins(past: History) -> Drawn:
+def draw_pins(tables: Tables, name: StoreNames) -> Drawn:
     """Draw what holds the disk."""
-    rows, name = journal_pins(past.spark, past)["files"].collect(), past.names
+    rows = tables["files"].collect()
     section = Section(
         "What holds the disk", "Each data file, as wide as it is large, in the colour of what holds it first."
     )
@@ -382,9 +379,8 @@ def draw_pins(past: History) -> Drawn:
 # ---------------------------------------------------------------- failovers
 
 
-def draw_failovers(past: History) -> Drawn:
+def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
     """Draw who was master."""
-    tables, name = failovers(past.spark, past), past.names
     reigns = collected(tables["reigns"], 500)
     section = Section("Masters", "Who was master, from when to when, as far back as the data files go.")
     strips: defaultdict[str, list[plots.Span]] = defaultdict(list)
@@ -440,9 +436,9 @@ def _day(second: float) -> str:
 _MOODS: Final = {"damage": "bad", "hazard": "warn", "notice": "", "hint": ""}
 
 
-def draw_audit(past: History) -> Drawn:
+def draw_audit(tables: Tables, name: StoreNames) -> Drawn:
     """List what does not agree."""
-    rows, name = collected(audit(past.spark, past)["findings"]), past.names
+    rows = collected(tables["findings"])
     section = Section("Audit", "Where the journal does not agree with itself, the worst first.")
     section.add(
         table(
@@ -467,7 +463,7 @@ def draw_audit(past: History) -> Drawn:
     return [section], [Tile("findings", plots.count(len(rows)), words, mood)]
 
 
-DRAWN: Final[Mapping[str, tuple[str, Callable[[History], Drawn]]]] = {
+DRAWN: Final[Mapping[str, tuple[str, Callable[[Tables, StoreNames], Drawn]]]] = {
     "queue_report": ("what went through", draw_queues),
     "backlog": ("what is pending", draw_backlog),
     "dead_letters": ("dead letters", draw_dead_letters),

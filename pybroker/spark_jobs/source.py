@@ -6,24 +6,20 @@ columns are had by a narrower schema, `.schema("file int, destination string")`,
 The decoding is `pybroker.store.columns`; here is what Spark needs around it.
 """
 
-import functools
-import gc
-import os
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from pybroker.broker.domain.errors import ConfigError
 from pybroker.spark_jobs.filters import Pushed, push
 from pybroker.spark_jobs.options import Options, parse
-from pybroker.store.columns.files import NoJournal, Piece, list_files, plan
-from pybroker.store.columns.schema import BY_NAME, arrow_schema
+from pybroker.spark_jobs.output import JournalPartition, Output, set_imports_aside
+from pybroker.store.columns.files import NoJournal, list_files, plan
+from pybroker.store.columns.schema import arrow_schema
 from pybroker.store.columns.table import Mode, read
 
 NAME: Final = "kahadb"
@@ -58,7 +54,7 @@ class KahaDBSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what plans and reads a stream."""
-        from pybroker.spark_jobs.stream import JournalStreamReader
+        from pybroker.spark_jobs.stream import JournalStreamReader  # workers of batch queries never need it
 
         _check_directories(self.chosen)
         return JournalStreamReader(self.chosen, schema)
@@ -73,62 +69,6 @@ class PushdownSource(KahaDBSource):
 def _check_directories(options: Options) -> None:
     for directory in options.directories:
         list_files(Path(directory), archive=options.archive)
-
-
-_REUSED: Final = "SPARK_REUSE_WORKER"
-"""Spark sets this variable for Python workers that serve one task after another, and nowhere else."""
-
-
-@functools.cache
-def set_imports_aside() -> None:
-    """Have a worker that serves many tasks look for garbage only among what came after its first.
-
-    Between two tasks a worker runs a full collection, and that walks all that pyspark, pyarrow, pandas and numpy made
-    when they were imported: longer than decoding 16 MB of a journal takes. It stays as long as the worker does.
-    """
-    if os.environ.get(_REUSED):
-        gc.freeze()
-
-
-@dataclass
-class JournalPartition(InputPartition):
-    """A piece of a data file for one task."""
-
-    piece: Piece
-
-
-class Output:
-    """The columns that Spark wants, and the form it wants them in.
-
-    Attributes:
-        columns: their names.
-    """
-
-    def __init__(self, schema: StructType) -> None:
-        """Check a schema against the table's.
-
-        Raises:
-            ConfigError: a column is not one of the table's, or of another type.
-        """
-        wanted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        for each in wanted:
-            column = BY_NAME.get(each.name)
-            if column is None:
-                raise ConfigError(
-                    f"the table has no column {each.name}", setting="schema", hint=f"there are {', '.join(BY_NAME)}"
-                )
-            if each.type != column.type and not _are_integers(each.type, column.type):
-                raise ConfigError(f"column {each.name} is {column.type}, not {each.type}", setting="schema")
-        self.columns = tuple(wanted.names)
-        self._schema = wanted
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with exactly Spark's types."""
-        return batch if batch.schema.equals(self._schema) else batch.cast(self._schema)
-
-
-def _are_integers(one: pa.DataType, other: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(one) and pa.types.is_integer(other))
 
 
 class JournalReader(DataSourceReader):

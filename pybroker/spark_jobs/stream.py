@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from pybroker.broker.domain.errors import ConfigError, StoreError
 from pybroker.spark_jobs.options import EARLIEST, LATEST, Options
-from pybroker.spark_jobs.source import JournalPartition, Output, set_imports_aside
+from pybroker.spark_jobs.output import JournalPartition, Output, set_imports_aside
 from pybroker.store import regular
 from pybroker.store.columns.files import Hop, Piece, growing, list_files
 from pybroker.store.columns.table import read

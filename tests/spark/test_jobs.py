@@ -308,8 +308,9 @@ def test_report_of_two_stores_keeps_them_apart(quick: "SparkSession", twins: lis
     from pybroker.spark_jobs.report_sections import draw_queues
 
     past = History(quick, twins)
-    found = {(row.directory, row.destination): row for row in rows(queue_report(quick, past)["time_in_queue"])}
-    sections, tiles = draw_queues(past)
+    tables = queue_report(quick, past)
+    found = {(row.directory, row.destination): row for row in rows(tables["time_in_queue"])}
+    sections, tiles = draw_queues(tables, past.names)
     past.close()
 
     for twin in twins:

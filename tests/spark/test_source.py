@@ -212,7 +212,8 @@ def test_spark_tells_a_worker_that_it_serves_more_than_one_task(spark: "SparkSes
 def test_a_worker_that_is_reused_has_what_it_imported_left_out_of_collections(
     consumed: str, monkeypatch: pytest.MonkeyPatch, *, reused: bool
 ) -> None:
-    from pybroker.spark_jobs.source import KahaDBSource, set_imports_aside
+    from pybroker.spark_jobs.output import set_imports_aside
+    from pybroker.spark_jobs.source import KahaDBSource
 
     if reused:
         monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
