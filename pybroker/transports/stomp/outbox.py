@@ -7,17 +7,29 @@ disk, queue up behind it. When much queues the core is asked to pause. What queu
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.ports import Consumer
 from pybroker.transports.stomp.flow import Flow, Jam
-
-if TYPE_CHECKING:
-    from pybroker.transports.stomp.subscriptions import Subscription
-
 
 WAITING_BYTES_MAX = 1 << 20
 """What may wait behind receipts before deliveries pause: a disk's latency is bridged, whatever the prefetch is."""
+
+
+class Recipient:
+    """What the outbox knows of a subscription.
+
+    Attributes:
+        closed: it gets nothing more.
+        consumer: the core's side; set right after the core accepted it.
+    """
+
+    __slots__ = ("closed", "consumer")
+
+    consumer: Consumer
+
+    def __init__(self) -> None:
+        self.closed = False
 
 
 class Place:
@@ -43,10 +55,10 @@ class Outbox:
         self._write = write
         self._flow = flow
         self._waiting_bytes = 0
-        self._queue: deque[Place | tuple[bytes, Subscription, Delivery | None]] = deque()
-        self.sent: dict[Subscription, Delivery] = {}
+        self._queue: deque[Place | tuple[bytes, Recipient, Delivery | None]] = deque()
+        self.sent: dict[Recipient, Delivery] = {}
 
-    def take_sent(self) -> "dict[Subscription, Delivery]":
+    def take_sent(self) -> dict[Recipient, Delivery]:
         """Return what was written since the last call and is to be settled, and begin anew."""
         sent = self.sent
         if sent:
@@ -79,19 +91,19 @@ class Outbox:
         if self._waiting_bytes <= WAITING_BYTES_MAX:
             self._flow.clear(Jam.RECEIPT)
 
-    def message(self, frame: bytes, subscription: "Subscription", settles: Delivery | None = None) -> None:
+    def message(self, frame: bytes, recipient: Recipient, settles: Delivery | None = None) -> None:
         """Write a MESSAGE, behind the receipts before it; `settles` is settled once the frame has left."""
         if self._queue:
-            self._queue.append((frame, subscription, settles))
+            self._queue.append((frame, recipient, settles))
             self._waiting_bytes += len(frame)
             if self._waiting_bytes > WAITING_BYTES_MAX:
                 self._flow.jam(Jam.RECEIPT)
         else:
-            self._write_message(frame, subscription, settles)
+            self._write_message(frame, recipient, settles)
 
-    def _write_message(self, frame: bytes, subscription: "Subscription", settles: Delivery | None) -> None:
-        if subscription.closed:  # in the meantime: the message is back in its queue
+    def _write_message(self, frame: bytes, recipient: Recipient, settles: Delivery | None) -> None:
+        if recipient.closed:  # in the meantime: the message is back in its queue
             return
         if settles is not None:
-            self.sent[subscription] = settles
+            self.sent[recipient] = settles
         self._write(frame)

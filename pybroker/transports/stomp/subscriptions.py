@@ -15,13 +15,12 @@ from collections.abc import Callable, Mapping
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, parts_to_consume
-from pybroker.broker.domain.ports import Consumer
 from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
 from pybroker.transports.stomp.mapping import MessageWriter
-from pybroker.transports.stomp.outbox import Outbox
+from pybroker.transports.stomp.outbox import Outbox, Recipient
 
 _log = logging.getLogger(__name__)
 
@@ -91,14 +90,13 @@ def _number(headers: Mapping[str, str], name: str, bounds: tuple[int, int]) -> i
     return None
 
 
-class Subscription:
+class Subscription(Recipient):
     """One consumer of a connection, between the core that delivers and the client that acknowledges.
 
     Attributes:
         serial: its number in the connection, from 1.
         client_id: the client's own id for it; None if it gave none (1.0 only).
         destination_text: what SUBSCRIBE named, the other way to end it in 1.0.
-        consumer: the core's side; set right after the core accepted it.
         unacknowledged: what the client has still to acknowledge; always empty in mode auto.
     """
 
@@ -109,16 +107,12 @@ class Subscription:
         "_unwritable",
         "_writer",
         "client_id",
-        "closed",
-        "consumer",
         "destination_text",
         "is_browser",
         "mode",
         "serial",
         "unacknowledged",
     )
-
-    consumer: Consumer
 
     def __init__(
         self,
@@ -144,12 +138,12 @@ class Subscription:
             outbox: takes finished frames.
             unwritable: is told of a message that cannot be rendered.
         """
+        super().__init__()
         self.serial = serial
         self.client_id = headers.get("id")
         self.destination_text = headers.get("destination", "")
         self.mode = ack_mode(headers)
         self.is_browser = is_browser
-        self.closed = False
         self.unacknowledged = Unacknowledged(by_message_id=version is not Version.V1_2)
         self._cumulative = self.mode is AckMode.CLIENT
         self._ack_prefix = f"{connection_id}:{serial}:" if version is Version.V1_2 else None
