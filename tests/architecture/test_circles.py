@@ -18,21 +18,6 @@ CIRCLES_LEFT: Set[Set[str]] = {
             "pybroker.broker.core.takeover",
         }
     ),
-    frozenset(
-        {
-            "pybroker.spark_jobs.audit",
-            "pybroker.spark_jobs.backlog",
-            "pybroker.spark_jobs.cli",
-            "pybroker.spark_jobs.dead_letters",
-            "pybroker.spark_jobs.failovers",
-            "pybroker.spark_jobs.journal_pins",
-            "pybroker.spark_jobs.queue_report",
-            "pybroker.spark_jobs.report",
-            "pybroker.spark_jobs.report_sections",
-        }
-    ),
-    frozenset({"pybroker.spark_jobs.source", "pybroker.spark_jobs.stream"}),
-    frozenset({"pybroker.transports.stomp.outbox", "pybroker.transports.stomp.subscriptions"}),
 }
 
 Imports = Mapping[str, Set[str]]
