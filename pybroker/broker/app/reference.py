@@ -1,8 +1,8 @@
-"""The reference pages, made from the code they describe: `docs/settings.md` and `docs/cli.md`.
+"""The reference pages, made from the code they describe: `docs/settings.md`, `docs/cli.md` and `docs/states.md`.
 
     python -m pybroker.broker.app.reference docs
 
-writes both; a test makes sure that they are as this module would write them.
+writes them; a test makes sure that they are as this module would write them.
 """
 
 import inspect
@@ -15,6 +15,7 @@ import click
 from pybroker.broker.app import message_json
 from pybroker.broker.app.cli import commands, shown
 from pybroker.broker.app.config import ENVIRONMENT_PREFIX, SETTINGS, TABLES, flag, is_table
+from pybroker.broker.core import transaction_states
 
 _WIDTH = 100
 
@@ -44,9 +45,19 @@ Every expected failure is one line on standard error and an exit code: 2 for a s
 own, below."""
 
 
+_STATES = """\
+# States
+
+The state machines of the broker, drawn from the tables that it follows. An event without an arrow out of a state cannot
+happen there; if one did, by a mistake in the broker, it would raise an error that names both."""
+
+_MACHINES = {"A transaction": transaction_states.TRANSITIONS}
+
+
 def pages() -> dict[str, str]:
     """Return the pages by file name."""
-    return {"settings.md": "\n".join(_settings()) + "\n", "cli.md": "\n".join(_command_line()) + "\n"}
+    made = {"settings.md": _settings(), "cli.md": _command_line(), "states.md": _states()}
+    return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
 
 
 def _settings() -> Iterator[str]:
@@ -68,6 +79,15 @@ def _command_line() -> Iterator[str]:
     yield "## Messages as JSON"
     yield ""
     yield from inspect.cleandoc(message_json.__doc__ or "").splitlines()
+
+
+def _states() -> Iterator[str]:
+    yield _STATES
+    for name, transitions in _MACHINES.items():
+        yield ""
+        yield f"## {name}"
+        yield ""
+        yield from transitions.drawn()
 
 
 def _described(name: str, command: click.Command) -> Iterator[str]:

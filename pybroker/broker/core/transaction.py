@@ -5,27 +5,21 @@ operations are journalled when they happen, the commit decides). Here they wait 
 until the commit is on disk: a consumer must never see half of a transaction that a crash then undoes. How much memory
 they may take meanwhile, `uncommitted` says.
 
-```text
-           send, acknowledge
-              +------+                XA only
-              v      |      +------- prepare --> PREPARED ---+   outlives its connection and the process
-  begin --> OPEN ----+------+                                |
-              |             +--------------------------------+--- commit --> sends enqueued, acknowledgements settled
-              +---------------- rollback --------------------+-------------> sends gone, references outstanding again
-```
-
-A transaction of which a part failed is doomed: its commit rolls it back and says so. Nothing is added to one that is
-prepared, and nothing dooms it: its coordinator was told that it can be committed.
+Its states, and what leads from one to another, are in `transaction_states`. With its commit sends are enqueued and
+acknowledgements settled; with its rollback sends vanish, and references are outstanding again. A transaction of which a
+part failed is doomed: its commit rolls it back and says so. A prepared one outlives its connection and the process.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from pybroker.broker.core.consumer import Consumer, Owner, take_back
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.gate import Gate, Unread
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.transaction_states import TRANSITIONS, TransactionEvent, TransactionState
 from pybroker.broker.core.uncommitted import Send, Target, Uncommitted
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
@@ -39,15 +33,19 @@ _log = logging.getLogger(__name__)
 OPERATIONS_MAX = 1_000_000
 """Ids of what a transaction does are in memory until it ends; this many operations are surely a mistake."""
 
+_ACTIVE: Final = TransactionState.ACTIVE
+_PREPARED: Final = TransactionState.PREPARED
+"""Names of their own: looking a member up in its enum costs more than comparing with it."""
+
 
 class Transaction:
-    """One open or prepared transaction.
+    """One transaction.
 
     Attributes:
         id: which.
         owner: the connection that began it, with whose end it is rolled back; None once it is prepared, and for those
             that no client began.
-        prepared: only its outcome ends it.
+        state: where it stands.
     """
 
     __slots__ = (
@@ -62,13 +60,13 @@ class Transaction:
         "_unkept",
         "id",
         "owner",
-        "prepared",
+        "state",
     )
 
     def __init__(self, transaction_id: TransactionId, store: MessageStore, owner: Owner | None = None) -> None:
         self.id = transaction_id
         self.owner = owner
-        self.prepared = False
+        self.state = _ACTIVE
         self._store = store
         self._at_commit: list[Callable[[], None]] = []
         self._acknowledged: dict[Consumer | None, list[Reference]] = {}  # None: consumers of an earlier process
@@ -114,12 +112,18 @@ class Transaction:
 
     def recover(self, sends: Sequence[tuple[Target, Message | Unread]], acknowledged: Sequence[Reference]) -> None:
         """Be what the store says was prepared before this process; the references are locked already."""
-        self.prepared = self._in_store = True
+        self._enter(TransactionEvent.RECOVER)
+        self._in_store = True
         for target, message in sends:
             self._enqueue_at_commit(target, message, Send(target, message))
         for reference in acknowledged:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged[None] = list(acknowledged)
+
+    @property
+    def prepared(self) -> bool:
+        """True when only its outcome ends it."""
+        return self.state is _PREPARED
 
     @property
     def acknowledged_so_far(self) -> Iterable[Reference]:
@@ -146,8 +150,9 @@ class Transaction:
 
     def doom(self, reason: str) -> None:
         """Make its commit fail: part of it could not be done."""
-        if not self.prepared:
-            self._doom = self._doom or reason
+        if self.state is _ACTIVE:
+            self._doom = reason
+        self._enter(TransactionEvent.FAIL)
 
     def prepare(self) -> bool:
         """Have only its outcome end it; False when there is nothing to decide, and it is over.
@@ -157,16 +162,17 @@ class Transaction:
         Raises:
             TransactionRolledBack: it was doomed.
         """
-        if self.prepared:
+        if self._asked_for(TransactionEvent.PREPARE) is self.state:
             return True
-        self._raise_if_doomed()
+        if not self._at_commit:
+            self._enter(TransactionEvent.PREPARE_NOTHING)
+            return False
         if self._in_store:
             self._keep_late(self.id)
             self._store.prepare(_branch(self.id))
-        self.prepared = bool(self._at_commit)
-        if self.prepared:
-            self._uncommitted.prepared()
-        return self.prepared
+        self._enter(TransactionEvent.PREPARE)
+        self._uncommitted.prepared()
+        return True
 
     def commit(self) -> None:
         """Make everything count, in its order.
@@ -174,28 +180,31 @@ class Transaction:
         Raises:
             TransactionRolledBack: it was doomed, and is rolled back.
         """
-        self._raise_if_doomed()
+        after = self._asked_for(TransactionEvent.COMMIT)
         if self._in_store:
-            if not self.prepared:
+            if self.state is _ACTIVE:
                 self._keep_late(self.id)
             self._store.commit(self.id)
-            if self.prepared:  # nothing can be added to it; what it has of this the store knows by now
+            if self.state is _PREPARED:  # nothing can be added to it; what it has of this the store knows by now
                 self._keep_late(None)
             for gate in self._gates:
                 gate.close()
                 self._store.when_durable(gate.open)
+        self.state = after
         # The store counts all of it from here on, so all of it is done, whatever one action raises.
         for action in self._at_commit:
             attempt(action, "carrying out a commit")
         if self._in_store:
-            self._store.when_durable(self._uncommitted.end)  # behind the gates: by then the destinations count it
+            self._store.when_durable(self._on_disk)  # behind the gates: by then the destinations count it
         else:
-            self._uncommitted.end()
+            self._on_disk()
 
     def rollback(self) -> None:
         """Undo: sends vanish, consumers hold their references again; those of consumers that left go to others."""
+        after = TRANSITIONS.after(self.state, TransactionEvent.ROLLBACK)
         if self._in_store:
             self._store.rollback(self.id)
+        self.state = after
         self._uncommitted.end()
         take_back(self._acknowledged)
 
@@ -213,15 +222,27 @@ class Transaction:
         for message in messages:
             self._store.add(message, transaction_id)
 
-    def _raise_if_doomed(self) -> None:
-        if self._doom is not None:
+    def _enter(self, event: TransactionEvent) -> None:
+        self.state = TRANSITIONS.after(self.state, event)
+
+    def _asked_for(self, event: TransactionEvent) -> TransactionState:
+        """Return the state that a demand leads to; undo what is doomed instead, and say so."""
+        after = TRANSITIONS.after(self.state, event)
+        if after is TransactionState.ROLLED_BACK:
             self.rollback()
             raise TransactionRolledBack(f"{self.id} is rolled back: {self._doom}")
+        return after
+
+    def _on_disk(self) -> None:
+        self._enter(TransactionEvent.ON_DISK)
+        self._uncommitted.end()
 
     def _check_open(self) -> None:
         """Make sure that something may be added."""
-        if self.prepared:
-            raise TransactionError(f"{self.id} is prepared: nothing can be added to it")
+        if self.state is not _ACTIVE:
+            if self.state is _PREPARED:
+                raise TransactionError(f"{self.id} is prepared: nothing can be added to it")
+            self._enter(TransactionEvent.ADD)
         if len(self._at_commit) >= OPERATIONS_MAX:
             raise TransactionError(f"{self.id} has {OPERATIONS_MAX} operations already: commit more often")
 

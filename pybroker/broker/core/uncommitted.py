@@ -76,7 +76,7 @@ class Send:
 class Uncommitted:
     """The memory of one transaction's messages; a `Backlog` of `paging`."""
 
-    __slots__ = ("_held", "_is_leaving", "_is_over", "_is_prepared", "_leavable", "_leavable_bytes", "_store")
+    __slots__ = ("_held", "_is_leaving", "_is_prepared", "_leavable", "_leavable_bytes", "_store")
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -85,7 +85,6 @@ class Uncommitted:
         self._leavable_bytes = 0
         self._is_leaving = False
         self._is_prepared = False
-        self._is_over = False
 
     @property
     def holds_memory(self) -> bool:
@@ -144,7 +143,6 @@ class Uncommitted:
 
     def end(self) -> None:
         """Give back what is counted: the transaction is over."""
-        self._is_over = True
         held, self._held = self._held, {}
         self._leavable = []
         for usage, size in held.items():
@@ -153,8 +151,6 @@ class Uncommitted:
 
     def _leave(self, count: int) -> None:
         self._is_leaving = False
-        if self._is_over:
-            return
         sends, self._leavable = self._leavable[:count], self._leavable[count:]
         freed: dict[Usage, int] = {}
         for send in sends:
