@@ -169,13 +169,6 @@ class JournalStore:
         follower, self._follower = self._follower or resume(self.directory), None
         return JournalReading(follower, prioritized=self._prioritized, progress=self._progress)
 
-    def lend_reserve(self) -> bool:
-        """Give the reserve to another store on this disk; False when there is none to give. Blocks, in any thread.
-
-        Nothing persistent is accepted until there is room for it again.
-        """
-        return self._writer.lend_reserve()
-
     def _begin(self, reading: JournalReading) -> None:
         """Begin a new data file with what ends the former master's affairs, and a remark about who goes on."""
         follower = reading.follower
@@ -222,6 +215,13 @@ class JournalStore:
             marks=TimeMarks(self._runtime.clock),
         )
         return self._writer
+
+    def lend_reserve(self) -> bool:
+        """Give the reserve to another store on this disk; False when there is none to give. Blocks, in any thread.
+
+        Nothing persistent is accepted until there is room for it again.
+        """
+        return self._writer.lend_reserve()
 
     # ------------------------------------------------------------ messages
 

@@ -443,6 +443,35 @@ def test_a_predecessor_that_is_still_alive_writes_into_nothing(tmp_path: Path, c
     assert list(Life(tmp_path).jobs) == ["a"]
 
 
+@pytest.mark.parametrize("tail", [EOF_MARKER, b"\0\0\0\x1c\x02WRITE BATCH\0\0"], ids=["whole", "torn"])
+def test_master_that_only_claimed_a_number_is_cut_off(tmp_path: Path, tail: bytes) -> None:
+    write(tmp_path, db1=[added("a", 1)])
+    path = tmp_path / "db-1.log"
+    path.write_bytes(path.read_bytes().removesuffix(EOF_MARKER) + tail)
+    claimed = JournalFiles(tmp_path).create(2)
+
+    life = Life(tmp_path)
+    assert list(life.jobs) == ["a"]
+    assert not life.store.damages, "what is torn below an empty file was written last"
+    late = path.read_bytes()
+    assert late.endswith(EOF_MARKER)
+    JournalFiles(tmp_path).write(claimed, (late,), 0)
+    JournalFiles(tmp_path).close(claimed)
+    life.kill()
+    assert (tmp_path / "db-2.log").read_bytes() == EOF_MARKER
+    assert list(Life(tmp_path).jobs) == ["a"]
+
+
+def test_damage_to_a_whole_file_is_no_claim(tmp_path: Path) -> None:
+    write(tmp_path, db1=[added("a", 1)])
+    path = tmp_path / "db-1.log"
+    path.write_bytes(path.read_bytes()[:-20])
+    (tmp_path / "db-2.log").write_bytes(b"\1" * 100)
+    life = Life(tmp_path)
+    assert [damage.file_id for damage in life.store.damages] == [1], "only the last may be torn"
+    life.kill()
+
+
 def test_a_failed_write_is_told_once_and_ends_the_store(tmp_path: Path) -> None:
     class Broken(JournalFiles):
         fails = False
