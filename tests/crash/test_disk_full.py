@@ -15,7 +15,7 @@ import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
-from pybroker.store.journal import writer
+from pybroker.store.journal import sink
 from pybroker.store.journal.appender import JournalSettings, Preallocation
 from pybroker.store.journal.checkpoint import INDEX_NAME
 from pybroker.store.journal.files import JournalFiles
@@ -42,7 +42,7 @@ SECONDS = 20
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "ROOM_SECONDS", 0.002)
+    monkeypatch.setattr(sink, "ROOM_SECONDS", 0.002)
 
 
 class Turns(HandTurned):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.domain.ports import Recovery
-from pybroker.store.journal import writer
+from pybroker.store import group_commit
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reader import data_files
@@ -262,7 +262,7 @@ class FailingFiles(VolatileFiles):
 def test_a_power_failure_between_write_and_sync(
     tmp_path: Path, seed: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "INLINE_WAITERS_MAX", writer.INLINE_WAITERS_MAX)  # put back behind `written`
+    monkeypatch.setattr(group_commit, "INLINE_WAITERS_MAX", group_commit.INLINE_WAITERS_MAX)  # `written` sets it
     store, _, turns = opened(tmp_path, FailingFiles(tmp_path, seed, ordinal=2 + seed * 2), written(way))
     ledger: list[str] = []
     workload = Workload(store, ledger.append, seed)

@@ -15,7 +15,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
-from pybroker.store.journal import writer
+from pybroker.store import group_commit
 from pybroker.store.journal.appender import JournalSettings
 
 ORDERS, IN_TX, IN_XA, PRICES = queue("ORDERS"), queue("IN.TX"), queue("IN.XA"), topic("PRICES")
@@ -35,7 +35,7 @@ Ledger = Callable[[str], None]
 def written(way: str) -> JournalSettings:
     """Return settings that have all batches written by the thread, or inline whatever can be."""
     if way == "inline":
-        writer.INLINE_WAITERS_MAX = 1_000_000
+        group_commit.INLINE_WAITERS_MAX = 1_000_000
         return replace(SETTINGS, inline_seconds_max=math.inf)
     return replace(SETTINGS, inline_seconds_max=0.0)
 

@@ -180,8 +180,8 @@ class Master:
 
     def quiet(self) -> None:
         """Wait for the thread: some batches come to it before the turn ends."""
-        writer = self.store._writer
-        if not self.disk.is_held and writer._queued_count:
+        writer = self.store._writer._commits
+        if not self.disk.is_held and writer._writing_count:
             idle = threading.Event()
             writer._submitted_count += 1
             writer._inbox.put(idle.set)
@@ -190,8 +190,8 @@ class Master:
     def turn(self) -> None:
         """Let the loop turn; then wait for the thread, if the disk lets it work."""
         self.loop.turn()
-        writer = self.store._writer
-        while not self.disk.is_held and (writer._queued_count or self.store.is_cleaning):
+        writer = self.store._writer._commits
+        while not self.disk.is_held and (writer._writing_count or self.store.is_cleaning):
             with self.loop.arrived:
                 assert self.loop.arrived.wait_for(lambda: self.loop.ready, WAIT_SECONDS), "nothing happens any more"
             self.loop.turn()
@@ -236,12 +236,13 @@ class Master:
 
     def end(self) -> None:
         """Wait for the thread. What it had still to say nobody hears."""
-        writer = self.store._writer
-        if writer._queued_count and not self.store._writer._abandoned:
+        writer = self.store._writer._commits
+        assert writer._worker is not None
+        if writer._writing_count and not writer._abandoned.is_set():
             writer._inbox.put(None)  # behind the batches
-            writer._runner.join(WAIT_SECONDS)
+            writer._worker.join(WAIT_SECONDS)
         self.store.abandon()
-        assert not writer._runner.is_alive()
+        assert not writer._worker.is_alive()
         self.loop.ready.clear()
 
 

@@ -83,7 +83,6 @@ class Changes:
         producers_begin_anew: these are all, and what the log had before goes.
         prepared: transactions' keys to position and whether ActiveMQ's tables name them; None: it is over.
         delivered: at a clean stop, the note about what consumers have seen.
-        callbacks: who waits for it.
     """
 
     touched: bool = False
@@ -106,7 +105,6 @@ class Changes:
     producers_begin_anew: bool = False
     prepared: dict[str, tuple[int, bool] | None] = field(default_factory=dict[str, tuple[int, bool] | None])
     delivered: str | None = None
-    callbacks: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def count(self, byte_count: int = 0) -> None:
         """Note a change of that size."""

@@ -11,20 +11,22 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pybroker.broker.domain.errors import JournalCorrupt, ResourceLimit, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
+from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
 from pybroker.store.jdbc.changes import OPERATION_BYTES
 from pybroker.store.jdbc.fence import JOBS, Fence
 from pybroker.store.jdbc.limits import check_size
 from pybroker.store.jdbc.postgres import Connection, Copy, describe, statement_seconds
 from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
+from pybroker.store.jdbc.sink import MANNER, DatabaseSink, Tables
 from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX
 from pybroker.store.jdbc.statements import StatementWriter
-from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter
 from pybroker.store.producers import ProducerSequences
-from pybroker.store.runtime import Callback, StoreRuntime
+from pybroker.store.runtime import StoreRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +64,6 @@ class JobChanges:
         producers_begin_anew: these are all, and what the log had before goes.
     """
 
-    touched: bool = False
     byte_count: int = 0
     is_long: bool = False
     added: dict[int, tuple[Job, bytes]] = field(default_factory=dict[int, tuple[Job, bytes]])
@@ -71,12 +72,56 @@ class JobChanges:
     producers: dict[str, int] = field(default_factory=dict[str, int])
     producers_id: int = 0
     producers_begin_anew: bool = False
-    callbacks: list[Callback] = field(default_factory=list[Callback])
 
     def count(self, byte_count: int = 0) -> None:
         """Note a change of that size."""
-        self.touched = True
         self.byte_count += OPERATION_BYTES + byte_count
+
+
+class _Gathering:
+    """Implements `Source`: what has changed and is not on its way yet, and what producers last had scheduled."""
+
+    def __init__(self) -> None:
+        self.changes = JobChanges()
+        self.sequences = ProducerSequences()
+        self._producers_id = 0
+        self._producers_rows = 0
+
+    def restore_producers(self, number: int, text: str) -> None:
+        """Read a row of what producers last had scheduled.
+
+        Raises:
+            ValueError, AttributeError: the text is none of ours.
+        """
+        self._producers_id = number
+        self._producers_rows += 1
+        self.sequences.restore(json.loads(text))
+
+    def note(self, job: Job) -> None:
+        """Note the sequence number of the message that a job is named after."""
+        self.sequences.note(job.job_id)
+        producer_id, _, text = job.job_id.rpartition(":")
+        last = self.sequences.last(producer_id)
+        if last >= 0 and str(last) == text:
+            self.changes.producers[producer_id] = last
+
+    @property
+    def open_bytes(self) -> int:
+        """How much is to be written."""
+        return self.changes.byte_count
+
+    def take(self) -> JobChanges:
+        """Return what is to be written, and begin anew."""
+        changes, self.changes = self.changes, JobChanges()
+        if changes.producers:
+            self._producers_rows += 1
+            if self._producers_rows > PRODUCERS_ROWS_MAX:
+                self._producers_rows = 1
+                changes.producers_begin_anew = True
+                changes.producers = {producer_id: known[0] for producer_id, known in self.sequences.items()}
+            self._producers_id += 1
+            changes.producers_id = self._producers_id
+        return changes
 
 
 class JdbcJobStore:
@@ -116,11 +161,8 @@ class JdbcJobStore:
         self._held_bytes = 0
         self._held: dict[int, int] = {}
         self._last_id = 0
-        self._changes = JobChanges()
-        self._sequences = ProducerSequences()
-        self._producers_id = 0
-        self._producers_rows = 0
-        self._writer: DatabaseWriter[JobChanges] | None = None
+        self._gathering = _Gathering()
+        self._writer: GroupCommit[JobChanges] | None = None
         self._reader = self._new_reader()
 
     # ------------------------------------------------------------ opening
@@ -142,17 +184,15 @@ class JdbcJobStore:
         except BaseException:
             connection.close()
             raise
-        self._writer = DatabaseWriter(
+        sink = DatabaseSink(
             connection,
-            fence=fence,
-            connect=lambda seconds: Connection(self._url, seconds=seconds, server=self._server),
-            render=_statements,
-            is_done=_is_done,
-            take=self._take,
-            peek=lambda: self._changes,
-            runtime=self._runtime,
+            lambda seconds: Connection(self._url, seconds=seconds, server=self._server),
+            fence,
+            _TABLES,
+            self._runtime,
             grace=self._grace,
         )
+        self._writer = GroupCommit(self._gathering, sink, MANNER, self._runtime)
         self._writer.start()
         return jobs
 
@@ -186,10 +226,8 @@ class JdbcJobStore:
         return list(jobs.values())
 
     def _restore_producers(self, number: int, text: str) -> None:
-        self._producers_id = number
-        self._producers_rows += 1
         try:
-            self._sequences.restore(json.loads(text))
+            self._gathering.restore_producers(number, text)
         except (ValueError, AttributeError) as error:
             logger.error("%s: damaged: pybroker_job_producers, id %d: %s", self.name, number, error)
 
@@ -207,8 +245,7 @@ class JdbcJobStore:
             _check_text(job.job_id + job.cron)
             check_size(job.data or b"")
         for job in jobs:
-            self._add(job)
-        writer.wake()
+            self._add(writer, job)
 
     def load(self, job: Job) -> bytes:
         """Return a job's message. Blocks for `read_seconds` at most if it is not in memory.
@@ -235,11 +272,12 @@ class JdbcJobStore:
         """
         writer = self._opened()
         job.advance(next_time)
-        self._changes.moved[_number(job)] = _move(job)
-        self._changes.count()
-        if spawned is not None:
-            self._add(spawned)
+        changes = self._gathering.changes
+        changes.moved[_number(job)] = _move(job)
+        changes.count()
         writer.wake()
+        if spawned is not None:
+            self._add(writer, spawned)
 
     def remove(self, job: Job) -> None:
         """Forget a job.
@@ -248,11 +286,11 @@ class JdbcJobStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
-        number = _number(job)
-        self._changes.moved.pop(number, None)
-        if self._changes.added.pop(number, None) is None:
-            self._changes.removed.append(number)
-        self._changes.count()
+        number, changes = _number(job), self._gathering.changes
+        changes.moved.pop(number, None)
+        if changes.added.pop(number, None) is None:
+            changes.removed.append(number)
+        changes.count()
         self._held_bytes -= self._held.pop(number, 0)
         writer.wake()
 
@@ -267,7 +305,7 @@ class JdbcJobStore:
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number of a job that was added for a producer, -1 for none that is remembered."""
-        return self._sequences.last(producer_id)
+        return self._gathering.sequences.last(producer_id)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was changed so far is committed."""
@@ -309,45 +347,27 @@ class JdbcJobStore:
             self._writer.abandon()
         self._close_reader()
 
-    def _add(self, job: Job) -> None:
+    def _add(self, writer: GroupCommit[JobChanges], job: Job) -> None:
         data = job.data
         assert data is not None, "a new job has its message"
         self._last_id += 1
         job.place = number = self._last_id
-        self._changes.added[number] = (job, data)
-        self._note(job)
-        self._changes.moved[number] = _move(job)
-        self._changes.count(len(data))
+        changes = self._gathering.changes
+        changes.added[number] = (job, data)
+        self._gathering.note(job)
+        changes.moved[number] = _move(job)
+        changes.count(len(data))
+        writer.wake()
         self._held[number] = len(data)
         self._held_bytes += len(data)
         if self._held_bytes > self._held_bytes_max:
-            self._changes.callbacks.append(lambda: self._let_go(job, number))
-
-    def _note(self, job: Job) -> None:
-        """Note the sequence number of the message that a job is named after."""
-        self._sequences.note(job.job_id)
-        producer_id, _, text = job.job_id.rpartition(":")
-        last = self._sequences.last(producer_id)
-        if last >= 0 and str(last) == text:
-            self._changes.producers[producer_id] = last
+            writer.when_durable(partial(self._let_go, job, number))
 
     def _let_go(self, job: Job, number: int) -> None:
         """Leave a job's message to the database, which has it by now."""
         if number in self._held:
             self._held_bytes -= self._held.pop(number)
             job.data = None
-
-    def _take(self) -> JobChanges:
-        changes, self._changes = self._changes, JobChanges()
-        if changes.producers:
-            self._producers_rows += 1
-            if self._producers_rows > PRODUCERS_ROWS_MAX:
-                self._producers_rows = 1
-                changes.producers_begin_anew = True
-                changes.producers = {producer_id: known[0] for producer_id, known in self._sequences.items()}
-            self._producers_id += 1
-            changes.producers_id = self._producers_id
-        return changes
 
     def _new_reader(self) -> BodyReader:
         """Return what reads messages; who asks again does so by the clock."""
@@ -357,7 +377,7 @@ class JdbcJobStore:
         reader, self._reader = self._reader, self._new_reader()
         reader.close(ABANDON_SECONDS)
 
-    def _opened(self) -> DatabaseWriter[JobChanges]:
+    def _opened(self) -> GroupCommit[JobChanges]:
         if self._writer is None:
             raise StoreUnavailable(f"{self.name}: the store is not open")
         self._writer.allow()
@@ -398,6 +418,9 @@ def _statements(connection: Connection, check: bytes, changes: JobChanges) -> li
             row = (changes.producers_id, json.dumps(changes.producers))
             writer.rows("INSERT INTO pybroker_job_producers VALUES ", "(%s,%s)", [row], " ON CONFLICT DO NOTHING")
     return writer.messages()
+
+
+_TABLES = Tables(_statements, _is_done)
 
 
 def _move(job: Job) -> Move:

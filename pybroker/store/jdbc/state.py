@@ -251,6 +251,11 @@ class StoreState:
 
     # ------------------------------------------------------------ batches
 
+    @property
+    def open_bytes(self) -> int:
+        """How much is to be written."""
+        return self.changes.byte_count
+
     def take(self) -> Changes:
         """Return what is to be written, and begin anew."""
         changes, self.changes = self.changes, Changes()

@@ -28,6 +28,7 @@ from pybroker.broker.domain.openwire.objects import without_size_prefix
 from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
 from pybroker.store.holding import HoldingRoom
 from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
@@ -37,10 +38,10 @@ from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe
 from pybroker.store.jdbc.reader import QUERY_SECONDS_MAX, READ_ALL, READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
+from pybroker.store.jdbc.sink import MANNER, DatabaseSink, Tables
 from pybroker.store.jdbc.stamp import unstamped
 from pybroker.store.jdbc.state import StoreState
 from pybroker.store.jdbc.statements import is_done, statements
-from pybroker.store.jdbc.writer import ABANDON_SECONDS, DatabaseWriter
 from pybroker.store.runtime import StoreRuntime
 
 HOLD_SECONDS = 0.005
@@ -53,6 +54,8 @@ SENT_PAGE_MESSAGES, SENT_PAGE_BYTES = 1000, 8 << 20
 """Page size for a transaction in doubt, which is read at a start."""
 SENT_PAGE_SECONDS = 2 * QUERY_SECONDS_MAX
 """Deadline of one such page: as long as its reader may retry."""
+
+_TABLES = Tables(statements, is_done)
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +104,7 @@ class JdbcStore:
         self._identity = identity
         self._server = ""
         self._state = StoreState(prioritized=prioritized)
-        self._writer: DatabaseWriter[Changes] | None = None
+        self._writer: GroupCommit[Changes] | None = None
         self._room: HoldingRoom | None = None
         self._reader = self._new_reader()
 
@@ -140,9 +143,9 @@ class JdbcStore:
         self._reader.read([0], seconds=STATEMENT_SECONDS)  # connects; ids begin with 1
         fence = Fence(MESSAGES, self.epoch)
         fence.prepare(connection)
-        writer = self._new_writer(connection, fence)
-        writer.commit(self._state.take())
-        self._writer = writer
+        sink = DatabaseSink(connection, self._connect, fence, _TABLES, self._runtime, grace=self._grace)
+        sink.write(self._state.take())
+        self._writer = writer = GroupCommit(self._state, sink, MANNER, self._runtime)
         self._room = self._new_room(writer)
         recovery = Recovery(
             queues={
@@ -158,20 +161,10 @@ class JdbcStore:
         writer.start()
         return recovery
 
-    def _new_writer(self, connection: Connection, fence: Fence) -> DatabaseWriter[Changes]:
-        return DatabaseWriter(
-            connection,
-            fence=fence,
-            connect=lambda seconds: Connection(self._url, seconds=seconds, server=self._server),
-            render=statements,
-            is_done=is_done,
-            take=lambda: self._state.take(),
-            peek=lambda: self._state.changes,
-            runtime=self._runtime,
-            grace=self._grace,
-        )
+    def _connect(self, seconds: float) -> Connection:
+        return Connection(self._url, seconds=seconds, server=self._server)
 
-    def _new_room(self, writer: DatabaseWriter[Changes]) -> HoldingRoom | None:
+    def _new_room(self, writer: GroupCommit[Changes]) -> HoldingRoom | None:
         if self._runtime.call_later is None:
             return None
         return HoldingRoom(
@@ -313,7 +306,7 @@ class JdbcStore:
                 room.passed(message.message_id)
             room.flush()
         is_new = self._state.add(message, transaction)
-        writer.wake()
+        self._wake(writer)
         return is_new
 
     def _hold(self, room: HoldingRoom, message: Message) -> bool:
@@ -326,7 +319,7 @@ class JdbcStore:
     def _write(self, message: Message) -> None:
         writer = self._opened()
         self._state.add(message, None)
-        writer.wake()
+        self._wake(writer)
 
     def remove(
         self,
@@ -351,7 +344,7 @@ class JdbcStore:
             else:
                 room.consumed(message_id)  # and what else is held may be consumed yet
         self._state.remove(destination, message_id, transaction)
-        writer.wake()
+        self._wake(writer)
 
     def acknowledge(
         self,
@@ -371,7 +364,7 @@ class JdbcStore:
         if self._room is not None and consumed_by is not None:
             self._room.flush_from(consumed_by)
         self._state.acknowledge(topic, subscription_key, message_id, transaction)
-        writer.wake()
+        self._wake(writer)
 
     # ------------------------------------------------------------ everything else
 
@@ -384,7 +377,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         gets = self._state.subscribe(subscription, retroactive=retroactive)
-        writer.wake()
+        self._wake(writer)
         return self._in_order(gets.items())
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
@@ -395,7 +388,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         self._state.unsubscribe(topic, subscription_key)
-        writer.wake()
+        self._wake(writer)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer, -1 for one that is not remembered."""
@@ -410,7 +403,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         self._state.prepare(transaction)
-        writer.wake()
+        self._wake(writer)
 
     def commit(self, transaction: TransactionId) -> None:
         """Commit a transaction; nothing happens when it did nothing that lasts.
@@ -420,7 +413,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         self._state.commit(transaction)
-        writer.wake()
+        self._wake(writer)
 
     def rollback(self, transaction: TransactionId) -> None:
         """Roll a transaction back; nothing happens when it did nothing that lasts.
@@ -430,7 +423,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         self._state.rollback(transaction)
-        writer.wake()
+        self._wake(writer)
 
     def keep(self, destination: Destination) -> None:
         """Note that a queue exists also while it is empty.
@@ -441,7 +434,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         self._state.keep(destination)
-        writer.wake()
+        self._wake(writer)
 
     def remove_destination(self, destination: Destination) -> None:
         """Remove a destination and all it holds; nothing happens when it never held anything.
@@ -451,7 +444,7 @@ class JdbcStore:
         """
         writer = self._behind_all()
         self._state.remove_destination(destination)
-        writer.wake()
+        self._wake(writer)
 
     def forget_empty(self, destination: Destination) -> None:
         """Free what is remembered of a destination that holds nothing, and is not kept."""
@@ -491,7 +484,7 @@ class JdbcStore:
         if self._writer is not None:
             self._flush_room()
             self._state.tell_producers()
-            self._writer.wake()
+            self._wake(self._writer)
 
     def close(self, delivered: Iterable[str] = ()) -> None:
         """Commit what is left, note which messages consumers have seen, and let go. Blocks.
@@ -510,6 +503,7 @@ class JdbcStore:
             self._state.tell_producers()
             self._state.changes.delivered = delivered_note(delivered, DELIVERED_MAX)
             self._state.changes.count()
+            self._wake(writer)
             writer.close()
         finally:
             self._close_reader()
@@ -524,14 +518,19 @@ class JdbcStore:
         reader, self._reader = self._reader, self._new_reader()
         reader.close(ABANDON_SECONDS)
 
-    def _opened(self) -> DatabaseWriter[Changes]:
+    def _wake(self, writer: GroupCommit[Changes]) -> None:
+        """Have written what has changed, if anything has."""
+        if self._state.changes.touched:
+            writer.wake()
+
+    def _opened(self) -> GroupCommit[Changes]:
         """Return the writer, which takes changes."""
         if self._writer is None:
             raise StoreUnavailable(f"{self.name}: the store is not open")
         self._writer.allow()
         return self._writer
 
-    def _behind_all(self) -> DatabaseWriter[Changes]:
+    def _behind_all(self) -> GroupCommit[Changes]:
         """Return the writer, with all that is held in it: what is sent or decided next must not pass that."""
         writer = self._opened()
         self._flush_room()

@@ -482,7 +482,7 @@ class TestCleanup:
         before = names(directory)
         held[0] = False
         bench.store.cleanup()
-        wait_for_end(bench.store._writer._runner)
+        wait_for_end(bench.store._writer._commits._worker)
         assert names(directory) == before
         bench.store.abandon()
 

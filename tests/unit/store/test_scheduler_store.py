@@ -488,7 +488,7 @@ def test_a_failed_write_is_told_once_and_ends_the_store(tmp_path: Path) -> None:
     life.store.add(job("a"))
     life.store.when_durable(lambda: told.append("safe"))
     life.turns.turn()
-    wait_for_end(life.store._writer._runner)
+    wait_for_end(life.store._writer._commits._worker)
     life.turns.turn()
     assert len(life.turns.failures) == 1
     assert not told
@@ -509,7 +509,7 @@ def test_a_master_that_lost_its_lock_promises_nothing(tmp_path: Path) -> None:
     life.store.add(job("a"))
     life.store.when_durable(lambda: told.append("safe"))
     life.turns.turn()
-    wait_for_end(life.store._writer._runner)
+    wait_for_end(life.store._writer._commits._worker)
     life.turns.turn()
     assert [type(failure) for failure in life.turns.failures] == [LockNotHeld]
     assert not told

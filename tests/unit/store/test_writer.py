@@ -14,6 +14,13 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.store.group_commit import (
+    IDLE_BYTES_MAX,
+    IDLE_SECONDS,
+    INLINE_BYTES_MAX,
+    INLINE_WAITERS_MAX,
+    TRIAL_EVERY,
+)
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import (
@@ -24,14 +31,7 @@ from pybroker.store.journal.format import (
     Location,
     encode_record,
 )
-from pybroker.store.journal.writer import (
-    IDLE_BYTES_MAX,
-    IDLE_SECONDS,
-    INLINE_BYTES_MAX,
-    INLINE_WAITERS_MAX,
-    TRIAL_EVERY,
-    JournalWriter,
-)
+from pybroker.store.journal.writer import JournalWriter
 from tests.runtimes import runtime, wait_for_end
 
 WAIT_SECONDS = 20.0
@@ -422,14 +422,14 @@ class TestAbandon:
         rig.writer.abandon()
 
     def test_a_write_under_way_is_not_acknowledged(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pybroker.store.journal.writer.ABANDON_SECONDS", 0.0)
+        monkeypatch.setattr("pybroker.store.group_commit.ABANDON_SECONDS", 0.0)
         rig.files.hold_write.clear()
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.note("under way"))
         rig.loop.turn()
         rig.writer.abandon()
         rig.files.hold_write.set()
-        wait_for_end(rig.writer._runner)
+        wait_for_end(rig.writer._commits._worker)
         rig.loop.turn()
         assert rig.log == []
         assert rig.failures == []

@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.store.group_commit import GroupCommit
 from pybroker.store.jdbc.fence import MESSAGES, Fence
-from pybroker.store.jdbc.writer import DatabaseWriter
+from pybroker.store.jdbc.sink import MANNER, DatabaseSink, Tables
 from tests.conformance.conftest import WAIT_SECONDS, Loop
 from tests.runtimes import runtime
 
@@ -18,10 +19,8 @@ FENCE = Fence(MESSAGES, 7)
 
 @dataclass
 class Batch:
-    touched: bool = False
     byte_count: int = 0
     is_long: bool = False
-    callbacks: list[Callable[[], None]] = field(default_factory=list)
 
 
 class FakeDatabase:
@@ -55,22 +54,22 @@ class Desk:
         self.loop, self.database, self.batch = Loop(), FakeDatabase(), Batch()
         self.timers: list[Callable[[], None]] = []
         self.answered = 0
-        parts: dict[str, Any] = {"fence": FENCE, "connect": None, "is_done": None}
-        self.writer = DatabaseWriter[Batch](
-            self.database,  # type: ignore[arg-type]
-            **parts,
-            render=lambda _, __, batch: [len(batch.callbacks)],  # type: ignore[list-item]
-            take=self._take,
-            peek=lambda: self.batch,
-            runtime=runtime(
-                self.loop.call_soon,
-                on_failure=self._fail,
-                call_later=lambda _, callback: self.timers.append(callback),
-            ),
+        world = runtime(
+            self.loop.call_soon,
+            on_failure=self._fail,
+            call_later=lambda _, callback: self.timers.append(callback),
         )
+        tables = Tables[Batch](lambda _, __, batch: [batch.byte_count], lambda _, __: False)  # type: ignore[list-item]
+        connect: Any = None
+        sink = DatabaseSink(self.database, connect, FENCE, tables, world)  # type: ignore[arg-type]
+        self.writer = GroupCommit(self, sink, MANNER, world)
         self.writer.start()
 
-    def _take(self) -> Batch:
+    @property
+    def open_bytes(self) -> int:
+        return self.batch.byte_count
+
+    def take(self) -> Batch:
         taken, self.batch = self.batch, Batch()
         return taken
 
@@ -82,7 +81,7 @@ class Desk:
 
     def send(self, count: int = 1) -> None:
         for _ in range(count):
-            self.batch.touched = True
+            self.batch.byte_count += 1
             self.writer.wake()
             self.writer.when_durable(self._answer)
 

@@ -1,0 +1,551 @@
+"""Group commit: the event loop gathers changes and goes on; one thread makes them last, batch after batch.
+
+```text
+event loop   change change change | change change ...     | callbacks of batch 1
+             `----- batch 1 -----'`--- batch 2 (open) ---'^
+                     | end of the loop's turn             | posted
+thread               `-> write, sync, fence --------------'-> batch 2 -> ...
+```
+
+* All changes of one turn of the loop are one batch. While a batch is being written, whatever arrives is the next one:
+  the slower the disk or the database and the busier the broker, the larger the batches.
+* A batch that nobody waits for, of acknowledgements mostly, is left open for a few milliseconds: to write it at once
+  would make the next producer wait for that write before its own.
+* No lock and no queue entry per change: the open batch belongs to the loop, a closed one to the thread.
+* The fence runs after the write and before any callback. A master that lost its lock may have written, but acknowledges
+  nothing.
+* A failure is never retried here; a sink knows what may be. The writer stops, nobody is called back any more, and one
+  failure is reported.
+
+What is written, and how, is the sink's: a journal's data files, or a database. Two things help where they apply:
+
+* *Inline.* A batch through the thread costs one hop each way, and several hand-overs of the interpreter lock to a
+  thread that the loop competes with: where a disk is quick, that is more than the write. So a short batch that few wait
+  for is written on the loop, if the sink allows it and such writes were short on average of late. A slow disk gets its
+  batches through the thread, and a trial now and then. What is given up: should a disk that was quick until now hang in
+  such a write, the loop hangs with it.
+* *Gathering.* Who was just answered often has the next thing to send, a moment later. To begin the next batch at once
+  would leave it out, and those who wait would share two batches in turn instead of one. So the next batch waits for as
+  many as there could be, for a part of the time that the last one took.
+
+A `Replica` is a second taker of each batch: it has it before the sink, and nobody is told before it has confirmed.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty
+from typing import Generic, TypeVar, final
+
+from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
+from pybroker.store.runtime import Callback, StoreRuntime, Worker
+from pybroker.store.sink import InlineSink, Replica, Sink, Source
+
+ABANDON_SECONDS = 1.0
+"""How long giving up waits for a write under way. The heir seals or fences off what it may still do."""
+
+IDLE_SECONDS = 0.005
+"""How long changes that nobody waits for wait for others to share a write with."""
+
+IDLE_BYTES_MAX = 256 * 1024
+"""Beyond that much they are written anyway."""
+
+INLINE_BYTES_MAX = 256 * 1024
+"""What a disk takes hardly longer for than for a single record."""
+
+INLINE_WAITERS_MAX = 64
+"""With more clients the next batch fills while this one is written, and the thread is the quicker way."""
+
+TRIAL_EVERY = 64
+"""Batches that a slow disk gets through the thread before one is tried on the loop: it may have become quick."""
+
+NEWEST_SHARE = 1 / 8
+"""Of the newest write in the moving average. One of ten milliseconds counts against a quick disk for ten more."""
+
+GATHER_SECONDS_MAX = 0.002
+"""How long a batch waits at most for those who were just answered."""
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How batches gather and go.
+
+    Attributes:
+        noun: what stops or is closed, in messages.
+        writer: what the thread is called.
+        inline_seconds_max: a sink whose writes take longer on average is never waited for on the loop; 0: none is.
+        gather_share: of the time that the last batch took, how long the next waits for those who were answered; 0: it
+            does not.
+        asks_in_thread: the fence is asked in the thread also where nothing is written, since it takes a while.
+        watch_seconds: how often the fence is asked where nothing is written; 0: it is not.
+    """
+
+    noun: str
+    writer: str
+    inline_seconds_max: float = 0.0
+    gather_share: float = 0.0
+    asks_in_thread: bool = False
+    watch_seconds: float = 0.0
+
+
+@final
+class _Batch(Generic[C]):
+    """What is written together, and who wants to know when."""
+
+    __slots__ = ("byte_count", "callbacks", "content", "number")
+
+    def __init__(self, number: int, content: C, byte_count: int, callbacks: list[Callback]) -> None:
+        self.number = number
+        self.content = content
+        self.byte_count = byte_count
+        self.callbacks = callbacks
+
+
+class GroupCommit(Generic[C]):
+    """Has changes written in batches, from one event loop.
+
+    Args:
+        source: where changes gather: `wake` says that one has.
+        sink: where batches go.
+        manner: how.
+        runtime: the world around; its fence is the lock's part of what the sink asks.
+        inline: the sink, where the loop may write too.
+        replica: who else has to have each batch.
+    """
+
+    def __init__(
+        self,
+        source: Source[C],
+        sink: Sink[C],
+        manner: Manner,
+        runtime: StoreRuntime,
+        *,
+        inline: InlineSink[C] | None = None,
+        replica: Replica[C] | None = None,
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._manner = manner
+        self._runtime = runtime
+        self._inline_sink = inline
+        self._replica = replica
+        self._inbox = runtime.inbox()
+        self._abandoned = runtime.event()
+        self._worker: Worker | None = None
+        self._failure: Exception | None = None
+        self._write_seconds = 0.0
+        self._done_count = 0  # the thread's
+        # What follows belongs to the loop.
+        self._is_open = False
+        self._waiters: list[Callback] = []
+        self._number = 1
+        """Of the open batch, or of the next one."""
+        self._under_way: deque[_Batch[C]] = deque()
+        self._writing_count = 0
+        self._under_way_bytes = 0
+        self._submitted_count = 0
+        self._turn_end_scheduled = True  # by `start`, until it has run
+        self._is_idling = False
+        self._expected_count = 0
+        self._sent_at = 0.0
+        self._inline_seconds = 0.0
+        self._until_trial = 0
+        self._to_tell: list[Callback] = []
+        self._is_telling = False
+        self._stopped: StoreError | None = None
+        self._has_failed = False
+
+    # ------------------------------------------------------------ the loop's side
+
+    def write_now(self, write: Callable[[C], object]) -> None:
+        """Have all that has gathered written by a function, before there is a thread. Blocks.
+
+        Raises:
+            Exception: what the function raises; then there must not be a thread.
+        """
+        self.send()
+        for batch in self._under_way:
+            write(batch.content)
+        self._under_way.clear()
+        self._writing_count = self._under_way_bytes = 0
+        self._inbox = self._runtime.inbox()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._turn_end_scheduled = False
+        self._worker = self._runtime.spawn(self._manner.writer.replace(" ", "-"), self._run)
+
+    def allow(self) -> None:
+        """Make sure that changes may still be made.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+
+    def wake(self) -> None:
+        """Take note that something has gathered: it is due at the end of the turn, unless a write is under way."""
+        if not self._is_open:
+            self._is_open = True
+            if not self._writing_count and not self._expected_count:
+                self._schedule_turn_end()
+
+    def when_durable(self, callback: Callback) -> None:
+        """Call back when all that has gathered so far is written; at once when it is. Never after a failure.
+
+        In order of the calls. What a callback raises is logged and goes no further, but for errors of a store or of the
+        lock: they end the writer once the others were called.
+        """
+        if self._is_open:
+            self._waiters.append(callback)
+            if self._expected_count:
+                if len(self._waiters) >= self._expected_count:
+                    self._expected_count = 0
+                    self._schedule_turn_end()
+            elif not self._turn_end_scheduled and not self._writing_count:  # until now nobody waited
+                self._schedule_turn_end()
+        elif self._under_way:
+            self._under_way[-1].callbacks.append(callback)
+        elif self._is_telling:  # behind those who were first
+            self._to_tell.append(callback)
+        elif self._stopped is None:
+            callback()
+
+    def tell(self, callbacks: Sequence[Callback]) -> None:
+        """Call back those who have nothing to be written, if the fence lets pass; a closed one stops the writer."""
+        if self._stopped is not None:
+            return
+        if self._manner.asks_in_thread:
+            self._to_tell += callbacks
+            if not self._is_telling:
+                self._ask()
+            return
+        try:
+            # The lock's alone: what was consumed before it was written is nothing that can get lost.
+            self._runtime.fence()
+        except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
+            logger.error("the %s stops: %s", self._manner.writer, error)
+            self._failed(error)
+        else:
+            self._call(callbacks)
+
+    def send(self) -> None:
+        """Close the open batch, and pass it on."""
+        if self._is_open:
+            self._enqueue(self._take_open())
+
+    def submit(self, job: Callback) -> None:
+        """Have the thread run a job once all that has gathered so far is written and synced, and the fence lets pass.
+
+        A job that raises fails the writer.
+        """
+        if self._stopped is not None:
+            return
+        self.send()
+        self._submitted_count += 1
+        if self._replica is not None and self._under_way:
+            self._under_way[-1].callbacks.append(partial(self._inbox.put, job))
+        else:
+            self._inbox.put(job)
+
+    @property
+    def write_seconds(self) -> float:
+        """How long a short write took of late, on the loop or in the thread, in seconds; 0 before the first."""
+        return self._write_seconds
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """How much has gathered, or is not known to be written."""
+        return self._under_way_bytes + self._source.open_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """True while there is no room for more than what makes room."""
+        return self._sink.is_full
+
+    def close(self) -> None:
+        """Write what is left, and end the thread. Blocks. Harmless when repeated.
+
+        Raises:
+            StoreError: not everything could be written.
+            LockNotHeld: the fence was closed.
+        """
+        if self._stopped is None:
+            self.send()
+            self._stop(StoreUnavailable(f"the {self._manner.noun} is closed"))
+            self._inbox.put(None)
+            self._sink.hurry()
+        if self._worker is not None:
+            self._worker.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def abandon(self) -> None:
+        """Stop without writing anything more, as if killed: what does not last yet never will.
+
+        For a master that lost its lock. Nobody is called back any more. A write under way is waited for, though not for
+        long: a disk that hangs must not keep a master from giving up. Harmless when repeated, and after `close`.
+        """
+        self._abandoned.set()
+        self._stop(StoreUnavailable(f"the {self._manner.noun} was given up"))
+        self._inbox.put(None)
+        self._sink.interrupt()
+        if self._worker is not None:
+            self._worker.join(ABANDON_SECONDS)
+
+    def _schedule_turn_end(self) -> None:
+        if not self._turn_end_scheduled:
+            self._turn_end_scheduled = True
+            self._runtime.call_soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        """Have this turn's changes written, unless the thread is busy: then `_written` will."""
+        self._turn_end_scheduled = False
+        if not self._is_open or self._writing_count or self._stopped is not None:
+            return
+        if self._may_wait():
+            self._write_later()
+            return
+        batch = self._take_open()
+        if self._inline_sink is not None and self._is_better_inline(self._inline_sink, batch):
+            self._write_inline(self._inline_sink, batch)
+        else:
+            self._enqueue(batch)
+
+    def _may_wait(self) -> bool:
+        """Tell whether nobody waits for the open batch, which so may take along what somebody will."""
+        return not self._waiters and self._runtime.call_later is not None and self._source.open_bytes <= IDLE_BYTES_MAX
+
+    def _write_later(self) -> None:
+        if (call_later := self._runtime.call_later) is not None and not self._is_idling:
+            self._is_idling = True
+            call_later(IDLE_SECONDS, partial(self._idled, self._number))
+
+    def _idled(self, number: int) -> None:
+        """Have a batch written that nobody waits for; if it is written, give the next one as much time."""
+        self._is_idling = False
+        if not self._is_open or self._writing_count or self._stopped is not None:
+            return
+        if number == self._number or not self._may_wait():
+            self.send()
+        else:
+            self._write_later()
+
+    def _take_open(self) -> _Batch[C]:
+        """Close the open batch, and return it; the next change opens another."""
+        byte_count = self._source.open_bytes
+        batch = _Batch(self._number, self._source.take(), byte_count, self._waiters)
+        self._number += 1
+        self._waiters = []
+        self._is_open = False
+        if self._replica is not None:
+            self._replica.take(batch.number, batch.content)
+        return batch
+
+    def _enqueue(self, batch: _Batch[C]) -> None:
+        """Pass a closed batch to the thread."""
+        self._under_way.append(batch)
+        self._under_way_bytes += batch.byte_count
+        self._writing_count += 1
+        self._sent_at = self._runtime.monotonic()
+        self._inbox.put(batch)
+
+    def _is_better_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> bool:
+        """Tell whether a batch is one for the loop itself; the thread has no batch to write."""
+        return (
+            0 < len(batch.callbacks) <= INLINE_WAITERS_MAX
+            and batch.byte_count <= INLINE_BYTES_MAX
+            and self._submitted_count == self._done_count
+            and inline.may_write_inline(batch.content)
+            and self._is_sink_quick()
+        )
+
+    def _is_sink_quick(self) -> bool:
+        """Tell whether writes on the loop were short of late; now and then one is tried to see if they are again."""
+        seconds_max = self._manner.inline_seconds_max
+        if self._inline_seconds < seconds_max:
+            return True
+        self._until_trial = (self._until_trial or TRIAL_EVERY) - 1
+        return not self._until_trial and seconds_max > 0
+
+    def _write_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> None:
+        """Do what the thread does with a batch, here and now."""
+        try:
+            seconds = inline.write_inline(batch.content)
+        except Exception as error:  # as in `_run`
+            failure = self._note_failure(error)
+            self._inbox.put(None)
+            self._failed(failure)
+            return
+        if seconds is None:
+            self._enqueue(batch)
+            return
+        self._inline_seconds += (seconds - self._inline_seconds) * NEWEST_SHARE
+        self._note_seconds(batch, seconds)
+        if self._replica is None and not self._under_way:
+            self._call(batch.callbacks)
+        else:
+            self._under_way.append(batch)
+            self._under_way_bytes += batch.byte_count
+            self._confirm(batch)
+
+    def _written(self, batch: _Batch[C]) -> None:
+        """Tell those who wait for a batch; then what has arrived meanwhile is due."""
+        if self._abandoned.is_set():
+            return
+        self._writing_count -= 1
+        if not self._writing_count:
+            self._expect(len(batch.callbacks) + len(self._waiters))
+            if self._is_open and not self._expected_count:
+                self._schedule_turn_end()
+        self._confirm(batch)
+
+    def _confirm(self, batch: _Batch[C]) -> None:
+        """Take note that the sink has a batch: those who wait for it are told when all up to it are confirmed."""
+        if self._replica is None:
+            self._settle(batch.number)
+        else:
+            self._replica.when_confirmed(batch.number, partial(self._settle, batch.number))
+
+    def _settle(self, number: int) -> None:
+        """Tell those who wait for batches up to that number."""
+        under_way = self._under_way
+        while under_way and under_way[0].number <= number:
+            batch = under_way.popleft()
+            self._under_way_bytes -= batch.byte_count
+            if not self._abandoned.is_set():
+                self._call(batch.callbacks)
+
+    def _expect(self, count: int) -> None:
+        """Have the next batch wait for so many who wait for it, for a short while."""
+        call_later, share = self._runtime.call_later, self._manner.gather_share
+        if call_later is not None and share and count > 1 and self._source.open_bytes <= IDLE_BYTES_MAX:
+            self._expected_count = count
+            call_later(min(GATHER_SECONDS_MAX, share * (self._runtime.monotonic() - self._sent_at)), self._gathered)
+
+    def _gathered(self) -> None:
+        """Wait no longer."""
+        if self._expected_count:
+            self._expected_count = 0
+            if self._is_open:
+                self._schedule_turn_end()
+
+    def _ask(self) -> None:
+        """Have the thread ask the fence for those who need nothing else."""
+        if self._to_tell:
+            self._is_telling = True
+            told, self._to_tell = self._to_tell, []
+            self._inbox.put(partial(self._runtime.post, partial(self._told, told)))
+            self._submitted_count += 1
+
+    def _told(self, callbacks: Sequence[Callback]) -> None:
+        """Tell those whom the fence was asked for; then others are due who have come meanwhile."""
+        if not self._abandoned.is_set():
+            self._is_telling = False
+            self._ask()
+            self._call(callbacks)
+
+    def _watch(self) -> None:
+        """Have the fence asked: by the thread, and as a job, since the loop writes nothing meanwhile."""
+        if not self._writing_count:
+            self.submit(_nothing)
+
+    def _call(self, callbacks: Sequence[Callback]) -> None:
+        failure: Exception | None = None
+        for callback in callbacks:
+            try:
+                callback()
+            except (StoreError, LockError, OSError) as error:  # the others still learn that their changes are safe
+                logger.exception("a callback failed")
+                failure = failure or error
+            except Exception:  # of what one client asked for, who is not answered; what is written is as good as before
+                logger.exception("a callback failed, and the %s goes on", self._manner.noun)
+        if failure is not None:
+            self._failed(failure)
+
+    def _failed(self, error: Exception) -> None:
+        """Stop for good and say why, once."""
+        if self._has_failed or self._abandoned.is_set():
+            return
+        self._has_failed = True
+        reason = StoreUnavailable(f"the {self._manner.noun} has stopped: {error}")
+        reason.__cause__ = error
+        self._stop(reason)
+        self._runtime.on_failure(error)
+
+    def _stop(self, reason: StoreError) -> None:
+        """Refuse everything from now on; what is open is never written."""
+        self._stopped = reason
+        if self._is_open:
+            self._is_open = False
+            self._waiters = []
+            self._source.take()
+
+    # ------------------------------------------------------------ the thread's side
+
+    def _run(self) -> None:
+        """Do what arrives, in order, until the end or the first failure."""
+        try:
+            self._sink.begin()
+            self._work()
+            self._sink.close(in_order=not self._abandoned.is_set())
+        except Exception as error:  # the fence's LockNotHeld; whatever else it is, going on would be worse
+            failure = self._note_failure(error)
+            if not self._abandoned.is_set():
+                self._runtime.post(partial(self._failed, failure))
+
+    def _work(self) -> None:
+        """Take and do, until told to end."""
+        sink = self._sink
+        while (item := self._next()) is not None and not self._abandoned.is_set():
+            if callable(item):
+                sink.sync()
+                sink.fence()
+                item()
+                self._done_count += 1
+            else:
+                self._note_seconds(item, sink.write(item.content))
+                self._runtime.post(partial(self._written, item))
+
+    def _next(self) -> "_Batch[C] | Callback | None":
+        """Wait for the next thing to do; meanwhile do what is due."""
+        watch_seconds = self._manner.watch_seconds
+        watch_at = self._runtime.monotonic() + watch_seconds
+        while True:
+            seconds = self._sink.rest()
+            if watch_seconds:
+                now = self._runtime.monotonic()
+                if now >= watch_at:
+                    watch_at = now + watch_seconds
+                    self._runtime.post(self._watch)
+                seconds = watch_at - now if seconds is None else min(seconds, watch_at - now)
+            try:
+                item: _Batch[C] | Callback | None = self._inbox.get(timeout=seconds)
+                return item
+            except Empty:
+                continue  # something is due
+
+    # ------------------------------------------------------------ whoever writes
+
+    def _note_seconds(self, batch: _Batch[C], seconds: float) -> None:
+        if batch.byte_count <= INLINE_BYTES_MAX:
+            self._write_seconds += (seconds - self._write_seconds) * NEWEST_SHARE
+
+    def _note_failure(self, error: Exception) -> Exception:
+        """Let go of everything as it is; return the failure to report."""
+        failure = self._failure = self._sink.explain(error)
+        if not self._abandoned.is_set():
+            logger.error("the %s stops: %s", self._manner.writer, failure)
+        self._sink.close(in_order=False)
+        return failure
+
+
+def _nothing() -> None:
+    """Do nothing behind the fence."""

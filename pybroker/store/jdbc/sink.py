@@ -1,0 +1,207 @@
+"""Where a database's batches go: the sink of a `GroupCommit` that commits transactions, on a connection of its own.
+
+A commit that fails because the database is away, or without an answer, is not the end: for a set grace the thread tries
+to get on, while everybody waits. On a new connection it shuts out what it sent before (see `fence`), looks whether that
+took effect, and repeats it if not. The lock's fence is asked before each try, since who might be master meanwhile need
+not be one of ours. After the grace, or another error, the writer stops. A full disk has no such bound: the batch waits
+until there is room, and meanwhile `is_full` is True.
+
+```text
+              COMMIT fails
+  WRITING ------------------> AWAY --- grace is over, other error ---> STOPPED
+     ^                         | |
+     |   was done, or repeated | | try: lock's fence, connect, shut out, look, repeat
+     `-------------------------´ `-<-´
+```
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from pybroker.store.group_commit import Manner
+from pybroker.store.jdbc.fence import Fence
+from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway, DatabaseFull, statement_seconds
+from pybroker.store.runtime import StoreRuntime
+
+RETRY_SECONDS = 0.1
+"""Between two tries to get on."""
+FULL_RETRY_SECONDS = 0.5
+"""Between two looks for room on a full disk."""
+
+MANNER = Manner(noun="store", writer="database writer", gather_share=0.25, asks_in_thread=True)
+
+logger = logging.getLogger(__name__)
+
+
+class Batch(Protocol):
+    """What is committed together.
+
+    Attributes:
+        byte_count: how much that is.
+        is_long: it may take the database as long as it takes.
+    """
+
+    byte_count: int
+    is_long: bool
+
+
+B = TypeVar("B", bound=Batch)
+
+
+@dataclass(frozen=True)
+class Tables(Generic[B]):
+    """What batches are in SQL.
+
+    Attributes:
+        render: turns a batch into messages to the server that begin with the fence's check, see `statements`.
+        is_done: tells whether a batch has taken effect already, or need not be known to have; see `statements`.
+    """
+
+    render: Callable[[Connection, bytes, B], Sequence[bytes | Copy]]
+    is_done: Callable[[Connection, B], bool]
+
+
+class DatabaseSink(Generic[B]):
+    """Implements `Sink` on a database.
+
+    Args:
+        connection: for the thread alone from its beginning on.
+        connect: opens another connection, within so many seconds if it can.
+        fence: of this writer.
+        tables: what batches are in SQL.
+        runtime: the world around; its fence is the lock's, asked after each commit.
+        grace: how long a database may be away, in seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        connect: Callable[[float], Connection],
+        fence: Fence,
+        tables: Tables[B],
+        runtime: StoreRuntime,
+        *,
+        grace: float = 0.0,
+    ) -> None:
+        self.is_full = False
+        """True while the server's disk is full and a batch waits for room."""
+        self._connection = connection
+        self._connect = connect
+        self._fence = fence
+        self._tables = tables
+        self._runtime = runtime
+        self._grace = grace
+        self._is_closing = False
+        self._interrupted = runtime.event()
+
+    def begin(self) -> None:
+        """Nothing comes before the first batch."""
+
+    def write(self, batch: B) -> float:
+        """Commit a batch and ask the lock's fence; return how many seconds that took.
+
+        Raises:
+            StoreUnavailable: it failed, or nobody knows.
+            LockNotHeld: a fence is closed.
+        """
+        begun = self._runtime.monotonic()
+        self._get_through(batch)
+        return self._runtime.monotonic() - begun
+
+    def fence(self) -> None:
+        """Ask the database's fence and the lock's.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+            LockNotHeld: a fence is closed.
+        """
+        self._get_through(None)
+
+    def rest(self) -> float | None:
+        """Nothing is due between two batches."""
+        return None
+
+    def sync(self) -> None:
+        """What was committed lasts."""
+
+    def hurry(self) -> None:
+        """Wait no longer for room than for a database that is away."""
+        self._is_closing = True
+
+    def interrupt(self) -> None:
+        """Cut the connection."""
+        self._interrupted.set()
+        self._connection.interrupt()
+
+    def explain(self, error: Exception) -> Exception:
+        """Return an error as it is: it says enough."""
+        return error
+
+    def close(self, *, in_order: bool) -> None:
+        """Close the connection; nothing is under way on it."""
+        self._connection.close()
+
+    def _get_through(self, batch: B | None) -> None:
+        """Commit a batch, or look at the fence, whatever it takes within the grace."""
+        try:
+            self._execute(batch)
+        except DatabaseAway as error:
+            self._get_on(batch, error)
+        self._runtime.fence()
+
+    def _execute(self, batch: B | None) -> None:
+        if batch is None:
+            self._connection.execute(self._fence.look)
+            return
+        seconds = None if batch.is_long else statement_seconds(batch.byte_count)
+        for message in self._tables.render(self._connection, self._fence.check, batch):
+            self._connection.execute(message, seconds=seconds)
+
+    def _get_on(self, batch: B | None, error: DatabaseAway) -> None:
+        """Find out what became of a batch, and have it committed, within the grace."""
+        begun = self._runtime.monotonic()
+        deadline = begun + self._grace
+        self._say_why(error)
+        while (self.is_full and not self._is_closing) or self._runtime.monotonic() < deadline:
+            if self._interrupted.wait(FULL_RETRY_SECONDS if self.is_full else RETRY_SECONDS):
+                break
+            try:
+                self._runtime.fence()
+                self._try_again(batch, deadline - self._runtime.monotonic())
+            except DatabaseAway as again:
+                if type(again) is not type(error):
+                    self._say_why(again)
+                    deadline = self._runtime.monotonic() + self._grace
+                error = again
+            else:
+                self.is_full = False
+                logger.info("the database takes what is written again, after %.1f s", self._runtime.monotonic() - begun)
+                return
+        raise error
+
+    def _say_why(self, error: DatabaseAway) -> None:
+        self.is_full = isinstance(error, DatabaseFull)
+        if self.is_full:
+            logger.error("new messages are refused until there is room: %s", error)
+        elif self._grace:
+            logger.warning("nothing is confirmed for up to %g s while this is tried again: %s", self._grace, error)
+
+    def _try_again(self, batch: B | None, seconds: float) -> None:
+        """Commit a batch, unless it turns out to be committed."""
+        if self._connection.is_closed:
+            self._connection = self._connect(seconds)
+            if self._interrupted.is_set():
+                raise DatabaseAway("the store was given up")
+            try:
+                self._fence.shut_out(self._connection, seconds=max(seconds, RETRY_SECONDS))
+                is_done = batch is not None and self._tables.is_done(self._connection, batch)
+            except BaseException:
+                self._connection.close()  # else the next try would not look
+                raise
+            if is_done:
+                return
+        elif self._connection.is_in_transaction:
+            self._connection.execute("ROLLBACK")  # of a batch in several messages, whose last ones were not sent
+        self._execute(batch)

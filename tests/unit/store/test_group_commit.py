@@ -1,0 +1,241 @@
+"""Group commit between a source, a sink and a replica, none of which is real."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.store.group_commit import GroupCommit, Manner
+from pybroker.store.runtime import Callback
+from tests.conformance.conftest import WAIT_SECONDS, Loop
+from tests.runtimes import runtime
+
+
+class FakeReplica:
+    """Takes batches, and confirms them when the test says so."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.confirmed = 0
+        self.waiting: list[tuple[int, Callback]] = []
+
+    def take(self, number: int, batch: str) -> None:
+        self.log.append(f"replica {number} {batch}")
+
+    def when_confirmed(self, number: int, callback: Callback) -> None:
+        if number <= self.confirmed:
+            callback()
+        else:
+            self.waiting.append((number, callback))
+
+    def confirm(self, number: int) -> None:
+        self.confirmed = number
+        due = [callback for wanted, callback in self.waiting if wanted <= number]
+        self.waiting = [each for each in self.waiting if each[0] > number]
+        for callback in due:
+            callback()
+
+
+class Desk:
+    """A group commit whose source is a text, with everything around it in view."""
+
+    is_full = False
+
+    def __init__(self, manner: Manner, *, replicated: bool, inline: bool) -> None:
+        self.loop = Loop()
+        self.log: list[str] = []
+        self.text = ""
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failures: list[Exception] = []
+        self.lock: Exception | None = None
+        self.replica = FakeReplica(self.log) if replicated else None
+        world = runtime(self.loop.call_soon, on_failure=self.failures.append, fence=self.fence)
+        parts: dict[str, Any] = {"inline": self if inline else None, "replica": self.replica}
+        self.commits = GroupCommit[str](self, self, manner, world, **parts)
+        self.commits.start()
+
+    # the source
+
+    @property
+    def open_bytes(self) -> int:
+        return len(self.text)
+
+    def take(self) -> str:
+        text, self.text = self.text, ""
+        return text
+
+    # the sink
+
+    def begin(self) -> None: ...
+
+    def write(self, batch: str) -> float:
+        assert self.gate.wait(WAIT_SECONDS)
+        self.log.append(f"sink {batch}")
+        self.fence()
+        return 0.0
+
+    def may_write_inline(self, batch: str) -> bool:
+        return True
+
+    def write_inline(self, batch: str) -> float | None:
+        return self.write(batch)
+
+    def rest(self) -> float | None:
+        return None
+
+    def sync(self) -> None:
+        self.log.append("sync")
+
+    def fence(self) -> None:
+        if self.lock is not None:
+            raise self.lock
+
+    def hurry(self) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def explain(self, error: Exception) -> Exception:
+        return error
+
+    def close(self, *, in_order: bool) -> None:
+        self.log.append("closed" if in_order else "left")
+
+    # the test
+
+    def note(self, text: str) -> Callback:
+        return lambda: self.log.append(text)
+
+    def send(self, text: str) -> None:
+        self.text += text
+        self.commits.wake()
+        self.commits.when_durable(self.note(f"told {text}"))
+
+    def run_until(self, entry: str) -> None:
+        self.loop.run_until(lambda: entry in self.log)
+
+
+Build = Callable[..., Desk]
+
+
+@pytest.fixture
+def desk() -> Iterator[Build]:
+    desks: list[Desk] = []
+
+    def build(manner: Manner | None = None, *, replicated: bool = False, inline: bool = False) -> Desk:
+        manner = manner or Manner(noun="store", writer="test writer", inline_seconds_max=1.0)
+        desks.append(Desk(manner, replicated=replicated, inline=inline))
+        return desks[-1]
+
+    yield build
+    for each in desks:
+        each.gate.set()
+        each.commits.abandon()
+
+
+class TestReplica:
+    def test_it_has_a_batch_before_the_sink_and_its_confirmation_comes_before_any_callback(self, desk: Build) -> None:
+        it = desk(replicated=True)
+        it.send("a")
+        it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
+        assert it.log == ["replica 1 a", "sink a"]
+        assert it.commits.unwritten_bytes == 1
+        assert it.replica is not None
+        it.replica.confirm(1)
+        assert it.log == ["replica 1 a", "sink a", "told a"]
+        assert it.commits.unwritten_bytes == 0
+
+    def test_a_confirmation_that_comes_first_waits_for_the_sink(self, desk: Build) -> None:
+        it = desk(replicated=True)
+        assert it.replica is not None
+        it.gate.clear()
+        it.send("a")
+        it.loop.turn()
+        it.replica.confirm(1)
+        assert it.log == ["replica 1 a"]
+        it.gate.set()
+        it.run_until("told a")
+        assert it.log == ["replica 1 a", "sink a", "told a"]
+
+    def test_nothing_waits_for_the_confirmation_of_the_batch_before(self, desk: Build) -> None:
+        it = desk(replicated=True)
+        assert it.replica is not None
+        it.send("a")
+        it.run_until("sink a")
+        it.loop.turn()
+        it.send("b")
+        it.run_until("sink b")
+        it.loop.run_until(lambda: bool(it.replica and len(it.replica.waiting) == 2))
+        assert "told a" not in it.log
+        it.replica.confirm(2)
+        assert it.log[-2:] == ["told a", "told b"]
+
+    @pytest.mark.parametrize("confirmed", [False, True])
+    def test_what_the_loop_writes_itself_waits_too(self, desk: Build, *, confirmed: bool) -> None:
+        it = desk(replicated=True, inline=True)
+        assert it.replica is not None
+        it.replica.confirmed = int(confirmed)
+        it.send("a")
+        it.loop.turn()
+        assert it.log == ["replica 1 a", "sink a", *(["told a"] if confirmed else [])]
+        it.replica.confirm(1)
+        assert it.log == ["replica 1 a", "sink a", "told a"]
+
+    def test_who_asks_behind_what_is_not_confirmed_waits_for_it(self, desk: Build) -> None:
+        it = desk(replicated=True)
+        assert it.replica is not None
+        it.send("a")
+        it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
+        it.commits.when_durable(it.note("behind"))
+        assert "behind" not in it.log
+        it.replica.confirm(1)
+        assert it.log[-2:] == ["told a", "behind"]
+
+    def test_a_job_runs_behind_the_confirmation(self, desk: Build) -> None:
+        it = desk(replicated=True)
+        assert it.replica is not None
+        it.send("a")
+        it.commits.submit(it.note("job"))
+        it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
+        assert "job" not in it.log
+        it.replica.confirm(1)
+        it.commits.close()
+        assert it.log[-3:] == ["sync", "job", "closed"]
+
+    def test_nobody_is_told_by_a_master_that_gave_up(self, desk: Build) -> None:
+        it = desk(replicated=True)
+        assert it.replica is not None
+        it.send("a")
+        it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
+        it.commits.abandon()
+        it.replica.confirm(1)
+        assert "told a" not in it.log
+
+
+class TestEnds:
+    def test_in_order_everything_is_written_and_the_sink_closed(self, desk: Build) -> None:
+        it = desk()
+        it.send("a")
+        it.commits.close()
+        it.loop.turn()
+        assert it.log == ["sink a", "closed", "told a"]
+
+    def test_what_was_open_when_it_stopped_is_never_written(self, desk: Build) -> None:
+        it = desk()
+        it.send("a")
+        it.commits.abandon()
+        it.loop.turn()
+        assert it.log == ["left"]
+        assert it.commits.unwritten_bytes == 0
+        with pytest.raises(StoreUnavailable, match="the store was given up"):
+            it.commits.allow()
+
+    def test_an_idle_writer_asks_the_fence_now_and_then(self, desk: Build) -> None:
+        it = desk(Manner(noun="store", writer="test writer", watch_seconds=0.01))
+        it.lock = LockNotHeld("lost")
+        it.loop.run_until(lambda: bool(it.failures))
+        assert it.failures == [it.lock]
+        with pytest.raises(StoreUnavailable, match="the store has stopped: lost"):
+            it.commits.allow()
