@@ -3,6 +3,7 @@
 1. A native class is a C structure. One derived from an interpreted class with fields of its own overlays them.
 2. An interpreted class cannot derive from a native one.
 3. The bounds of a slice are evaluated twice unless what is sliced is a list, a text or bytes (mypyc 2.4).
+4. An attribute is a field of that name behind an underscore: `_thread` is `__thread`, a keyword of gcc.
 """
 
 import ast
@@ -19,6 +20,11 @@ COMPILED = {name.removesuffix(".py").replace("/", "."): ROOT / name for name in 
 
 WITHOUT_FIELDS = {"NamedTuple", "Protocol", "Generic", "Enum", "IntEnum", "StrEnum", "abc.ABC", "asyncio.Protocol"}
 """Bases that mypyc knows how to treat, or that have empty `__slots__`."""
+
+KEYWORDS = {"_alignof", "_asm", "_attribute", "_complex", "_const", "_imag", "_inline"} | {
+    *("_real", "_restrict", "_signed", "_thread", "_typeof", "_volatile")
+}
+"""With another underscore in front they are gcc's own words."""
 
 PURE = {"len", "min", "max", "map", "bisect_left"}
 
@@ -84,3 +90,9 @@ def test_bounds_of_slices_may_be_evaluated_twice(path: Path) -> None:
         or (isinstance(part, ast.Call) and ast.unparse(part.func) not in PURE)
     ]
     assert not calls
+
+
+@pytest.mark.parametrize("path", COMPILED.values(), ids=str)
+def test_no_attribute_is_a_keyword_of_gcc(path: Path) -> None:
+    named = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+    assert not named & KEYWORDS
