@@ -24,6 +24,7 @@ from functools import partial
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.runtime import Callback, StoreRuntime
 
 HOLD_SECONDS = 0.002
@@ -173,6 +174,19 @@ class HoldingRoom:
         newest = self._newest.get(connection_id)
         if newest is not None and self._order and self._order[0].number <= newest:
             self._flush_through(newest)
+
+    def flush_before(self, consumed_by: str | None, transaction: TransactionId | None) -> None:
+        """Have written what must not come later than an acknowledgement: what its consumer's connection sent.
+
+        All of it where the acknowledgement does not count at once, or the message was dead-lettered or expired (None).
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        if consumed_by is None or transaction is not None:
+            self.flush()
+        else:
+            self.flush_from(consumed_by)
 
     def flush(self) -> None:
         """Have all that is here written.

@@ -75,7 +75,7 @@ def test_a_failed_write_or_sync(
     refused_for_good(master, client)
     assert found_by(heir, 5) == [b"%d" % each for each in range(5)]
     assert master.join() != 0, "a supervisor decides whether to try again"
-    told = [line for line in master.lines if "ERROR" in line and "group_commit:" in line]
+    told = [line for line in master.lines if "ERROR" in line and "group_commit: the journal writer stops" in line]
     assert len(told) == 1
     assert "a standby or a restart takes over" in told[0]
 

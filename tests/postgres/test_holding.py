@@ -185,3 +185,23 @@ def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_m
     lives.loop.run_until(lambda: lives.store.unwritten_bytes == 0)
     lives.crash()
     assert {str(each): len(ids) for each, ids in lives.open().queues.items()} == {"queue://ActiveMQ.DLQ": 1}
+
+
+def test_what_became_of_a_durable_subscriptions_message_is_written_with_its_acknowledgement(
+    lives: Any, text_message: Any
+) -> None:
+    news = topic("NEWS")
+    subscription = DurableSubscription(client_id="c", name="s", destination=news, subscribed_destination=news)
+    lives.store.subscribe(subscription)
+    message = text_message(news, 1)
+    lives.store.add(message)
+    lives.settle()
+    lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
+    lives.store.acknowledge(news, subscription.key, message.message_id, consumed_by=None)
+    written: list[bool] = []
+    lives.store._writer.when_durable(lambda: written.append(True))
+    lives.loop.run_until(lambda: bool(written))
+    lives.crash()
+    recovery = lives.open()
+    assert {str(each): len(ids) for each, ids in recovery.queues.items()} == {"queue://ActiveMQ.DLQ": 1}
+    assert [list(backlog.message_ids) for backlog in recovery.backlogs] == [[]]

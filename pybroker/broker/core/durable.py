@@ -136,7 +136,7 @@ class Durable(StoredSource):
     def publish(self, message: Message) -> None:
         """Deliver a message, or let it wait."""
         if not self._wants(message):
-            self._acknowledge(message, None, consumed_by=None)
+            self._acknowledge(message, None, consumed_by="")
             return
         self.append(message)
         consumer = self.consumer
@@ -198,7 +198,7 @@ class Durable(StoredSource):
                 message.decoded = None  # who waits, waits small
                 wanted.append(reference)
             else:
-                self._acknowledge(message, None, consumed_by=None)
+                self._acknowledge(message, None, consumed_by="")
         return wanted, looked_at
 
     def hold(self, references: Sequence[Reference]) -> None:

@@ -194,7 +194,8 @@ class MessageStore(Protocol):
             subscription_key: whose it is.
             message_id: which.
             transaction: with whose commit it goes.
-            consumed_by: the connection id of its consumer; None: nobody got it.
+            consumed_by: the connection id of its consumer; "": nobody was to get it; None: it was dead-lettered, or
+                expired, and what became of it is not written later than this either.
         """
         ...
 

@@ -361,8 +361,8 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
-        if self._room is not None and consumed_by is not None:
-            self._room.flush_from(consumed_by)
+        if self._room is not None:
+            self._room.flush_before(consumed_by, transaction)
         self._state.acknowledge(topic, subscription_key, message_id, transaction)
         self._wake(writer)
 

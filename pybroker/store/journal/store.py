@@ -359,7 +359,8 @@ class JournalStore:
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
         if subscription is not None and message_id in subscription.pending:
-            self._flush_room()
+            if self._room is not None:
+                self._room.flush_before(consumed_by, transaction)
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
             self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 
