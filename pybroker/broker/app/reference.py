@@ -7,15 +7,17 @@ writes them; a test makes sure that they are as this module would write them.
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pybroker.broker.app import message_json
 from pybroker.broker.app.cli import commands, shown
 from pybroker.broker.app.config import ENVIRONMENT_PREFIX, SETTINGS, TABLES, flag, is_table
-from pybroker.broker.core import transaction_states
+from pybroker.broker.core import search, transaction_states
+from pybroker.broker.domain.states import Transitions
 
 _WIDTH = 100
 
@@ -51,7 +53,10 @@ _STATES = """\
 The state machines of the broker, drawn from the tables that it follows. An event without an arrow out of a state cannot
 happen there; if one did, by a mistake in the broker, it would raise an error that names both."""
 
-_MACHINES = {"A transaction": transaction_states.TRANSITIONS}
+_MACHINES: Mapping[str, Transitions[Any, Any]] = {
+    "A transaction": transaction_states.TRANSITIONS,
+    "A queue's search for the next message": search.TRANSITIONS,
+}
 
 
 def pages() -> dict[str, str]:

@@ -9,6 +9,7 @@ is no topic it covers.
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from pybroker.broker.core.consumer import Consumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
@@ -16,6 +17,7 @@ from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.recovery import Past
 from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import SharedUsage, Usage
@@ -27,6 +29,8 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
+
+_IDLE: Final = Search.IDLE
 
 _NO_USAGE = Usage()
 """Of a subscription that covers no topic: it holds nothing."""
@@ -107,7 +111,7 @@ class Durable(StoredSource):
     def recover_stored(self, topic: Destination, message_ids: Sequence[str]) -> None:
         """Begin with what a topic stores for others; it can be read, and delivered, once all of it is on disk."""
         self.recover(topic, message_ids, frozenset())
-        self._is_going_on = True
+        self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
         self._store.when_durable(self._go_on)
 
     def is_on(self, topic: Destination) -> bool:
@@ -164,7 +168,7 @@ class Durable(StoredSource):
         """Deliver what waits and fits. What was read back leaves in turns, a page in each."""
         pending, taker = self.pending, self.consumer
         room = PAGE_BYTES_MAX
-        while pending.count and taker is not None and taker.has_room and not self._is_going_on:
+        while pending.count and taker is not None and taker.has_room and self._progress is _IDLE:
             if is_paged := pending.is_paged:
                 if room <= 0 and self._yields():
                     break

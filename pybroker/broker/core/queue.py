@@ -10,7 +10,8 @@ consumers, and a consumer that gets room one look at what waits. As long as ever
 message is looked at once per consumer, however many wait.
 
 Where a part of the queue is not in memory (see `paging`), a search looks at one page of it per turn of the event loop.
-Until it has come to the end, what arrives waits too: it must not overtake what the search has yet to find.
+Until it has come to the end, what arrives waits too: it must not overtake what the search has yet to find. The states
+of all that are in `search`.
 """
 
 import logging
@@ -27,6 +28,7 @@ from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
@@ -41,14 +43,19 @@ _log = logging.getLogger(__name__)
 _DISPATCHED: Final = State.DISPATCHED
 _SETTLED: Final = State.SETTLED
 
+# Between these a search moves with every message or acknowledgement: as its table says, which a test compares.
+_IDLE: Final = Search.IDLE
+_IN_TURNS: Final = Search.IN_TURNS
+_SEARCHING: Final = Search.SEARCHING
+_ASKED_AGAIN: Final = Search.ASKED_AGAIN
+_PAUSED: Final = Search.PAUSED
+_UNFINISHED: Final = Search.UNFINISHED
+
 
 class Queue(StoredSource):
     """One queue; the backlog of all its consumers. A temporary queue stores nothing: it dies with its connection."""
 
     __slots__ = (
-        "_is_asked_again",
-        "_is_search_open",
-        "_is_searching",
         "_is_temporary",
         "contenders",
         "destination",
@@ -75,10 +82,6 @@ class Queue(StoredSource):
         self.paging.backlogs.add(self)
         self._review_mark()
         self._is_temporary = destination.is_temporary
-        self._is_searching = False
-        self._is_asked_again = False
-        self._is_search_open = False
-        """Consumers with room have not looked at everything yet: what arrives must not overtake what they may find."""
 
     @property
     def next_sequence(self) -> int:
@@ -126,7 +129,10 @@ class Queue(StoredSource):
             contenders.expect_groups()
         # Whatever else waits was already refused by every consumer with room, so only this one needs a look.
         if not contenders.is_plain:
-            consumer = None if self._is_search_open and self.pending.count else contenders.choose(reference)
+            progress = self._progress
+            is_searched = progress is _IDLE or progress is _IN_TURNS
+            # It must not overtake what consumers may yet find.
+            consumer = contenders.choose(reference) if is_searched or not self.pending.count else None
         else:
             consumer = None if self.pending.count else contenders.with_room()
         if consumer is None:
@@ -174,17 +180,20 @@ class Queue(StoredSource):
         contenders = self.contenders
         if consumer is not None and contenders.exclusive not in (None, consumer):
             return
+        takes_any = contenders.is_plain
+        progress = before = self._progress
+        if before is not _IDLE:
+            if before is (_IN_TURNS if takes_any else _PAUSED):
+                return  # it goes on by itself
+            event = SearchEvent.ASK_FOR_ANY if takes_any else SearchEvent.ASK
+            progress = self._progress = TRANSITIONS.after(before, event)
+        elif not takes_any:
+            progress = self._progress = _SEARCHING
         try:
-            if contenders.is_plain:
-                self._is_search_open = False
-                if not self._is_going_on:
-                    self._deliver_oldest(consumer)
-            elif self._is_searching:  # called from within, by what a delivery or an expiry set off
-                self._is_asked_again = True
-            elif self._is_going_on:
-                self._is_search_open = True
-            else:
-                is_for_one = consumer is not None and not self._is_search_open and not self._reopen()
+            if progress is _IDLE:
+                self._deliver_oldest(consumer)
+            elif progress is _SEARCHING:
+                is_for_one = consumer is not None and before is _IDLE and not self._reopen()
                 self._search([consumer] if consumer is not None and is_for_one else contenders.eligible)
         except StoreUnavailable as error:
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
@@ -275,16 +284,16 @@ class Queue(StoredSource):
 
     def _search(self, consumers: Sequence[Consumer]) -> None:
         """Deliver to consumers that do not take everything. Where it looked at a whole page, it goes on next turn."""
-        self._is_searching = self._is_search_open = True
         try:
             is_done = self._search_levels(consumers)
-            while is_done and (self._reopen() or self._is_asked_again):
-                self._is_asked_again = False
+            while is_done and (self._reopen() or self._progress is _ASKED_AGAIN):
+                self._progress = _SEARCHING
                 is_done = self._search_levels(self.contenders.eligible)
-        finally:
-            self._is_searching = False
+        except BaseException:
+            self._progress = _UNFINISHED
+            raise
+        self._progress = _IDLE if is_done else _UNFINISHED
         self.pending.sweep()
-        self._is_search_open = not is_done
         if not is_done:
             self._yields()
 

@@ -22,6 +22,7 @@ from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severi
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
@@ -45,12 +46,12 @@ class StoredSource(Source):
     __slots__ = (
         "_clock",
         "_dead_letters",
-        "_is_going_on",
         "_is_leaving",
         "_next_expiry",
         "_next_sequence",
         "_next_stored_expiry",
         "_page_out_at",
+        "_progress",
         "_scanned",
         "_store",
         "_subscription_key",
@@ -85,8 +86,7 @@ class StoredSource(Source):
         self._page_out_at = _NEVER
         """So much in use is too much; more than the mark only where the last page-out could not free more."""
         self._is_leaving = False
-        self._is_going_on = False
-        """True while dispatch continues in the event loop's next turn."""
+        self._progress = Search.IDLE
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:
@@ -142,7 +142,7 @@ class StoredSource(Source):
     def _scan_page(self) -> bool:
         """Look at one page; tell whether to go on at once."""
         scanned = self._scanned
-        if scanned is None or self._is_going_on:
+        if scanned is None or self._progress is Search.IN_TURNS or self._progress is Search.PAUSED:
             return False
         for level in self.pending.levels:
             if level.is_paged and (after := scanned.get(level, -1)) < self._next_sequence:
@@ -198,11 +198,13 @@ class StoredSource(Source):
 
     def _yields(self) -> bool:
         """Go on in the loop's next turn, when output has left; False when there is no loop."""
-        self._is_going_on = self.paging.soon(self._go_on)
-        return self._is_going_on
+        if not self.paging.soon(self._go_on):
+            return False
+        self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
+        return True
 
     def _go_on(self) -> None:
-        self._is_going_on = False
+        self._progress = TRANSITIONS.after(self._progress, SearchEvent.TURN)
         self.dispatch()
 
     def hold(self, references: Sequence[Reference]) -> None:
