@@ -37,7 +37,7 @@ from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_off
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
-from pybroker.transports.openwire.session import State
+from pybroker.transports.openwire.states import State
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, split
 from tests.unit.transports.openwire.conversation import settings as of_broker
 

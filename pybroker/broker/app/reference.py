@@ -18,6 +18,7 @@ from pybroker.broker.app.cli import commands, shown
 from pybroker.broker.app.config import ENVIRONMENT_PREFIX, SETTINGS, TABLES, flag, is_table
 from pybroker.broker.core import search, transaction_states
 from pybroker.broker.domain.states import Transitions
+from pybroker.transports.openwire import states as openwire_states
 
 _WIDTH = 100
 
@@ -56,6 +57,7 @@ happen there; if one did, by a mistake in the broker, it would raise an error th
 _MACHINES: Mapping[str, Transitions[Any, Any]] = {
     "A transaction": transaction_states.TRANSITIONS,
     "A queue's search for the next message": search.TRANSITIONS,
+    "An OpenWire conversation": openwire_states.TRANSITIONS,
 }
 
 

@@ -1,18 +1,11 @@
 """An OpenWire conversation, sans-I/O: chunks in, calls to the broker, frames and wishes out to the link.
 
-Here are the conversation's beginning and end, its frames and its timers; `client` has what happens in between.
-
-```text
-            WireFormatInfo          ConnectionInfo            RemoveInfo(connection)
- STRANGER ----------------> AGREED ----------------> CONNECTED ---------> LEFT
-     |                         |                         |                  |
-     +-------------------------+-------------------------+------------------+--- ShutdownInfo, error, silence --> CLOSED
-```
+Here are the conversation's beginning and end, its frames and its timers; `client` has what happens in between, and
+`states` what leads from one state to another.
 
 Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "Inactivity"; ActiveMQ 5.17.
 """
 
-import enum
 import logging
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
@@ -39,11 +32,12 @@ from pybroker.transports.openwire.client import Client
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.inactivity import Inactivity
 from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.openwire.states import TRANSITIONS, Event, State
 from pybroker.transports.session import Link, Session
 
 _log = logging.getLogger(__name__)
 
-_STRANGER_FRAME_MAX = 64 << 10
+_OFFER_FRAME_MAX = 64 << 10
 """Bytes of a WireFormatInfo, which is some 300 bytes long."""
 
 _NEVER = float("inf")
@@ -70,16 +64,6 @@ class OpenWireSettings:
     connect_seconds: float = 30.0
 
 
-class State(enum.Enum):
-    """Where a conversation stands."""
-
-    STRANGER = "said nothing yet"
-    AGREED = "the format is agreed, no connection is open"
-    CONNECTED = "a client of the broker"
-    LEFT = "has closed its connection, and is about to close the socket"
-    CLOSED = "over"
-
-
 _CLOSED: Final = State.CLOSED
 """A name of its own: looking a member up in its enum costs more than comparing with it."""
 
@@ -103,7 +87,7 @@ class OpenWireSession(Session):
         self._link = link
         self._settings = settings
         self._sessions = sessions
-        self._state = State.STRANGER
+        self._state = State.NEGOTIATING
         self._peer: Peer | None = None
         self._client: Client | None = None
         self._verbatim: Client | None = None
@@ -113,7 +97,7 @@ class OpenWireSession(Session):
         self._inactivity: Inactivity | None = None
         self._wakes_at = 0.0
         self._wakes_for_pull = False
-        self._frames = FrameReader(_STRANGER_FRAME_MAX)
+        self._frames = FrameReader(_OFFER_FRAME_MAX)
         self._handlers: dict[type, Callable[[Any], None]] = {
             ConnectionInfo: self._connect,
             RemoveInfo: self._remove,
@@ -182,7 +166,7 @@ class OpenWireSession(Session):
         """Give up a peer that is silent for too long, say that we are here, answer pulls that found nothing."""
         now = self._link.time()
         self._wakes_at = 0.0  # a loop may be a moment early: then the same time is asked for again
-        if self._state is State.STRANGER:
+        if self._state is State.NEGOTIATING:
             self._break_off(RemoteProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds"))
         elif self._inactivity is not None and self._peer is not None:
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
@@ -200,7 +184,7 @@ class OpenWireSession(Session):
 
     def lost(self) -> None:
         """Undo what the connection holds in the broker."""
-        self._state = State.CLOSED
+        self._enter(Event.CLOSE)
         self._client_log.ended(self._link.ending)
         self._disconnect()
 
@@ -227,6 +211,9 @@ class OpenWireSession(Session):
         else:
             _log.debug("%s: a %s before ConnectionInfo is ignored", self._link.peer, type(command).__name__)
 
+    def _enter(self, event: Event) -> None:
+        self._state = TRANSITIONS.after(self._state, event)
+
     # ------------------------------------------------------------ beginning
 
     def _agree(self, offer: Offer) -> None:
@@ -235,7 +222,7 @@ class OpenWireSession(Session):
         self._frames.frame_bytes_max = agreement.frame_bytes_max
         now = self._link.time()
         self._inactivity = Inactivity(agreement.max_inactivity_ms, agreement.initial_delay_ms, now)
-        self._state = State.AGREED
+        self._enter(Event.AGREE)
         peer.send(
             BrokerInfo(
                 broker_id=BrokerId(self._broker.id),
@@ -259,7 +246,7 @@ class OpenWireSession(Session):
                 return
             if self._peer.is_verbatim:
                 self._verbatim = self._client
-            self._state = State.CONNECTED
+        self._enter(Event.CONNECT)
         if info.response_required:
             self._peer.respond((info.command_id,))
         if info.manageable:
@@ -335,7 +322,7 @@ class OpenWireSession(Session):
             self._client_log.ended("RemoveInfo")
             self._forget()
             self._client = self._verbatim = None
-            self._state = State.LEFT
+            self._enter(Event.REMOVE)
 
     def _shut_down(self, info: ShutdownInfo) -> None:
         self._client_log.ended("ShutdownInfo")
@@ -366,7 +353,7 @@ class OpenWireSession(Session):
         self._close()
 
     def _close(self) -> None:
-        self._state = State.CLOSED
+        self._enter(Event.CLOSE)
         self._link.wake_at(None)
         self._link.close()
         self._disconnect()

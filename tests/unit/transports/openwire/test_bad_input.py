@@ -26,7 +26,7 @@ from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.openwire import consumers
-from pybroker.transports.openwire.session import State
+from pybroker.transports.openwire.states import State
 from tests.compiled import interpreted
 from tests.unit.transports.openwire.conversation import OpenWireClient, World, settings, texts
 

@@ -29,7 +29,7 @@ from pybroker.broker.domain.openwire.loose import INT
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_offer
 from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.transports.openwire.session import State
+from pybroker.transports.openwire.states import State
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, settings, texts
 
 ORDERS = queue("ORDERS")
@@ -37,7 +37,7 @@ ORDERS = queue("ORDERS")
 
 def test_broker_offers_its_format_at_once_and_nothing_more(world: World) -> None:
     client = world.stranger(says_hello=False)
-    assert client.session.state is State.STRANGER
+    assert client.session.state is State.NEGOTIATING
     assert client.take() == []
     assert not client.broker_offer.tight_encoding_enabled
     assert not client.broker_offer.cache_enabled
@@ -232,7 +232,7 @@ def test_leaving_is_answered_and_undoes_everything(world: World) -> None:
     client.send(ORDERS, "a")
     client.consume(ORDERS)
     client.answer(RemoveInfo(object_id=ConnectionId(client.id), last_delivered_sequence_id=-1), Response)
-    assert client.session.state is State.LEFT
+    assert client.session.state is State.CLOSING
     assert not client.link.closed
     assert world.sessions == {}
     world.client("c2", client_id="c1")
