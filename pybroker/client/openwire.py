@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import commands as wire
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, UnencodableOpenWire, string
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX
 from pybroker.broker.domain.openwire.marshal.wireformat import (

@@ -39,6 +39,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
+from pybroker.broker.domain.big_endian import LONG
 from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.ports import Clock
 
@@ -54,7 +55,6 @@ _F_OFD_GETLK, _F_OFD_SETLK, _F_OFD_SETLKW = 36, 37, 38
 _FLOCK = struct.Struct("@hhqqi0q")
 _WHOLE_FILE_WRITE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _WHOLE_FILE_UNLOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
-_STAMP = struct.Struct(">q")
 
 _CONTENTION = frozenset({errno.EAGAIN, errno.EACCES})
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
@@ -206,7 +206,7 @@ class FileLock:
                 and monotonic() >= held.settled_at
             ):
                 return
-            stamp = os.pread(held.fd, _STAMP.size, 0)
+            stamp = os.pread(held.fd, LONG.size, 0)
         except FileNotFoundError as error:
             raise self._lost("was removed") from error
         except OSError as error:
@@ -320,10 +320,10 @@ class FileLock:
         return os.path.samestat(ours, found)
 
     def _stamp(self, fd: int) -> _Held:
-        stamp = _STAMP.pack(self._clock())
-        if stamp == os.pread(fd, _STAMP.size, 0):
+        stamp = LONG.pack(self._clock())
+        if stamp == os.pread(fd, LONG.size, 0):
             # Won within the millisecond of the previous master: it must still see that the file is not its own.
-            stamp = _STAMP.pack(_STAMP.unpack(stamp)[0] + 1)
+            stamp = LONG.pack(LONG.unpack(stamp)[0] + 1)
         written = os.pwrite(fd, stamp, 0)
         if written != len(stamp):
             raise OSError(errno.EIO, f"wrote {written} of {len(stamp)} bytes")

@@ -23,12 +23,12 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from pybroker.broker.domain.big_endian import UNSIGNED_INT
 from pybroker.store import regular
 from pybroker.store.columns.files import Piece
 from pybroker.store.journal.format import (
@@ -52,7 +52,7 @@ STEPS_MAX: Final = 512
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-_SIZE: Final = Struct(">I")
+_SIZE: Final = UNSIGNED_INT
 """With which a record's header begins; its type follows. A negative one counts as very large, so it fits nowhere."""
 
 

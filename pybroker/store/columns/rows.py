@@ -15,10 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from pybroker.broker.domain.big_endian import LONG
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire import message as openwire
 from pybroker.broker.domain.openwire.commands import AckType
-from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.objects import decode_ack, decode_subscription_info
 from pybroker.broker.domain.openwire.values import Float, Value

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
 from pybroker.store.jdbc.postgres import (
@@ -41,8 +42,7 @@ _COPY_BEGIN, _COPY_END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _ID = struct.Struct(">hiq")
 _NUMBERS = struct.Struct(">iqiqi")
 _PRIORITY = struct.Struct(">iq")
-_SIZE = struct.Struct(">i")
-_FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, _SIZE.pack(-1)
+_FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, INT.pack(-1)
 
 
 def statements(connection: Connection, check: bytes, changes: Changes) -> list[bytes | Copy]:
@@ -243,7 +243,7 @@ def _copy(writer: StatementWriter, changes: Changes) -> None:
         for text in (container, producer, xid):
             if text is not None and text not in fields:
                 encoded = text.encode()
-                fields[text] = _SIZE.pack(len(encoded)) + encoded
+                fields[text] = INT.pack(len(encoded)) + encoded
         chunk += (
             _ID.pack(_FIELD_COUNT, _BIGINT_SIZE, sequence),
             fields[container],

@@ -15,12 +15,12 @@ Fields are found by *tag*, not by number, because one of KahaDB's messages gives
 Source: Protocol Buffers, Encoding; ActiveMQ 5.17, `journal-data.proto`.
 """
 
-import struct
 from mmap import mmap
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.store.journal.malformed import MalformedRecord
 
-SIZE_PREFIX = struct.Struct(">i")
+SIZE_PREFIX = INT
 """What stands in front of a marshalled OpenWire object: its size in bytes."""
 
 _VARINT = 0

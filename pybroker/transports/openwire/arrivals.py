@@ -18,11 +18,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import Destination, checked
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import TransactionId

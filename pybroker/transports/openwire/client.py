@@ -12,6 +12,7 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, checked, parts, parts_to_consume
 from pybroker.broker.domain.errors import ClientError, InvalidDestination, ResourceLimit, UnknownTransaction
@@ -40,7 +41,7 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionType,
 )
 from pybroker.broker.domain.openwire.ids import ConsumerId, ProducerId
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import stored
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.ports import Connection

@@ -15,12 +15,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import ClientError, TransactionError
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import AckType, ConsumerInfo, MessageDispatch
-from pybroker.broker.domain.openwire.loose import INT, LONG, Reader
+from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.ports import Connection, Consumer
 from pybroker.broker.domain.subscription import ConsumerRequest

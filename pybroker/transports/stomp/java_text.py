@@ -4,8 +4,8 @@ Source: Java SE, `String.valueOf`, `Double.toString` and `Float.toString`.
 """
 
 from decimal import Decimal
-from struct import Struct
 
+from pybroker.broker.domain.big_endian import FLOAT
 from pybroker.broker.domain.openwire.values import Float, Value
 
 
@@ -41,12 +41,11 @@ def _shortest_float(number: float) -> str:
     """Return the shortest decimal that is that single-precision number."""
     for precision in range(1, _SINGLE_DIGITS_MAX):
         shorter = float(f"{number:.{precision}g}")
-        if abs(shorter) <= _SINGLE_MAX and _SINGLE.unpack(_SINGLE.pack(shorter))[0] == number:
+        if abs(shorter) <= _SINGLE_MAX and FLOAT.unpack(FLOAT.pack(shorter))[0] == number:
             return repr(shorter)
     return repr(float(f"{number:.{_SINGLE_DIGITS_MAX}g}"))
 
 
-_SINGLE = Struct(">f")
 _SINGLE_MAX = 3.4028235677973366e38
 """From here on a number rounds to infinity."""
 _SINGLE_DIGITS_MAX = 9

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.body import encode_text
-from pybroker.broker.domain.openwire.loose import INT
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, decode_offer, encode_offer
 from pybroker.client.conversation import (

@@ -5,8 +5,8 @@ The connection can be cut at any byte of either direction. What the broker had t
 
 from collections.abc import Callable
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import BaseCommand
-from pybroker.broker.domain.openwire.loose import INT
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.client.consumers import Redelivery
 from pybroker.client.conversation import Event, Login

@@ -5,7 +5,6 @@ how deep a condition may nest.
 """
 
 import math
-import struct
 import unicodedata
 from functools import cache
 from typing import Final, NamedTuple, cast
@@ -36,6 +35,7 @@ from pybroker.broker.core.selector.tree import (
     Or,
     Signed,
 )
+from pybroker.broker.domain.big_endian import FLOAT
 
 DEPTH_MAX: Final = 100
 """How deep operators may nest. Every level is a Python call per message; chains of AND and OR count as one level."""
@@ -46,7 +46,6 @@ _EXACT_MAX = 2**63
 _JAVA_IDENTIFIER_START = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
 _JAVA_IDENTIFIER_PART = _JAVA_IDENTIFIER_START | {"Nd", "Mn", "Mc"}
 _KIND_NAMES = {Kind.CONDITION: "a condition", Kind.NUMBER: "a number", Kind.STRING: "a string"}
-_SINGLE = struct.Struct(">f")
 
 
 def parse(text: str) -> Node:
@@ -236,7 +235,7 @@ def _exact(token: Token) -> int:
 def _single(value: float) -> float:
     """Return the number as a Java float holds it, infinity when it cannot."""
     try:
-        rounded: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+        rounded: float = FLOAT.unpack(FLOAT.pack(value))[0]
     except OverflowError:
         return math.inf
     return rounded

@@ -14,9 +14,10 @@ Source: OpenWire v11, `Message` (drawn in `message`).
 from struct import Struct
 from struct import error as StructError
 
+from pybroker.broker.domain.big_endian import INT, UNSIGNED_SHORT
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import INT, UNSIGNED_SHORT, Reader
+from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.routing import PRIORITY_MAX, routing
 
 _HEAD_START = 6

@@ -12,7 +12,8 @@ any other, compressed        | zlib stream of the whole content |
 import zlib
 from typing import Final
 
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, Reader, decode_mutf8, encode_mutf8
+from pybroker.broker.domain.big_endian import INT
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, decode_mutf8, encode_mutf8
 
 BODY_BYTES_MAX: Final = 100 * 1024 * 1024
 """What a compressed body may grow to: the largest frame a stock ActiveMQ accepts."""

@@ -16,16 +16,13 @@ Mind the two last: session and value change places. Source: OpenWire v11 marshal
 """
 
 from functools import lru_cache
-from struct import Struct
 from typing import Final, NamedTuple
 
+from pybroker.broker.domain.big_endian import INT, LONG, SHORT, TWO_LONGS
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire.loose import (
-    INT,
-    LONG,
     NULL,
     PRESENT,
-    SHORT,
     MalformedOpenWire,
     Reader,
     UnencodableOpenWire,
@@ -54,7 +51,6 @@ _DATA_TYPES = {kind: data_type for data_type, kind in DESTINATION_TYPES.items()}
 BROKER_PATH_MAX: Final = 1024
 """Brokers in a path or cluster list; a network message passes a handful."""
 
-_TWO_LONGS = Struct(">qq")
 _REMEMBERED = 1024
 """Destinations and connection ids whose decoded form is kept: they repeat from message to message."""
 _REMEMBERED_BYTES_MAX = 512
@@ -150,7 +146,7 @@ def producer_id_of(raw: bytes) -> ProducerId:
 
 
 def _parse_producer_id(raw: bytes) -> ProducerId:
-    value, session_id = _TWO_LONGS.unpack_from(raw, len(raw) - 16)
+    value, session_id = TWO_LONGS.unpack_from(raw, len(raw) - 16)
     return ProducerId(connection_id_of(raw[2:-16]), session_id, value)
 
 
@@ -233,7 +229,7 @@ def _begin(reader: Reader, data_type: int, what: str) -> bool:
 
 def _read_producer_id(reader: Reader) -> ProducerId:
     if not reader.boolean():
-        value, session_id = reader.unpack(_TWO_LONGS)
+        value, session_id = reader.unpack(TWO_LONGS)
         return ProducerId(None, session_id, value)
     length = reader.unsigned_short()
     reader.offset -= 2
@@ -242,7 +238,7 @@ def _read_producer_id(reader: Reader) -> ProducerId:
 
 def _read_consumer_id(reader: Reader) -> ConsumerId:
     connection_id = _read_connection_text(reader)
-    session_id, value = reader.unpack(_TWO_LONGS)
+    session_id, value = reader.unpack(TWO_LONGS)
     return ConsumerId(connection_id, session_id, value)
 
 
@@ -253,7 +249,7 @@ def _read_connection_text(reader: Reader) -> str | None:
 def _read_message_id(reader: Reader) -> OpenWireMessageId:
     text_view = reader.string()
     producer_id = read_producer_id(reader)
-    producer_sequence_id, broker_sequence_id = reader.unpack(_TWO_LONGS)
+    producer_sequence_id, broker_sequence_id = reader.unpack(TWO_LONGS)
     return OpenWireMessageId(text_view, producer_id, producer_sequence_id, broker_sequence_id)
 
 
@@ -300,14 +296,14 @@ def producer_id(value: ProducerId | None) -> bytes:
     """Encode a nullable producer id as a field."""
     if value is None:
         return NULL
-    return b"\x01\x7b" + restored(value.connection_id) + _TWO_LONGS.pack(value.value, value.session_id)
+    return b"\x01\x7b" + restored(value.connection_id) + TWO_LONGS.pack(value.value, value.session_id)
 
 
 def consumer_id(value: ConsumerId | None) -> bytes:
     """Encode a nullable consumer id as a field."""
     if value is None:
         return NULL
-    return b"\x01\x7a" + restored(value.connection_id) + _TWO_LONGS.pack(value.session_id, value.value)
+    return b"\x01\x7a" + restored(value.connection_id) + TWO_LONGS.pack(value.session_id, value.value)
 
 
 def message_id(value: OpenWireMessageId | None) -> bytes:
@@ -318,7 +314,7 @@ def message_id(value: OpenWireMessageId | None) -> bytes:
         b"\x01\x6e",
         restored(value.text_view),
         producer_id(value.producer_id),
-        _TWO_LONGS.pack(value.producer_sequence_id, value.broker_sequence_id),
+        TWO_LONGS.pack(value.producer_sequence_id, value.broker_sequence_id),
     ))  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
+from pybroker.broker.domain.big_endian import BYTE_AND_INT, BYTE_AND_UNSIGNED_SHORT, INT, LONG, SHORT, UNSIGNED_SHORT
 from pybroker.broker.domain.errors import BrokerError, ClientError
 
 STRING_BYTES_MAX: Final = 0xFFFF
@@ -26,14 +27,6 @@ STRING_BYTES_MAX: Final = 0xFFFF
 NULL: Final = b"\x00"
 PRESENT: Final = b"\x01"
 
-BYTE: Final = Struct(">b")
-SHORT: Final = Struct(">h")
-UNSIGNED_SHORT: Final = Struct(">H")
-INT: Final = Struct(">i")
-LONG: Final = Struct(">q")
-
-_PRESENT_UNSIGNED_SHORT = Struct(">BH")
-_PRESENT_INT = Struct(">Bi")
 _NULLS = tuple(bytes(count) for count in range(5))
 _SUPPLEMENTARY = re.compile("[\U00010000-\U0010ffff]")
 
@@ -163,7 +156,7 @@ def string(text: str | None) -> bytes:
     if text is None:
         return NULL
     encoded = encode_mutf8(text)
-    return _PRESENT_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
+    return BYTE_AND_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
 
 
 def restored(text: str | None) -> bytes:
@@ -178,7 +171,7 @@ def restored(text: str | None) -> bytes:
     if text is None:
         return NULL
     encoded = _encode_restored(text)
-    return _PRESENT_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
+    return BYTE_AND_UNSIGNED_SHORT.pack(1, checked_length(encoded)) + encoded
 
 
 def restored_mutf8(text: str) -> bytes:
@@ -204,7 +197,7 @@ def mutf8(text: str) -> bytes:
 
 def byte_sequence(data: bytes | None) -> bytes:
     """Encode a nullable byte sequence."""
-    return NULL if data is None else _PRESENT_INT.pack(1, len(data)) + data
+    return NULL if data is None else BYTE_AND_INT.pack(1, len(data)) + data
 
 
 def checked_length(encoded: bytes) -> int:

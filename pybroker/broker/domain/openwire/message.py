@@ -23,6 +23,7 @@ from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
 
+from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
@@ -38,8 +39,6 @@ from pybroker.broker.domain.openwire.ids import ConsumerId as ConsumerId
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId as OpenWireMessageId
 from pybroker.broker.domain.openwire.ids import ProducerId as ProducerId
 from pybroker.broker.domain.openwire.loose import (
-    INT,
-    LONG,
     NULL,
     PRESENT,
     MalformedOpenWire,

@@ -9,8 +9,9 @@ Source: OpenWire v11, `SubscriptionInfo`, `MessageAck`, whose fields are declare
 
 from typing import TypeVar
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import MessageAck, SubscriptionInfo
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.marshal.transcode import STORE
 from pybroker.broker.domain.subscription import DurableSubscription
 

@@ -11,9 +11,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from pybroker.broker.domain.big_endian import INT, UNSIGNED_SHORT
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import INT, UNSIGNED_SHORT, MalformedOpenWire, Reader, decode_mutf8
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, decode_mutf8
 from pybroker.broker.domain.openwire.shapes import BLOB_FIELDS, BROKER_FIELDS, skip_fields
 
 PRIORITY_MAX: Final = 9

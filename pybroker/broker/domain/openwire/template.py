@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from struct import Struct
 from struct import error as StructError
 
+from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import INT, LONG, NULL, UnencodableOpenWire, string
+from pybroker.broker.domain.openwire.loose import NULL, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.routing import clamped_priority
 from pybroker.broker.domain.transaction import TransactionId

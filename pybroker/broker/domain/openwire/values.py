@@ -20,9 +20,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias, cast
 
+from pybroker.broker.domain.big_endian import BYTE_AND_INT, BYTE_AND_UNSIGNED_SHORT, DOUBLE, FLOAT, INT, UNSIGNED_SHORT
 from pybroker.broker.domain.openwire.loose import (
-    INT,
-    UNSIGNED_SHORT,
     MalformedOpenWire,
     Reader,
     UnencodableOpenWire,
@@ -74,10 +73,6 @@ _NULL, _BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT, _STRING, _B
     14
 )
 
-_DOUBLE_LAYOUT = Struct(">d")
-_FLOAT_LAYOUT = Struct(">f")
-_TAGGED_INT = Struct(">Bi")
-_TAGGED_UNSIGNED_SHORT = Struct(">BH")
 _MAP_ENTRY_BYTES_MIN = 3
 """An empty name and a null value."""
 
@@ -104,7 +99,7 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
         if type(value) is str:
             encoded = value.encode("utf-8", "surrogatepass")
             if len(encoded) < BIG_STRING_UNITS:  # then it has no more units either
-                out += _TAGGED_UNSIGNED_SHORT.pack(_STRING, len(encoded))
+                out += BYTE_AND_UNSIGNED_SHORT.pack(_STRING, len(encoded))
                 out += encoded
             else:
                 out += _encode_string(value, encoded)
@@ -170,7 +165,7 @@ def _append(out: bytearray, value: Value, levels: int) -> None:
 
 def _append_map(out: bytearray, entries: Mapping[str, Value], levels: int) -> None:
     _check_depth(levels, UnencodableOpenWire)
-    out += _TAGGED_INT.pack(_MAP, len(entries))
+    out += BYTE_AND_INT.pack(_MAP, len(entries))
     for name, value in entries.items():
         out += restored_mutf8(name)
         _append(out, value, levels - 1)
@@ -178,7 +173,7 @@ def _append_map(out: bytearray, entries: Mapping[str, Value], levels: int) -> No
 
 def _append_list(out: bytearray, values: Sequence[Value], levels: int) -> None:
     _check_depth(levels, UnencodableOpenWire)
-    out += _TAGGED_INT.pack(_LIST, len(values))
+    out += BYTE_AND_INT.pack(_LIST, len(values))
     for value in values:
         _append(out, value, levels - 1)
 
@@ -186,8 +181,8 @@ def _append_list(out: bytearray, values: Sequence[Value], levels: int) -> None:
 def _encode_string(text: str, encoded: bytes) -> bytes:
     # A string has at most as many UTF-16 units as bytes; counting them is only needed when it might be big.
     if len(encoded) < BIG_STRING_UNITS or len(text.encode("utf-16-be", "surrogatepass")) // 2 < BIG_STRING_UNITS:
-        return _TAGGED_UNSIGNED_SHORT.pack(_STRING, len(encoded)) + encoded
-    return _TAGGED_INT.pack(_BIG_STRING, len(encoded)) + encoded
+        return BYTE_AND_UNSIGNED_SHORT.pack(_STRING, len(encoded)) + encoded
+    return BYTE_AND_INT.pack(_BIG_STRING, len(encoded)) + encoded
 
 
 def _encode_char(char: str) -> bytes:
@@ -199,7 +194,7 @@ def _encode_char(char: str) -> bytes:
 
 def _encode_int(number: int) -> bytes:
     if -0x80000000 <= number <= 0x7FFFFFFF:
-        return _TAGGED_INT.pack(_INT, number)
+        return BYTE_AND_INT.pack(_INT, number)
     return _ENCODERS[Long](number)
 
 
@@ -212,7 +207,7 @@ def _encode_text(text: str) -> bytes:
 
 
 def _encode_bytes(data: bytes) -> bytes:
-    return _TAGGED_INT.pack(_BYTES, len(data)) + data
+    return BYTE_AND_INT.pack(_BYTES, len(data)) + data
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
@@ -283,8 +278,8 @@ _DECODERS: tuple[Callable[[Reader, int], Value], ...] = (
     lambda reader, _: Short(reader.short()),
     lambda reader, _: reader.integer(),
     lambda reader, _: Long(reader.long()),
-    lambda reader, _: cast("float", reader.unpack(_DOUBLE_LAYOUT)[0]),
-    lambda reader, _: Float(reader.unpack(_FLOAT_LAYOUT)[0]),
+    lambda reader, _: cast("float", reader.unpack(DOUBLE)[0]),
+    lambda reader, _: Float(reader.unpack(FLOAT)[0]),
     lambda reader, _: reader.mutf8(),
     lambda reader, _: reader.take(reader.integer()),
     _read_nested_map,

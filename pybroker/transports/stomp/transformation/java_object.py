@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final
 
+from pybroker.broker.domain.big_endian import BYTE, DOUBLE, FLOAT, INT, LONG, SHORT, UNSIGNED_SHORT
 from pybroker.broker.domain.openwire.loose import decode_mutf8, encode_mutf8
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
 from pybroker.transports.stomp.transformation.tree import NotTransformable
@@ -24,8 +25,6 @@ from pybroker.transports.stomp.transformation.tree import NotTransformable
 _MAGIC: Final = bytes.fromhex("aced0005")
 _NULL, _STRING, _LONG_STRING, _RESET = b"\x70", b"\x74", b"\x7c", b"\x79"
 _END_OF_BLOCK = b"\x78"
-_SHORT_LENGTH = Struct(">H")
-_LONG_LENGTH = Struct(">q")
 _SHORT_STRING_MAX: Final = 0xFFFF
 
 _NUMBER = bytes.fromhex("7872") + b"\0\x10java.lang.Number" + bytes.fromhex("86ac951d0b94e08b02000078 70")
@@ -35,22 +34,21 @@ _NO_SUPERCLASS = bytes.fromhex("7870")
 def _boxed(name: str, uid: str, code: str, superclass: bytes) -> bytes:
     """Return the bytes before the value of a class whose one field is `value`."""
     encoded = name.encode()
-    head = b"\x73\x72" + _SHORT_LENGTH.pack(len(encoded)) + encoded + bytes.fromhex(uid)
+    head = b"\x73\x72" + UNSIGNED_SHORT.pack(len(encoded)) + encoded + bytes.fromhex(uid)
     return head + b"\x02\0\x01" + code.encode() + b"\0\x05value" + superclass
 
 
 _BOOLEAN = (_boxed("java.lang.Boolean", "cd207280d59cfaee", "Z", _NO_SUPERCLASS), Struct(">?"))
-_CHARACTER = (_boxed("java.lang.Character", "348b47d96b1a2678", "C", _NO_SUPERCLASS), Struct(">H"))
+_CHARACTER = (_boxed("java.lang.Character", "348b47d96b1a2678", "C", _NO_SUPERCLASS), UNSIGNED_SHORT)
 _NUMBERS: Final[Mapping[type, tuple[bytes, Struct]]] = {
-    Byte: (_boxed("java.lang.Byte", "9c4e6084ee50f51c", "B", _NUMBER), Struct(">b")),
-    Short: (_boxed("java.lang.Short", "684d37133460da52", "S", _NUMBER), Struct(">h")),
-    int: (_boxed("java.lang.Integer", "12e2a0a4f7818738", "I", _NUMBER), Struct(">i")),
-    Long: (_boxed("java.lang.Long", "3b8be490cc8f23df", "J", _NUMBER), Struct(">q")),
-    Float: (_boxed("java.lang.Float", "daedc9a2db3cf0ec", "F", _NUMBER), Struct(">f")),
-    float: (_boxed("java.lang.Double", "80b3c24a296bfb04", "D", _NUMBER), Struct(">d")),
+    Byte: (_boxed("java.lang.Byte", "9c4e6084ee50f51c", "B", _NUMBER), BYTE),
+    Short: (_boxed("java.lang.Short", "684d37133460da52", "S", _NUMBER), SHORT),
+    int: (_boxed("java.lang.Integer", "12e2a0a4f7818738", "I", _NUMBER), INT),
+    Long: (_boxed("java.lang.Long", "3b8be490cc8f23df", "J", _NUMBER), LONG),
+    Float: (_boxed("java.lang.Float", "daedc9a2db3cf0ec", "F", _NUMBER), FLOAT),
+    float: (_boxed("java.lang.Double", "80b3c24a296bfb04", "D", _NUMBER), DOUBLE),
 }
 _BYTE_ARRAY = bytes.fromhex("7572 00025b42 acf317f8060854e0 020000 7870")
-_ARRAY_LENGTH = Struct(">i")
 _ARRAY_LIST = (
     bytes.fromhex("7372")
     + b"\0\x13java.util.ArrayList"
@@ -84,12 +82,12 @@ def read_object(content: bytes) -> Value:
     if body == _NULL:
         return None
     if body[:1] == _STRING:
-        return _text(body, _SHORT_LENGTH)
+        return _text(body, UNSIGNED_SHORT)
     if body[:1] == _LONG_STRING:
-        return _text(body, _LONG_LENGTH)
+        return _text(body, LONG)
     if body.startswith(_BYTE_ARRAY):
-        array = body[len(_BYTE_ARRAY) + _ARRAY_LENGTH.size :]
-        if body[len(_BYTE_ARRAY) :][: _ARRAY_LENGTH.size] == _ARRAY_LENGTH.pack(len(array)):
+        array = body[len(_BYTE_ARRAY) + INT.size :]
+        if body[len(_BYTE_ARRAY) :][: INT.size] == INT.pack(len(array)):
             return array
     return _number(body)
 
@@ -148,5 +146,5 @@ def _serialised(value: Value) -> bytes:
 def _string(text: str) -> bytes:
     encoded = encode_mutf8(text)
     if len(encoded) > _SHORT_STRING_MAX:
-        return _LONG_STRING + _LONG_LENGTH.pack(len(encoded)) + encoded
-    return _STRING + _SHORT_LENGTH.pack(len(encoded)) + encoded
+        return _LONG_STRING + LONG.pack(len(encoded)) + encoded
+    return _STRING + UNSIGNED_SHORT.pack(len(encoded)) + encoded

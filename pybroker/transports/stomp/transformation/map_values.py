@@ -15,9 +15,9 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from struct import Struct
 from typing import Final
 
+from pybroker.broker.domain.big_endian import FLOAT
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
 from pybroker.broker.domain.stomp.frames import shortened
 from pybroker.transports.stomp.java_text import java_text
@@ -175,13 +175,12 @@ def _floating(kind: Callable[[float], float], node: Node) -> float:
 def _single(number: float) -> Float:
     """Return a single precision number; one beyond its range is an infinity, as in Java."""
     try:
-        _FLOAT.pack(number)
+        FLOAT.pack(number)
     except OverflowError:
         return Float(math.copysign(math.inf, number))
     return Float(number)
 
 
-_FLOAT = Struct(">f")
 _FLOATING = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?[dDfF]?", re.ASCII)
 
 

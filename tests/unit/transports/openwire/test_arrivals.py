@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
@@ -17,7 +18,7 @@ from pybroker.broker.domain.openwire.commands import (
     OpenWireMessageId,
     ProducerId,
 )
-from pybroker.broker.domain.openwire.loose import INT, LONG, MalformedOpenWire
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.transaction import LocalTransactionId

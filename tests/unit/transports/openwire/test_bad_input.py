@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
@@ -20,7 +21,6 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionInfo,
     TransactionType,
 )
-from pybroker.broker.domain.openwire.loose import INT
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_offer
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 from pybroker.store.memory import MemoryStore

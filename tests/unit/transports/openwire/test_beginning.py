@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.openwire.commands import (
     BrokerInfo,
@@ -25,7 +26,6 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionType,
     WireFormatInfo,
 )
-from pybroker.broker.domain.openwire.loose import INT
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_offer
 from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId

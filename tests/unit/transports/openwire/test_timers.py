@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
@@ -14,7 +15,6 @@ from pybroker.broker.domain.openwire.commands import (
     MessagePull,
     Response,
 )
-from pybroker.broker.domain.openwire.loose import INT
 from pybroker.transports.openwire.inactivity import Inactivity
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, of_kind, settings, texts
 

@@ -5,8 +5,9 @@ Source: OpenWire, framing; loose and tight encoding; value caching.
 
 from struct import error as StructError
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import DataStructure
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire, UnencodableOpenWire
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.caches import ROOM, SLOTS_MAX, ReadCache, WriteCache
 from pybroker.broker.domain.openwire.marshal.reading import readers
 from pybroker.broker.domain.openwire.marshal.schema import VERSION_MAX, VERSION_MIN

@@ -10,7 +10,8 @@ Source: OpenWire, framing.
 from io import BytesIO
 from typing import Final
 
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire
+from pybroker.broker.domain.big_endian import INT
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 
 FRAME_BYTES_MAX: Final = 104857600
 """What a stock ActiveMQ's connectors take."""

@@ -15,6 +15,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias
 
+from pybroker.broker.domain.big_endian import BYTE_AND_UNSIGNED_SHORT
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf8
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWARE, Layout
 from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
@@ -29,7 +30,6 @@ Step: TypeAlias = Callable[[Any, Any], None]
 RUNS: Final = {Kind.BOOLEAN: "?", Kind.BYTE: "b", Kind.INT: "i", Kind.LONG: "q"}
 """Kinds of fixed width in loose encoding, as `struct` names them."""
 
-_NAME_LENGTH = Struct(">BH")
 REMEMBERED: Final = 512
 """Identifiers of each type whose decoded form is kept, because they come with frame after frame."""
 REMEMBERED_MAX: Final = 256
@@ -228,18 +228,18 @@ def _repeating(data_type: int) -> Read:
     build = layout.build
     read = _tuple_reader(build, [LooseSource.string, *[LooseSource.long] * (len(layout.fields) - 1)])
     numbers = Struct(f">{len(layout.fields) - 1}q")
-    least = _NAME_LENGTH.size + numbers.size
+    least = BYTE_AND_UNSIGNED_SHORT.size + numbers.size
 
     @lru_cache(REMEMBERED)
     def remembered(raw: bytes) -> Any:
         end = len(raw) - numbers.size
-        return build(decode_mutf8(raw[_NAME_LENGTH.size : end]), *numbers.unpack_from(raw, end))
+        return build(decode_mutf8(raw[BYTE_AND_UNSIGNED_SHORT.size : end]), *numbers.unpack_from(raw, end))
 
     def read_repeating(source: LooseSource) -> Any:
         data, start = source.data, source.offset
         if source.remaining < least:
             return read(source)
-        present, length = _NAME_LENGTH.unpack_from(data, start)
+        present, length = BYTE_AND_UNSIGNED_SHORT.unpack_from(data, start)
         end = start + least + length
         # What is null, cut short or too long to be kept is left to the reader proper.
         if not present or length > REMEMBERED_MAX or end > len(data):

@@ -5,19 +5,10 @@ A sink gathers one frame, from its data type on; `sources` draws the formats.
 Source: OpenWire, loose and tight encoding.
 """
 
-from struct import Struct
 from typing import Any, Final
 
-from pybroker.broker.domain.openwire.loose import (
-    BYTE,
-    INT,
-    LONG,
-    SHORT,
-    UNSIGNED_SHORT,
-    UnencodableOpenWire,
-    encode_mutf8,
-    restored,
-)
+from pybroker.broker.domain.big_endian import BYTE, INT, LONG, SHORT, UNSIGNED_INT, UNSIGNED_SHORT
+from pybroker.broker.domain.openwire.loose import UnencodableOpenWire, encode_mutf8, restored
 from pybroker.broker.domain.openwire.marshal.caches import WriteCache
 from pybroker.broker.domain.openwire.marshal.sources import NESTING_MAX
 
@@ -26,7 +17,6 @@ TIGHT_STRING_BYTES_MAX: Final = 32766
 BOOLEANS_MAX: Final = 8 * 32767
 """The length of a boolean stream is a signed short."""
 
-_UNSIGNED_INT = Struct(">I")
 _ZERO, _ONE = b"01"
 
 
@@ -151,7 +141,7 @@ class TightSink(LooseSink):
             self.out += UNSIGNED_SHORT.pack(value)
         elif 0 < value <= 0xFFFFFFFF:
             self._booleans += b"10"
-            self.out += _UNSIGNED_INT.pack(value)
+            self.out += UNSIGNED_INT.pack(value)
         else:
             self._booleans += b"11"
             self.out += LONG.pack(value)

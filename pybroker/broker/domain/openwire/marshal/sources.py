@@ -14,16 +14,14 @@ string, 2 bits  | not null | only U+0001..U+007F; then data | u16 n | n bytes mo
 Source: OpenWire, loose and tight encoding.
 """
 
-from struct import Struct
 from typing import Final
 
-from pybroker.broker.domain.openwire.loose import LONG, MalformedOpenWire, Reader
+from pybroker.broker.domain.big_endian import LONG, UNSIGNED_INT
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.marshal.caches import ReadCache
 
 NESTING_MAX: Final = 16
 """Structures inside one another. An advisory about a message in a transaction takes six."""
-
-_UNSIGNED_INT = Struct(">I")
 
 
 class LooseSource(Reader):
@@ -101,7 +99,7 @@ class TightSource(LooseSource):
         """Take a number of as many bytes as two bits say."""
         if not self.boolean():
             return self.unsigned_short() if self.boolean() else 0
-        value: int = self.unpack(LONG if self.boolean() else _UNSIGNED_INT)[0]
+        value: int = self.unpack(LONG if self.boolean() else UNSIGNED_INT)[0]
         return value
 
     def string(self) -> str | None:

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import MAGIC, WireFormatInfo
-from pybroker.broker.domain.openwire.loose import INT, MalformedOpenWire
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.caches import ROOM, SLOTS_DEFAULT, SLOTS_MAX
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX

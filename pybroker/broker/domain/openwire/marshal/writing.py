@@ -12,9 +12,10 @@ from operator import attrgetter
 from struct import Struct
 from typing import Any, TypeAlias
 
+from pybroker.broker.domain.big_endian import SHORT
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire.ids import DESTINATION_TYPES
-from pybroker.broker.domain.openwire.loose import SHORT, UnencodableOpenWire
+from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.caches import NOT_STORED
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWARE, Layout
 from pybroker.broker.domain.openwire.marshal.reading import REMEMBERED, REMEMBERED_MAX, RUNS
