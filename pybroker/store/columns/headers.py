@@ -3,16 +3,22 @@
 What hardly ever occurs is odd, and left to `rows`: ids in a text of their own, advisories' data structures, target
 consumers, broker paths, clusters, blob messages, an acknowledgement's cause.
 
-The layouts are drawn in `openwire.message`, `openwire.ids` and `openwire.objects`.
+The order of the fields is that of `openwire.layout`; identifiers are drawn in `openwire.ids`.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.commands import MessageAck
+from pybroker.broker.domain.openwire.commands import TRANSACTION_IDS, MessageAck
+from pybroker.broker.domain.openwire.layout import ACK, LETTERS, MESSAGE, WIDTHS, Table
+from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
 from pybroker.broker.domain.openwire.message import MessageType
 from pybroker.store.columns.chunks import Bytes, Longs
 from pybroker.store.columns.lanes import Flags, Lanes, Window
@@ -20,6 +26,9 @@ from pybroker.store.columns.texts import Places
 
 FIRST_DESTINATION = min(ids.DESTINATION_TYPES)
 LAST_DESTINATION = max(ids.DESTINATION_TYPES)
+
+_Step: TypeAlias = tuple[str, Callable[[Lanes], Any]]
+"""A field's name, and what takes it from all lanes."""
 
 
 class Identity(NamedTuple):
@@ -67,11 +76,11 @@ class Headers:
     timestamp: Longs
     jms_type: Places
     content: Places
-    properties: Places
+    marshalled_properties: Places
     compressed: Flags
     redelivery_counter: Longs
     user_id: Places
-    broker_in: Longs
+    broker_in_time: Longs
     unseen: list[Places]
 
 
@@ -80,59 +89,16 @@ def locate_headers(window: Window, begin: Longs, end: Longs) -> Headers:
     lanes = Lanes(window, begin, end)
     kind = lanes.byte()
     lanes.require((kind >= MessageType.MESSAGE) & (kind < MessageType.BLOB))
-    lanes.skip(5)  # command id, response required
-    sender = _identity(lanes, ids.PRODUCER_ID)
-    destination = _destination(lanes)
-    transaction = _transaction(lanes)
-    original_destination = _destination(lanes)
-    producer, producer_sequence = _message_id(lanes)
+    found = _walk(lanes, _MESSAGE)
+    producer, producer_sequence = found["message_id"]
     lanes.require(producer.connection.valid)
-    lanes.require(~lanes.flag())  # original transaction id
-    group_id = Places(*lanes.string())
-    group_sequence = lanes.int32()
-    correlation_id = Places(*lanes.string())
-    persistent = lanes.flag()
-    expiration = lanes.int64()
-    priority = lanes.byte()
-    reply_to = _destination(lanes)
-    timestamp = lanes.int64()
-    jms_type = Places(*lanes.string())
-    content = Places(*lanes.byte_sequence())
-    properties = Places(*lanes.byte_sequence())
-    lanes.require(~lanes.flag())  # data structure
-    lanes.require(~lanes.flag())  # target consumer
-    compressed = lanes.flag()
-    redelivery_counter = lanes.int32()
-    lanes.require(~lanes.flag())  # broker path
-    lanes.skip(8)  # arrival
-    user_id = Places(*lanes.string())
-    lanes.skip(2)  # received by bridge, droppable
-    lanes.require(~lanes.flag())  # cluster
-    broker_in = lanes.int64()
-    lanes.skip(9)  # broker out, first for consumer
-    lanes.require_end()
     return Headers(
-        lanes.odd,
-        kind,
-        producer,
-        producer_sequence,
-        original_destination,
-        group_id,
-        group_sequence,
-        correlation_id,
-        persistent,
-        expiration,
-        priority,
-        reply_to,
-        timestamp,
-        jms_type,
-        content,
-        properties,
-        compressed,
-        redelivery_counter,
-        user_id,
-        broker_in,
-        [sender.connection, destination.name, transaction],
+        odd=lanes.odd,
+        kind=kind,
+        producer=producer,
+        producer_sequence=producer_sequence,
+        unseen=[found["producer_id"].connection, found["destination"].name, found["transaction_id"]],
+        **{name: found[name] for name in _SHOWN},
     )
 
 
@@ -150,23 +116,23 @@ def locate_acks(window: Window, begin: Longs, end: Longs) -> Acks:
     """Return where the fields of these acknowledgements lie, each from its data type on."""
     lanes = Lanes(window, begin, end)
     lanes.require(lanes.byte() == MessageAck.DATA_TYPE)
-    lanes.skip(5)  # command id, response required
-    destination = _destination(lanes)
-    transaction = _transaction(lanes)
-    consumer = _identity(lanes, ids.CONSUMER_ID)
-    ack_type = lanes.byte()
-    first, _ = _message_id(lanes)
-    last, _ = _message_id(lanes)
-    lanes.skip(4)  # message count
-    lanes.require(~lanes.flag())  # poison cause
+    found = _walk(lanes, _ACK)
+    ids_seen = [found[name][0].connection for name in ("first_message_id", "last_message_id")]
+    unseen = [found["destination"].name, found["transaction_id"], *ids_seen]
+    return Acks(lanes.odd, found["ack_type"], found["consumer_id"], unseen)
+
+
+def _walk(lanes: Lanes, steps: Iterable[_Step]) -> dict[str, Any]:
+    """Take a structure's fields from behind its data type to its end; return them by their names."""
+    found = {name: take(lanes) for name, take in steps}
     lanes.require_end()
-    return Acks(lanes.odd, ack_type, consumer, [destination.name, transaction, first.connection, last.connection])
+    return found
 
 
 # ---------------------------------------------------------------- what both are made of
 
 
-def _identity(lanes: Lanes, data_type: int, where: Flags | None = None) -> Identity:
+def _identity(lanes: Lanes, where: Flags | None = None, *, data_type: int) -> Identity:
     """Take a nullable id of a producer or a consumer, from some lanes or all. One without a connection is odd."""
     present = lanes.flag(where)
     lanes.expect(data_type, present)
@@ -217,7 +183,64 @@ def _message_id(lanes: Lanes) -> tuple[Identity, Longs]:
     present = lanes.flag()
     lanes.expect(ids.MESSAGE_ID, present)
     lanes.require(~lanes.flag(present))
-    producer = _identity(lanes, ids.PRODUCER_ID, present)
+    producer = _identity(lanes, present, data_type=ids.PRODUCER_ID)
     sequence = lanes.int64(present)
     lanes.int64(present)  # broker sequence
     return producer, sequence
+
+
+# ---------------------------------------------------------------- the tables, compiled
+
+
+def _absent(lanes: Lanes) -> None:
+    """Take a nullable field that is null in all but odd lanes."""
+    lanes.require(~lanes.flag())
+
+
+_TAKERS: Final[dict[Kind, Callable[[Lanes], Any]]] = {
+    Kind.BOOLEAN: Lanes.flag,
+    Kind.BYTE: Lanes.byte,
+    Kind.INT: Lanes.int32,
+    Kind.LONG: Lanes.int64,
+    Kind.STRING: lambda lanes: Places(*lanes.string()),
+    Kind.BYTES: lambda lanes: Places(*lanes.byte_sequence()),
+}
+_OBJECTS: Final[dict[tuple[type | str, ...], Callable[[Lanes], Any]]] = {
+    (ids.ProducerId,): partial(_identity, data_type=ids.PRODUCER_ID),
+    (ids.ConsumerId,): partial(_identity, data_type=ids.CONSUMER_ID),
+    (ids.OpenWireMessageId,): _message_id,
+    (Destination,): _destination,
+    TRANSACTION_IDS: _transaction,
+}
+
+
+def _compiled(table: Table, shown: Collection[str], absent: Collection[str] = ()) -> tuple[_Step, ...]:
+    """Return how to take each field of a structure; those of fixed width that are not shown are skipped.
+
+    Args:
+        table: its fields.
+        shown: which of the fields of fixed width are looked at.
+        absent: fields that are odd where they are not null, as are structures of any type, arrays and exceptions.
+    """
+
+    def is_skipped(field: tuple[str, Spec]) -> bool:
+        return LETTERS[field[1].kind] in WIDTHS and field[0] not in shown
+
+    steps: list[_Step] = []
+    for skipped, run in groupby(table.fields.items(), is_skipped):
+        named = list(run)
+        if skipped:
+            count = sum(WIDTHS[LETTERS[spec.kind]] for _, spec in named)
+            steps.append((named[0][0], partial(Lanes.skip, count=count)))
+        else:
+            steps.extend((name, _absent if name in absent else _taker(spec)) for name, spec in named)
+    return tuple(steps)
+
+
+def _taker(spec: Spec) -> Callable[[Lanes], Any]:
+    return _TAKERS.get(spec.kind) or _OBJECTS.get(spec.types, _absent)
+
+
+_SHOWN: Final = tuple({each.name for each in fields(Headers)} & MESSAGE.fields.keys())
+_MESSAGE: Final = _compiled(MESSAGE, _SHOWN, ("original_transaction_id", "target_consumer_id"))
+_ACK: Final = _compiled(ACK, ("ack_type",))

@@ -19,6 +19,7 @@ from pybroker.broker.domain.big_endian import LONG
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire import message as openwire
 from pybroker.broker.domain.openwire.commands import AckType
+from pybroker.broker.domain.openwire.layout import BROKER_IN_FROM_END
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.objects import decode_ack, decode_subscription_info
@@ -65,8 +66,6 @@ MICROSECONDS: Final = 1000
 """In a millisecond, which is what the journal counts in."""
 MILLISECONDS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, where Spark's calendar ends; what lies beyond is shown as no time at all."""
-BROKER_IN_FROM_END: Final = 17
-"""Where a message's time of arrival is: two times and a flag are the last fields of all but blob messages."""
 
 
 def row_of(payload: bytes, wanted: Collection[Layer]) -> Row:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.layout import BROKER_IN_FROM_END
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.store.columns.chunks import Chunk, Longs
@@ -27,7 +28,6 @@ from pybroker.store.columns.lanes import Flags, Window
 from pybroker.store.columns.properties import map_texts, properties
 from pybroker.store.columns.rows import (
     ACK_TYPES,
-    BROKER_IN_FROM_END,
     DESTINATION_TYPES,
     MESSAGE_TYPES,
     MILLISECONDS_MAX,
@@ -283,7 +283,7 @@ class VectorDecoder:
         if Layer.PROPERTIES in self._layers:
             present = np.zeros(len(records), np.bool_)
             present[lanes] = ~headers.odd
-            places = headers.properties.spread(lanes, records.begin)
+            places = headers.marshalled_properties.spread(lanes, records.begin)
             records.columns["properties"] = properties(records.window, places, present, records.odd)
         if Layer.BODY in self._layers:
             _put_bodies(records, lanes, headers)
@@ -311,7 +311,7 @@ class VectorDecoder:
         kinds = headers.kind.astype(np.int64) - MessageType.MESSAGE
         for name, values in (
             ("timestamp", headers.timestamp),
-            ("broker_in", headers.broker_in),
+            ("broker_in", headers.broker_in_time),
             ("expiration", headers.expiration),
             ("producer_sequence", headers.producer_sequence),
             ("group_sequence", headers.group_sequence),

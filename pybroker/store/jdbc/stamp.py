@@ -13,11 +13,10 @@ data type … producer id | destination | transaction id | original destination 
 """
 
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import NULL, PRESENT, Reader
+from pybroker.broker.domain.openwire.heads import place
+from pybroker.broker.domain.openwire.loose import NULL, PRESENT
 from pybroker.broker.domain.transaction import XATransactionId
 
-_PRODUCER_ID_OFFSET = 6
-"""Data type, command id, response required."""
 _XA = PRESENT + b"\x70"
 """How an XA transaction's id begins."""
 
@@ -29,8 +28,8 @@ def stamped(data: bytes, transaction: XATransactionId) -> bytes:
         MalformedOpenWire: the message does not decode so far.
         UnencodableOpenWire: the transaction's ids are too long.
     """
-    start, end = _place(data)
-    return data[:start] + ids.transaction_id(transaction) + data[end:]
+    begin, end = place(data, "transaction_id")
+    return data[:begin] + ids.transaction_id(transaction) + data[end:]
 
 
 def unstamped(data: bytes) -> bytes:
@@ -41,15 +40,5 @@ def unstamped(data: bytes) -> bytes:
     """
     if _XA not in data:
         return data  # which spares nearly all a closer look
-    start, end = _place(data)
-    return data[:start] + NULL + data[end:] if data.startswith(_XA, start) else data
-
-
-def _place(data: bytes) -> tuple[int, int]:
-    """Return where the transaction's id begins and ends."""
-    reader = Reader(data, _PRODUCER_ID_OFFSET)
-    ids.read_producer_id(reader)
-    ids.read_destination(reader)
-    start = reader.offset
-    ids.read_transaction_id(reader)
-    return start, reader.offset
+    begin, end = place(data, "transaction_id")
+    return data[:begin] + NULL + data[end:] if data.startswith(_XA, begin) else data

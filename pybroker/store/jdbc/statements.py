@@ -42,7 +42,8 @@ _COPY_BEGIN, _COPY_END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _ID = struct.Struct(">hiq")
 _NUMBERS = struct.Struct(">iqiqi")
 _PRIORITY = struct.Struct(">iq")
-_FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, INT.pack(-1)
+_pack_size = INT.pack
+_FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, _pack_size(-1)
 
 
 def statements(connection: Connection, check: bytes, changes: Changes) -> list[bytes | Copy]:
@@ -243,7 +244,7 @@ def _copy(writer: StatementWriter, changes: Changes) -> None:
         for text in (container, producer, xid):
             if text is not None and text not in fields:
                 encoded = text.encode()
-                fields[text] = INT.pack(len(encoded)) + encoded
+                fields[text] = _pack_size(len(encoded)) + encoded
         chunk += (
             _ID.pack(_FIELD_COUNT, _BIGINT_SIZE, sequence),
             fields[container],

@@ -15,7 +15,6 @@ The broker's sequence number is written into the message here, as ActiveMQ does 
 """
 
 from collections.abc import Callable
-from struct import Struct
 from typing import Final, NamedTuple
 
 from pybroker.broker.domain.big_endian import INT, LONG
@@ -23,14 +22,27 @@ from pybroker.broker.domain.destination import Destination, checked
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.commands import AckType
+from pybroker.broker.domain.openwire.heads import read_head
+from pybroker.broker.domain.openwire.layout import (
+    ACK,
+    BLOB_TYPE,
+    BODY_AT,
+    BROKER_FIELDS,
+    BROKER_FLAGS,
+    MIDDLE,
+    NO_BROKER_FIELDS,
+    SEQUENCES,
+    packed,
+)
+from pybroker.broker.domain.openwire.loose import NULL, MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.openwire.faults import Unaddressed
 
-_HEAD_AT: Final = 6
-"""Behind data type, command id and response flag."""
+# Names of this module's own, so that the compiled code has the values without a look-up.
+_HEAD_AT: Final = BODY_AT
 
 _HEADS_MAX: Final = 1024
 """Producers and destinations remembered per connection."""
@@ -38,31 +50,30 @@ _HEADS_MAX: Final = 1024
 _HEAD_BYTES_MAX: Final = 1024
 """A longer head than this, of names that nobody gives, is not remembered."""
 
-_FIELDS: Final = Struct(">qqBBiB?qbBqBBi")
-"""Sequences, no original transaction, no group id, group sequence, no correlation id, delivery mode, expiration,
-priority, no reply to, timestamp, no type, content present, its length."""
-
-_TAIL: Final = Struct(">BBBiBqBBBBqqB")
-"""From the data structure on: nothing there but the broker's times."""
-_COUNT: Final = Struct(">iB")
+_COUNT: Final = packed(ACK.run("message_count"))
 """How many messages an acknowledgement is for, and whether it tells a cause."""
-_COUNT_BYTES: Final = 5
-_SIZE_BYTES: Final = 4
+_COUNT_BYTES: Final = _COUNT.size
+_SIZE_BYTES: Final = INT.size
 """What stands before each frame."""
 
-_FLAG_AT: Final = 5
-_NO_RESPONSE, _STANDARD = b"\0", b"\x02"
+_FLAG_AT: Final = BODY_AT - 1
+"""Where it says whether a response is required."""
+_NO_RESPONSE, _STANDARD = NULL, AckType.STANDARD.to_bytes()
 _ONE: Final = _COUNT.pack(1, 0)
-_NUMBERS_BYTES: Final = 16
+_NUMBERS_BYTES: Final = SEQUENCES.size
 """What a message id ends in: its sequence number, and the broker's."""
 
 _sequence_at: Final = LONG.unpack_from
-_TAIL_FLAGS: Final = Struct(">BB5xB8xB2xB17x")
-_ALL_NULL: Final = (0, 0, 0, 0, 0)
+_middle_at: Final = MIDDLE.unpack_from
+_broker_flags_at: Final = BROKER_FLAGS.unpack_from
+_SEQUENCE_BYTES: Final = LONG.size
+_MIDDLE_BYTES: Final = MIDDLE.size
+_BROKER_FIELDS_BYTES: Final = BROKER_FIELDS.size
+_NO_BROKER_FIELDS: Final = NO_BROKER_FIELDS
 _COPY_BYTES_MIN: Final = 16 << 10
 """Above it a memoryview saves a copy, below it costs more than one."""
 
-_BLOB: Final = 29
+_BLOB: Final = BLOB_TYPE
 
 
 class Head(NamedTuple):
@@ -138,26 +149,26 @@ class Arrivals:
         if head is None or not chunk.startswith(head.raw, start + _HEAD_AT):
             head = self._head(chunk, start, stop)
         at = start + _HEAD_AT + len(head.raw)
-        if at + 16 > stop:
+        if at + _NUMBERS_BYTES > stop:
             raise MalformedOpenWire("a message that ends too early")
         number = self._next_sequence()
         if stop - start < _COPY_BYTES_MIN:
-            data = b"".join((chunk[start : at + 8], LONG.pack(number), chunk[at + 16 : stop]))
+            data = b"".join((chunk[start : at + _SEQUENCE_BYTES], LONG.pack(number), chunk[at + _NUMBERS_BYTES : stop]))
         else:
             view = memoryview(chunk)
-            data = b"".join((view[start : at + 8], LONG.pack(number), view[at + 16 : stop]))
+            data = b"".join((view[start : at + _SEQUENCE_BYTES], LONG.pack(number), view[at + _NUMBERS_BYTES : stop]))
         if head is self._last:
             return self._message(head, data, at - start)
         return self._irregular(head, data, at - start)
 
     def _message(self, head: Head, data: bytes, at: int) -> Arrival:
-        if len(data) < at + _FIELDS.size:
+        if len(data) < at + _MIDDLE_BYTES:
             raise MalformedOpenWire("a message that ends too early")
         (
             sequence, _, original_transaction, group, _, correlation, persistent, expiration, priority, reply_to,
             _, jms_type, content, length,
-        ) = _FIELDS.unpack_from(data, at)  # fmt: skip
-        end = at + _FIELDS.size + length
+        ) = _middle_at(data, at)  # fmt: skip
+        end = at + _MIDDLE_BYTES + length
         if (
             original_transaction or group or correlation or reply_to or jms_type or not content
             or length < 0 or not 0 <= priority <= 9 or data[0] == _BLOB or end >= len(data)
@@ -172,7 +183,7 @@ class Arrivals:
                 raise MalformedOpenWire(f"a byte sequence of {property_bytes} bytes")
             size += property_bytes
             end += 4 + property_bytes
-        if end + 1 + _TAIL.size != len(data) or _TAIL_FLAGS.unpack_from(data, end + 1) != _ALL_NULL:
+        if end + 1 + _BROKER_FIELDS_BYTES != len(data) or _broker_flags_at(data, end + 1) != _NO_BROKER_FIELDS:
             return routing(data), head.producer_id, sequence, head.transaction
         message = Message(
             message_id=head.id_prefix + str(sequence),
@@ -196,14 +207,10 @@ class Arrivals:
     def _head(self, chunk: bytes, start: int, stop: int) -> Head:
         """Return the head of a message that does not begin as the last one did, which is `_last` if it is regular."""
         reader = Reader(chunk[start : min(stop, start + (64 << 10))], _HEAD_AT)
-        producer_id = ids.read_producer_id(reader)
-        destination = ids.read_destination(reader)
-        transaction = ids.read_transaction_id(reader)
-        ids.read_destination(reader)
-        message_id = ids.read_message_id(reader)
+        producer_id, destination, transaction, _, message_id = read_head(reader)
         if producer_id is None or message_id is None:
             raise MalformedOpenWire("a message without producer or id")
-        raw = chunk[start + _HEAD_AT : start + reader.offset - 16]
+        raw = chunk[start + _HEAD_AT : start + reader.offset - _NUMBERS_BYTES]
         head = self._heads.get(raw)
         if head is None:
             named = _checked(destination, transaction)

@@ -9,7 +9,6 @@ of their arrival; responses need not keep it. Source: OpenWire, "Conversation ba
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from struct import Struct
 from typing import Any, Final
 
 from pybroker.broker.domain.big_endian import INT
@@ -41,6 +40,7 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionType,
 )
 from pybroker.broker.domain.openwire.ids import ConsumerId, ProducerId
+from pybroker.broker.domain.openwire.layout import HEAD
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import stored
 from pybroker.broker.domain.openwire.routing import routing
@@ -66,7 +66,7 @@ from pybroker.transports.openwire.restored import REASON, Restored
 
 _log = logging.getLogger(__name__)
 
-_COMMAND: Final = Struct(">xi?")
+_head_at: Final = HEAD.unpack_from
 
 _ENDING: Final = frozenset(
     (
@@ -204,10 +204,10 @@ class Client:
         try:
             arrival = self._arrivals.read(chunk, start, stop)
         except Unaddressed as error:
-            command_id, response_required = _COMMAND.unpack_from(chunk, start)
+            _, command_id, response_required = _head_at(chunk, start)
             self._refuse(error, command_id if response_required else None, error.transaction)
             return
-        command_id, response_required = _COMMAND.unpack_from(chunk, start)
+        _, command_id, response_required = _head_at(chunk, start)
         try:
             self._send(arrival, command_id, response_required)
         except ClientError as error:
@@ -233,7 +233,7 @@ class Client:
         ack = acknowledgements.read(chunk, start, stop)
         if ack is None:
             return 0
-        command_id, response_required = _COMMAND.unpack_from(chunk, start)
+        _, command_id, response_required = _head_at(chunk, start)
         self._acknowledge(ack, command_id if response_required else None)
         return 1
 

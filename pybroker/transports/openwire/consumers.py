@@ -21,6 +21,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import ClientError, TransactionError
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import AckType, ConsumerInfo, MessageDispatch
+from pybroker.broker.domain.openwire.heads import read_head
+from pybroker.broker.domain.openwire.layout import BODY_AT, HEAD
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.ports import Connection, Consumer
@@ -36,11 +38,8 @@ _pack: Final = INT.pack
 _COPY_BYTES_MAX: Final = 16 << 10
 """A longer message goes to the link as it is, uncopied, and as often as there are consumers."""
 
-_PRODUCER_ID_AT: Final = 6
-"""Behind a message's data type, command id and response flag."""
-
-_DISPATCH: Final = bytes([21, 0, 0, 0, 0, 0])
-"""Data type, command id, no response required."""
+_DISPATCH: Final = HEAD.pack(MessageDispatch.DATA_TYPE, 0, False)
+"""What needs no response."""
 
 _NOT_REDELIVERED: Final = _pack(0)
 
@@ -287,10 +286,5 @@ def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
 
 def _broker_sequence(delivery: Delivery) -> int:
     """Return the number this or a former master gave to a message; see `Broker.next_sequence`."""
-    reader = Reader(delivery.message.data, _PRODUCER_ID_AT)
-    ids.read_producer_id(reader)
-    ids.read_destination(reader)
-    ids.read_transaction_id(reader)
-    ids.read_destination(reader)
-    message_id = ids.read_message_id(reader)
+    message_id = read_head(Reader(delivery.message.data, BODY_AT)).message_id
     return -1 if message_id is None else message_id.broker_sequence_id

@@ -1,8 +1,8 @@
 """The other end of an OpenWire connection, in the format that was agreed on: what it is sent, and how it is read."""
 
 from collections.abc import Sequence
-from struct import Struct
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
@@ -10,13 +10,15 @@ from pybroker.broker.domain.openwire.commands import (
     ExceptionResponse,
     Response,
 )
+from pybroker.broker.domain.openwire.layout import RESPONSE, packed
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import is_verbatim
 from pybroker.transports.openwire.faults import throwable
 from pybroker.transports.session import Link
 
-_RESPONSE = Struct(">iBi?i")
-_RESPONSE_BYTES, _RESPONSE_TYPE = 10, 30
+_RESPONSE = packed("iB", RESPONSE.run("command_id"))
+"""A frame: its size, its data type, its fields."""
+_RESPONSE_BYTES, _RESPONSE_TYPE = _RESPONSE.size - INT.size, Response.DATA_TYPE
 
 
 class Peer:

@@ -1,12 +1,15 @@
-"""OpenWire v11, loose and uncached: the marshalled form of messages inside a KahaDB journal.
+"""OpenWire: its structures, and the form in which they are stored: version 11, loose and uncached, as KahaDB does.
 
 Here, below store and transports, because both need it:
 
+- `commands`: every structure, declared field by field; `marshal` compiles the codec of the wire from that
+- `layout`: where a message's fields stand in the stored form, as declared there
 - `loose`: primitives, modified UTF-8, `MalformedOpenWire`
 - `values`: primitive maps and streams (properties, map and stream bodies)
 - `ids`: identifiers and destinations
+- `throwables`: Java's exceptions
 - `shapes`: where an arbitrary structure ends
 - `body`: text framing and compression
-- `message`: messages, whole; `routing` and `template` are its shortcuts in and out
+- `message`: messages, whole; `routing` and `template` are its shortcuts in and out, `heads` reads how they begin
 - `objects`: subscriptions, acknowledgements, the journal's size prefix
 """

@@ -11,30 +11,35 @@ and the two lengths behind them are read. `routing` decides about everything els
 Source: OpenWire v11, `Message` (drawn in `message`).
 """
 
-from struct import Struct
 from struct import error as StructError
 
 from pybroker.broker.domain.big_endian import INT, UNSIGNED_SHORT
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.heads import place
+from pybroker.broker.domain.openwire.ids import USUAL_MESSAGE_ID
+from pybroker.broker.domain.openwire.layout import (
+    BLOB_TYPE,
+    BODY_AT,
+    BROKER_FLAGS,
+    FIRST_TYPE,
+    MESSAGE,
+    NO_BROKER_FIELDS,
+    SEQUENCES,
+    packed,
+)
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.routing import PRIORITY_MAX, routing
 
-_HEAD_START = 6
-_FIRST_TYPE = 23
-_BLOB = 29
-_SEQUENCES_BYTES = 16
-_DELIVERY = Struct(">?qb?8x?")
-"""Persistent, expiration, priority, whether there is a reply-to; the timestamp; whether there is a type."""
-_TAIL_FLAGS = Struct(">BB5xB8xB2xB17x")
-"""What follows the properties when every nullable field there is null: their flags, and what else there is."""
-_ALL_NULL = (0, 0, 0, 0, 0)
-_USUAL_ID = b"\x01\x6e\x00\x01\x7b\x01"
-"""A message id without text view, with a producer id and a connection: it ends in two sequence numbers."""
+_SEQUENCES_BYTES = SEQUENCES.size
+_NO_GROUP_BYTES = packed(MESSAGE.run("group_id", "group_sequence")).size
+_DELIVERY = packed(MESSAGE.run("persistent", "jms_type", shown=("persistent", "expiration", "priority")))
+"""Persistent, expiration, priority, whether there is a reply-to; behind the timestamp whether there is a type."""
 _LEARNED_MAX = 8
 """Of messages that are all different one learns nothing: after so many tries it is left."""
 
 _delivery_at = _DELIVERY.unpack_from
+_broker_flags_at = BROKER_FLAGS.unpack_from
 _int_at = INT.unpack_from
 _short_at = UNSIGNED_SHORT.unpack_from
 
@@ -63,9 +68,9 @@ class Alike:
         model = self._model
         if (
             model is not None
-            and data.startswith(self._head, _HEAD_START)
+            and data.startswith(self._head, BODY_AT)
             and data.startswith(self._middle, self._sequences + _SEQUENCES_BYTES)
-            and _FIRST_TYPE <= data[0] < _BLOB
+            and FIRST_TYPE <= data[0] < BLOB_TYPE
         ):
             message = self._like(data, message_id, model)
             if message is not None:
@@ -93,7 +98,7 @@ class Alike:
                     size += length
                     offset += 4 + length
                 offset += 1
-            if offset + _TAIL_FLAGS.size != len(data) or _TAIL_FLAGS.unpack_from(data, offset) != _ALL_NULL:
+            if offset + BROKER_FLAGS.size != len(data) or _broker_flags_at(data, offset) != NO_BROKER_FIELDS:
                 return None
         except (IndexError, StructError):
             return None
@@ -112,19 +117,15 @@ class Alike:
         """Remember what a message is like, if the next may be like it."""
         if message.group_id is not None:
             return
-        reader = Reader(data, _HEAD_START)
-        ids.read_producer_id(reader)
-        ids.read_destination(reader)
-        ids.read_transaction_id(reader)
-        ids.read_destination(reader)
-        if data[reader.offset : reader.offset + len(_USUAL_ID)] != _USUAL_ID:
+        begin, end = place(data, "message_id")
+        if not data.startswith(USUAL_MESSAGE_ID, begin):
             return
-        ids.read_message_id(reader)
-        self._sequences = reader.offset - _SEQUENCES_BYTES
+        self._sequences = end - _SEQUENCES_BYTES
+        reader = Reader(data, end)
         ids.read_transaction_id(reader)
-        offset = reader.offset + 5  # no group, whose number means nothing; then the correlation id
+        offset = reader.offset + _NO_GROUP_BYTES  # its number means nothing then; the correlation id follows
         offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
-        self._head = data[_HEAD_START : self._sequences]
+        self._head = data[BODY_AT : self._sequences]
         self._middle = data[self._sequences + _SEQUENCES_BYTES : offset]
         self._delivery = offset
         self._model = message

@@ -46,11 +46,16 @@ DESTINATION_TYPES: Final = {
     102: DestinationType.TEMP_QUEUE,
     103: DestinationType.TEMP_TOPIC,
 }
+USUAL_MESSAGE_ID: Final = b"\x01\x6e\x00\x01\x7b\x01"
+"""How a JMS client's message id begins: it has no text view, but a producer id with a connection id."""
+
 _DATA_TYPES = {kind: data_type for data_type, kind in DESTINATION_TYPES.items()}
 
 BROKER_PATH_MAX: Final = 1024
 """Brokers in a path or cluster list; a network message passes a handful."""
 
+_pack_longs = TWO_LONGS.pack
+_longs_at = TWO_LONGS.unpack_from
 _REMEMBERED = 1024
 """Destinations and connection ids whose decoded form is kept: they repeat from message to message."""
 _REMEMBERED_BYTES_MAX = 512
@@ -146,7 +151,7 @@ def producer_id_of(raw: bytes) -> ProducerId:
 
 
 def _parse_producer_id(raw: bytes) -> ProducerId:
-    value, session_id = TWO_LONGS.unpack_from(raw, len(raw) - 16)
+    value, session_id = _longs_at(raw, len(raw) - 16)
     return ProducerId(connection_id_of(raw[2:-16]), session_id, value)
 
 
@@ -296,14 +301,14 @@ def producer_id(value: ProducerId | None) -> bytes:
     """Encode a nullable producer id as a field."""
     if value is None:
         return NULL
-    return b"\x01\x7b" + restored(value.connection_id) + TWO_LONGS.pack(value.value, value.session_id)
+    return b"\x01\x7b" + restored(value.connection_id) + _pack_longs(value.value, value.session_id)
 
 
 def consumer_id(value: ConsumerId | None) -> bytes:
     """Encode a nullable consumer id as a field."""
     if value is None:
         return NULL
-    return b"\x01\x7a" + restored(value.connection_id) + TWO_LONGS.pack(value.session_id, value.value)
+    return b"\x01\x7a" + restored(value.connection_id) + _pack_longs(value.session_id, value.value)
 
 
 def message_id(value: OpenWireMessageId | None) -> bytes:
@@ -314,7 +319,7 @@ def message_id(value: OpenWireMessageId | None) -> bytes:
         b"\x01\x6e",
         restored(value.text_view),
         producer_id(value.producer_id),
-        TWO_LONGS.pack(value.producer_sequence_id, value.broker_sequence_id),
+        _pack_longs(value.producer_sequence_id, value.broker_sequence_id),
     ))  # fmt: skip
 
 

@@ -20,7 +20,6 @@ u8 data type | i32 command id | u8 response required
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from struct import Struct
 from struct import error as StructError
 
 from pybroker.broker.domain.big_endian import INT, LONG
@@ -38,6 +37,7 @@ from pybroker.broker.domain.openwire.body import (
 from pybroker.broker.domain.openwire.ids import ConsumerId as ConsumerId
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId as OpenWireMessageId
 from pybroker.broker.domain.openwire.ids import ProducerId as ProducerId
+from pybroker.broker.domain.openwire.layout import BROKER_FIELDS, DELIVERY, HEAD, HEADERS, MESSAGE, packed
 from pybroker.broker.domain.openwire.loose import (
     NULL,
     PRESENT,
@@ -175,11 +175,11 @@ class OpenWireMessage:
 
 # ---------------------------------------------------------------- the codec
 
-_HEAD = Struct(">Bi?")
-_DELIVERY = Struct(">?qb")
-_COMPRESSED_REDELIVERY = Struct(">?i")
-_TWO_FLAGS = Struct(">??")
-_TIMES_FLAG = Struct(">qq?")
+_pack_head = HEAD.pack
+_pack_delivery = DELIVERY.pack
+_COMPRESSED_REDELIVERY = packed(MESSAGE.run("compressed", "redelivery_counter"))
+_TWO_FLAGS = packed(MESSAGE.run("received_by_bridge", "droppable"))
+_TIMES_FLAG = packed(MESSAGE.run("broker_in_time", "group_first_for_consumer"))
 
 
 def encode(fields: OpenWireMessage) -> bytes:
@@ -201,7 +201,7 @@ def decode(data: bytes) -> OpenWireMessage:
         MalformedOpenWire: it is no message.
     """
     reader = Reader(data)
-    data_type, command_id, response_required = reader.unpack(_HEAD)
+    data_type, command_id, response_required = reader.unpack(HEAD)
     kind = _MESSAGE_TYPES.get(data_type)
     if kind is None:
         raise MalformedOpenWire(f"data type {data_type} where a message belongs")
@@ -226,17 +226,13 @@ def decode(data: bytes) -> OpenWireMessage:
 
 _MESSAGE_TYPES = {int(kind): kind for kind in MessageType}
 
-# Most messages lack most of the nullable fields: a run of fields is first read as if all of them were null.
-_PLAIN_HEADERS = Struct(">BBiB?qbBqB")
-_PLAIN_BROKER_FIELDS = Struct(">BB?iBqB??Bqq?")
-
 
 def _read_headers(reader: Reader, message: OpenWireMessage) -> None:
-    start = reader.offset
+    start = reader.offset  # first as if all nullable ones were null, which most are
     (
         original_transaction, group, message.group_sequence, correlation, message.persistent, message.expiration,
         message.priority, reply_to, message.timestamp, jms_type,
-    ) = reader.unpack(_PLAIN_HEADERS)  # fmt: skip
+    ) = reader.unpack(HEADERS)  # fmt: skip
     if not (original_transaction or group or correlation or reply_to or jms_type):
         return
     reader.offset = start
@@ -244,7 +240,7 @@ def _read_headers(reader: Reader, message: OpenWireMessage) -> None:
     message.group_id = reader.string()
     message.group_sequence = reader.integer()
     message.correlation_id = reader.string()
-    message.persistent, message.expiration, message.priority = reader.unpack(_DELIVERY)
+    message.persistent, message.expiration, message.priority = reader.unpack(DELIVERY)
     message.reply_to = ids.read_destination(reader)
     message.timestamp = reader.long()
     message.jms_type = reader.string()
@@ -256,7 +252,7 @@ def _read_broker_fields(reader: Reader, message: OpenWireMessage) -> None:
         structure, consumer, message.compressed, message.redelivery_counter, path, message.arrival, user,
         message.received_by_bridge, message.droppable, cluster, message.broker_in_time, message.broker_out_time,
         message.group_first_for_consumer,
-    ) = reader.unpack(_PLAIN_BROKER_FIELDS)  # fmt: skip
+    ) = reader.unpack(BROKER_FIELDS)  # fmt: skip
     if structure or consumer or path or user or cluster:
         reader.offset = start
         _read_full_broker_fields(reader, message)
@@ -280,7 +276,7 @@ def _read_full_broker_fields(reader: Reader, message: OpenWireMessage) -> None:
 
 def _header(fields: OpenWireMessage) -> tuple[bytes, ...]:
     return (
-        _HEAD.pack(fields.type, fields.command_id, fields.response_required),
+        _pack_head(fields.type, fields.command_id, fields.response_required),
         ids.producer_id(fields.producer_id),
         ids.destination(fields.destination),
         ids.transaction_id(fields.transaction_id),
@@ -290,7 +286,7 @@ def _header(fields: OpenWireMessage) -> tuple[bytes, ...]:
         restored(fields.group_id),
         INT.pack(fields.group_sequence),
         restored(fields.correlation_id),
-        _DELIVERY.pack(fields.persistent, fields.expiration, fields.priority),
+        _pack_delivery(fields.persistent, fields.expiration, fields.priority),
         ids.destination(fields.reply_to),
         LONG.pack(fields.timestamp),
         restored(fields.jms_type),

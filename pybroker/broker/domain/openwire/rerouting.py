@@ -12,21 +12,17 @@ data type … producer id | destination | transaction id | original destination 
 """
 
 from dataclasses import replace
-from struct import Struct
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.heads import place
+from pybroker.broker.domain.openwire.layout import BODY_AT, MESSAGE, packed
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.shapes import skip_fields
 
-_PRODUCER_ID_OFFSET = 6
-"""Data type, command id, response required."""
-
-_BETWEEN_ID_AND_DELIVERY = "osis"
-"""Original transaction id, group id and sequence, correlation id."""
-
-_PERSISTENT_EXPIRATION = Struct(">?q")
+_BETWEEN_ID_AND_DELIVERY = MESSAGE.shape("original_transaction_id", "correlation_id")
+_PERSISTENT_EXPIRATION = packed(MESSAGE.run("persistent", "expiration"))
 
 
 class Rerouting:
@@ -41,7 +37,7 @@ class Rerouting:
             MalformedOpenWire: the message does not decode so far.
         """
         data = message.data
-        reader = Reader(data, _PRODUCER_ID_OFFSET)
+        reader = Reader(data, BODY_AT)
         ids.read_producer_id(reader)
         self._head = data[: reader.offset]
         ids.read_destination(reader)
@@ -85,10 +81,8 @@ def unread(message: Message, destination: Destination, expiration: int) -> Messa
         MalformedOpenWire: not even that much of it can be read.
     """
     copy = Rerouting(message).copy(destination, message.destination)
-    reader = Reader(copy.data, _PRODUCER_ID_OFFSET)
-    ids.read_producer_id(reader)
-    skip_fields(reader, "ooo")
-    ids.read_message_id(reader)
+    _, end = place(copy.data, "message_id")
+    reader = Reader(copy.data, end)
     skip_fields(reader, _BETWEEN_ID_AND_DELIVERY)
     data = bytearray(copy.data)
     _PERSISTENT_EXPIRATION.pack_into(data, reader.offset, message.persistent, expiration)

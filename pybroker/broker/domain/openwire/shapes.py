@@ -3,7 +3,7 @@
 A loose structure carries no length. A message may nest any other one (`dataStructure`: the subject of an advisory),
 which the broker keeps as bytes; to do so it has to know where it ends.
 
-Source: OpenWire v11 marshallers, inherited fields first. One letter per field:
+Source: OpenWire v11, as `commands` declares it. One letter per field, see `layout`:
 
 ```text
 ? boolean   b byte   i int   q long   s string   y byte sequence   o object   a object array   t throwable
@@ -12,68 +12,42 @@ Source: OpenWire v11 marshallers, inherited fields first. One letter per field:
 
 from typing import Final
 
+from pybroker.broker.domain.openwire.commands import (
+    DiscoveryEvent,
+    JournalQueueAck,
+    JournalTopicAck,
+    JournalTrace,
+    JournalTransaction,
+    LastPartialCommand,
+    PartialCommand,
+    WireFormatInfo,
+)
+from pybroker.broker.domain.openwire.layout import LETTERS, STORED_VERSION, WIDTHS
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS
 
-BROKER_FIELDS: Final = "oo?iaqs??aqq?"
-"""The end of a message, from the data structure on."""
-BLOB_FIELDS: Final = "ss?"
-_MESSAGE = "i?oooooosis?qboqsyy" + BROKER_FIELDS
+_NEVER_NESTED = (
+    WireFormatInfo,
+    DiscoveryEvent,
+    JournalTopicAck,
+    JournalQueueAck,
+    JournalTrace,
+    JournalTransaction,
+    PartialCommand,
+    LastPartialCommand,
+)
+"""What no message carries."""
 
 SHAPES: Final = {
-    2: "i?osas?????qss",  # BrokerInfo
-    3: "i?osssa?????s",  # ConnectionInfo
-    4: "i?o",  # SessionInfo
-    5: "i?o?oii?sss???bao???a",  # ConsumerInfo
-    6: "i?ooa?i",  # ProducerInfo
-    7: "i?oob",  # TransactionInfo
-    8: "i?oobqa",  # DestinationInfo
-    9: "i?oss",  # RemoveSubscriptionInfo
-    10: "i?",  # KeepAliveInfo
-    11: "i?",  # ShutdownInfo
-    12: "i?oq",  # RemoveInfo
-    14: "i?s",  # ControlCommand
-    15: "i?",  # FlushCommand
-    16: "i?to",  # ConnectionError
-    17: "i?o?oi???",  # ConsumerControl
-    18: "i??????ss?y",  # ConnectionControl
-    19: "i?oi",  # ProducerAck
-    20: "i?ooqso",  # MessagePull
-    21: "i?oooi",  # MessageDispatch
-    22: "i?ooobooit",  # MessageAck
-    23: _MESSAGE,  # ActiveMQMessage
-    24: _MESSAGE,  # ActiveMQBytesMessage
-    25: _MESSAGE,  # ActiveMQMapMessage
-    26: _MESSAGE,  # ActiveMQObjectMessage
-    27: _MESSAGE,  # ActiveMQStreamMessage
-    28: _MESSAGE,  # ActiveMQTextMessage
-    29: _MESSAGE + BLOB_FIELDS,  # ActiveMQBlobMessage
-    30: "i?i",  # Response
-    31: "i?it",  # ExceptionResponse
-    32: "i?io",  # DataResponse
-    33: "i?ia",  # DataArrayResponse
-    34: "i?ii",  # IntegerResponse
-    55: "sosso?",  # SubscriptionInfo
-    65: "i?ii",  # ReplayCommand
-    90: "i?ooqo",  # MessageDispatchNotification
-    91: "oii",  # NetworkBridgeFilter
-    100: "s",  # ActiveMQQueue
-    101: "s",  # ActiveMQTopic
-    102: "s",  # ActiveMQTempQueue
-    103: "s",  # ActiveMQTempTopic
-    110: "soqq",  # MessageId
-    111: "qo",  # LocalTransactionId
-    112: "iyy",  # XATransactionId
-    120: "s",  # ConnectionId
-    121: "sq",  # SessionId
-    122: "sqq",  # ConsumerId
-    123: "sqq",  # ProducerId
-    124: "s",  # BrokerId
+    data_type: "".join(LETTERS[spec.kind] for _, spec in layout.fields_in(STORED_VERSION))
+    for data_type, layout in LAYOUTS.items()
+    if layout.since <= STORED_VERSION and not set(layout.types) & set(_NEVER_NESTED)
 }
+"""By data type."""
 
 NESTING_MAX: Final = 16
 """Structures inside one another. An advisory about a message in a transaction takes five."""
 
-_WIDTHS = {"?": 1, "b": 1, "i": 4, "q": 8}
 _STACK_FRAME = "sssi"
 
 
@@ -104,7 +78,7 @@ def skip_structure(reader: Reader, levels: int = NESTING_MAX) -> None:
 def skip_fields(reader: Reader, shape: str, levels: int = NESTING_MAX) -> None:
     """Pass over fields of these kinds. Raises `MalformedOpenWire` as `read_structure` does."""
     for kind in shape:
-        width = _WIDTHS.get(kind)
+        width = WIDTHS.get(kind)
         if width is not None:
             reader.take(width)
         elif reader.boolean():

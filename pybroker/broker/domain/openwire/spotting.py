@@ -12,23 +12,23 @@ messages with broker fields, all is searched.
 Source: OpenWire v11, `Message` (drawn in `message`).
 """
 
-from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from pybroker.broker.domain.big_endian import BYTE_AND_INT
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.openwire.layout import BROKER_FIELDS
 from pybroker.broker.domain.openwire.message import OpenWireMessage
 
-_TAIL_BYTES: Final = 37
+_TAIL_BYTES: Final = BROKER_FIELDS.size
 """What follows the properties of a message whose broker fields are all null, as a client's own are."""
-_HEAD: Final = Struct(">?i")
+_HEAD_BYTES: Final = BYTE_AND_INT.size
 """Of a byte sequence, such as content and properties: is it there, and its length."""
-_HEAD_BYTES: Final = 5
 _BOTH_HEADS_BYTES: Final = 2 * _HEAD_BYTES
 _AFTER_CONTENT_HEAD: Final = _TAIL_BYTES + 1 + _HEAD_BYTES
 """From where the content's head begins to the message's end, without the content, if there are no properties."""
 
-_head_at: Final = _HEAD.unpack_from
+_head_at: Final = BYTE_AND_INT.unpack_from
 
 
 def may_have(message: Message, name: bytes) -> bool:
@@ -45,7 +45,7 @@ def may_have(message: Message, name: bytes) -> bool:
     length = message.size - SIZE_OVERHEAD
     if length > 0:
         try:
-            if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (True, length):
+            if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (1, length):
                 return False
             return _in_properties(data, length, name)
         except StructError:
@@ -60,6 +60,6 @@ def _in_properties(data: bytes, length: int, name: bytes) -> bool:
     has_content, content_bytes = _head_at(data, start)
     if has_content and 0 <= content_bytes < length:
         start += _HEAD_BYTES + content_bytes
-        if _head_at(data, start) == (True, length - content_bytes):
+        if _head_at(data, start) == (1, length - content_bytes):
             return data.find(name, start, end) >= 0
     return name in data

@@ -9,29 +9,22 @@ Source: OpenWire v11, `Message` (drawn in `message`).
 """
 
 from collections.abc import Mapping
-from struct import Struct
 from struct import error as StructError
+from typing import Final
 
-from pybroker.broker.domain.big_endian import INT, LONG
+from pybroker.broker.domain.big_endian import BYTE_AND_INT, INT, LONG
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire import ids
-from pybroker.broker.domain.openwire.loose import NULL, UnencodableOpenWire, string
+from pybroker.broker.domain.openwire.layout import BROKER_FIELDS, DELIVERY, HEAD, MIDDLE, SEQUENCES
+from pybroker.broker.domain.openwire.loose import NULL, PRESENT, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.routing import clamped_priority
 from pybroker.broker.domain.transaction import TransactionId
 
-_MIDDLE = Struct(">qqBBiB?qbBqBBi")
-"""Sequences, no original transaction, no group id, group sequence, no correlation id, delivery mode, expiration,
-priority, no reply to, timestamp, no type, content present, its length."""
-
-_TAIL = Struct(">BBBiBqBBBBqqB")
-"""From the data structure on: nothing there, but when the broker got the message."""
-
+_pack_middle: Final = MIDDLE.pack
+_pack_broker_fields: Final = BROKER_FIELDS.pack
 _NONE_OF_FOUR = (None, None, None, None)
-_DELIVERY = Struct(">?qb")
-_SEQUENCES = Struct(">qqB")
-_PRESENT_LENGTH = Struct(">Bi")
 
 
 class MessageTemplate:
@@ -62,8 +55,8 @@ class MessageTemplate:
         self._id_prefix = f"{producer_id}:"
         producer = ids.producer_id(producer_id)
         # Command id 0, no response required: both belonged to a connection that is not there any more.
-        self._prefix = bytes(5) + producer + ids.destination(destination)
-        self._message_id_head = b"\x00\x01\x6e\x00" + producer
+        self._prefix = HEAD.pack(0, 0, False)[1:] + producer + ids.destination(destination)
+        self._message_id_head = NULL + PRESENT + ids.MESSAGE_ID.to_bytes() + NULL + producer
         self._heads = {
             kind: kind.to_bytes() + self._prefix + NULL + self._message_id_head
             for kind in (MessageType.TEXT, MessageType.BYTES)
@@ -157,30 +150,31 @@ class MessageTemplate:
             transaction = ids.transaction_id(fields.transaction_id)
             head = fields.type.to_bytes() + self._prefix + transaction + self._message_id_head
         marshalled = fields.marshalled_properties
-        tail = _TAIL.pack(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, fields.broker_in_time, 0, 0)
+        tail = _pack_broker_fields(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, fields.broker_in_time, 0, 0)
         middle = _middle(fields, sequences, len(content))
         if marshalled is None:
             return b"".join((head, middle, content, NULL, tail))
-        return b"".join((head, middle, content, _PRESENT_LENGTH.pack(1, len(marshalled)), marshalled, tail))
+        return b"".join((head, middle, content, BYTE_AND_INT.pack(1, len(marshalled)), marshalled, tail))
 
 
 def _middle(fields: OpenWireMessage, sequences: tuple[int, int], length: int) -> bytes:
     """Return what stands between the message id and the content."""
     if (fields.group_id, fields.correlation_id, fields.reply_to, fields.jms_type) == _NONE_OF_FOUR:
-        return _MIDDLE.pack(
+        return _pack_middle(
             *sequences, 0, 0, fields.group_sequence, 0, fields.persistent, fields.expiration, fields.priority, 0,
             fields.timestamp, 0, 1, length,
         )  # fmt: skip
     return b"".join(
         (
-            _SEQUENCES.pack(*sequences, 0),
+            SEQUENCES.pack(*sequences),
+            NULL,
             string(fields.group_id),
             INT.pack(fields.group_sequence),
             string(fields.correlation_id),
-            _DELIVERY.pack(fields.persistent, fields.expiration, fields.priority),
+            DELIVERY.pack(fields.persistent, fields.expiration, fields.priority),
             ids.destination(fields.reply_to),
             LONG.pack(fields.timestamp),
             string(fields.jms_type),
-            _PRESENT_LENGTH.pack(1, length),
+            BYTE_AND_INT.pack(1, length),
         )
     )

@@ -73,6 +73,8 @@ _NULL, _BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT, _STRING, _B
     14
 )
 
+_pack_tag_and_int = BYTE_AND_INT.pack
+_pack_tag_and_length = BYTE_AND_UNSIGNED_SHORT.pack
 _MAP_ENTRY_BYTES_MIN = 3
 """An empty name and a null value."""
 
@@ -99,7 +101,7 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
         if type(value) is str:
             encoded = value.encode("utf-8", "surrogatepass")
             if len(encoded) < BIG_STRING_UNITS:  # then it has no more units either
-                out += BYTE_AND_UNSIGNED_SHORT.pack(_STRING, len(encoded))
+                out += _pack_tag_and_length(_STRING, len(encoded))
                 out += encoded
             else:
                 out += _encode_string(value, encoded)
@@ -165,7 +167,7 @@ def _append(out: bytearray, value: Value, levels: int) -> None:
 
 def _append_map(out: bytearray, entries: Mapping[str, Value], levels: int) -> None:
     _check_depth(levels, UnencodableOpenWire)
-    out += BYTE_AND_INT.pack(_MAP, len(entries))
+    out += _pack_tag_and_int(_MAP, len(entries))
     for name, value in entries.items():
         out += restored_mutf8(name)
         _append(out, value, levels - 1)
@@ -173,7 +175,7 @@ def _append_map(out: bytearray, entries: Mapping[str, Value], levels: int) -> No
 
 def _append_list(out: bytearray, values: Sequence[Value], levels: int) -> None:
     _check_depth(levels, UnencodableOpenWire)
-    out += BYTE_AND_INT.pack(_LIST, len(values))
+    out += _pack_tag_and_int(_LIST, len(values))
     for value in values:
         _append(out, value, levels - 1)
 
@@ -181,8 +183,8 @@ def _append_list(out: bytearray, values: Sequence[Value], levels: int) -> None:
 def _encode_string(text: str, encoded: bytes) -> bytes:
     # A string has at most as many UTF-16 units as bytes; counting them is only needed when it might be big.
     if len(encoded) < BIG_STRING_UNITS or len(text.encode("utf-16-be", "surrogatepass")) // 2 < BIG_STRING_UNITS:
-        return BYTE_AND_UNSIGNED_SHORT.pack(_STRING, len(encoded)) + encoded
-    return BYTE_AND_INT.pack(_BIG_STRING, len(encoded)) + encoded
+        return _pack_tag_and_length(_STRING, len(encoded)) + encoded
+    return _pack_tag_and_int(_BIG_STRING, len(encoded)) + encoded
 
 
 def _encode_char(char: str) -> bytes:
@@ -194,7 +196,7 @@ def _encode_char(char: str) -> bytes:
 
 def _encode_int(number: int) -> bytes:
     if -0x80000000 <= number <= 0x7FFFFFFF:
-        return BYTE_AND_INT.pack(_INT, number)
+        return _pack_tag_and_int(_INT, number)
     return _ENCODERS[Long](number)
 
 
@@ -207,7 +209,7 @@ def _encode_text(text: str) -> bytes:
 
 
 def _encode_bytes(data: bytes) -> bytes:
-    return BYTE_AND_INT.pack(_BYTES, len(data)) + data
+    return _pack_tag_and_int(_BYTES, len(data)) + data
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {

@@ -30,6 +30,7 @@ Step: TypeAlias = Callable[[Any, Any], None]
 RUNS: Final = {Kind.BOOLEAN: "?", Kind.BYTE: "b", Kind.INT: "i", Kind.LONG: "q"}
 """Kinds of fixed width in loose encoding, as `struct` names them."""
 
+_name_length_at = BYTE_AND_UNSIGNED_SHORT.unpack_from
 REMEMBERED: Final = 512
 """Identifiers of each type whose decoded form is kept, because they come with frame after frame."""
 REMEMBERED_MAX: Final = 256
@@ -239,7 +240,7 @@ def _repeating(data_type: int) -> Read:
         data, start = source.data, source.offset
         if source.remaining < least:
             return read(source)
-        present, length = BYTE_AND_UNSIGNED_SHORT.unpack_from(data, start)
+        present, length = _name_length_at(data, start)
         end = start + least + length
         # What is null, cut short or too long to be kept is left to the reader proper.
         if not present or length > REMEMBERED_MAX or end > len(data):

@@ -17,6 +17,7 @@ TIGHT_STRING_BYTES_MAX: Final = 32766
 BOOLEANS_MAX: Final = 8 * 32767
 """The length of a boolean stream is a signed short."""
 
+_pack_unsigned_int = UNSIGNED_INT.pack
 _ZERO, _ONE = b"01"
 
 
@@ -141,7 +142,7 @@ class TightSink(LooseSink):
             self.out += UNSIGNED_SHORT.pack(value)
         elif 0 < value <= 0xFFFFFFFF:
             self._booleans += b"10"
-            self.out += UNSIGNED_INT.pack(value)
+            self.out += _pack_unsigned_int(value)
         else:
             self._booleans += b"11"
             self.out += LONG.pack(value)

@@ -1,0 +1,122 @@
+"""The one table of where a message's fields stand in the form that is stored: their order, kinds and widths.
+
+It is derived from the declarations in `commands`. Whatever reads, writes, cuts or searches stored bytes without
+decoding all of them takes its offsets and structs from here:
+
+- `message`: the full reader and writer
+- `routing`, `alike`, `arrivals` of an OpenWire connection: readers of what routing needs
+- `template`, `rerouting`, the `stamp` of a store in a database: writers that leave most bytes as they are
+- `spotting`: where the properties are
+- `shapes`: where a structure ends
+- `headers` of the columns that Spark reads: many messages at once
+
+A nullable field is a flag, with the value behind it if the flag is set. Most messages lack most of theirs, so a run of
+fields is first read as if all nullable ones in it were null: then it has a fixed width, and one struct reads it.
+
+Source: OpenWire v11, loose and uncached.
+"""
+
+from collections.abc import Collection
+from struct import Struct, calcsize
+from typing import Final
+
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.commands import ActiveMQBlobMessage, ActiveMQMessage, MessageAck, Response
+from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, Layout
+from pybroker.broker.domain.openwire.marshal.schema import Kind
+
+STORED_VERSION: Final = 11
+
+LETTERS: Final = {
+    Kind.BOOLEAN: "?",
+    Kind.BYTE: "b",
+    Kind.INT: "i",
+    Kind.LONG: "q",
+    Kind.STRING: "s",
+    Kind.BYTES: "y",
+    Kind.OBJECT: "o",
+    Kind.ARRAY: "a",
+    Kind.THROWABLE: "t",
+}
+"""One per kind of field; those of fixed width are also what `struct` calls them."""
+WIDTHS: Final = {letter: calcsize(f">{letter}") for letter in "?biq"}
+
+
+def packed(*formats: str) -> Struct:
+    """Return the struct of formats that follow one another."""
+    return Struct(">" + "".join(formats))
+
+
+class Table:
+    """The fields of one structure in wire order.
+
+    Attributes:
+        fields: what they are, by name.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, layout: Layout) -> None:
+        self.fields = dict(layout.fields_in(STORED_VERSION))
+
+    def names(self, first: str, last: str = "") -> list[str]:
+        """Return the names of a run of fields, by default of those from the first on."""
+        names = list(self.fields)
+        return names[names.index(first) : names.index(last) + 1 if last else None]
+
+    def shape(self, first: str, last: str = "") -> str:
+        """Return the kinds of a run of fields, one letter each."""
+        return "".join(LETTERS[self.fields[name].kind] for name in self.names(first, last))
+
+    def run(self, first: str, last: str = "", *, shown: Collection[str] | None = None) -> str:
+        """Return the format of a run of fields of which the nullable ones are null.
+
+        Args:
+            first: where it begins.
+            last: where it ends; by default with the structure.
+            shown: the fields of fixed width that a reader wants to see, by default all. Null flags it always sees.
+        """
+        found = ""
+        for name, letter in zip(self.names(first, last), self.shape(first, last), strict=True):
+            if letter not in WIDTHS:
+                found += "B"
+            elif shown is None or name in shown:
+                found += letter
+            else:
+                found += f"{WIDTHS[letter]}x"
+        return found
+
+
+MESSAGE: Final = Table(LAYOUTS[ActiveMQMessage.DATA_TYPE])
+BLOB: Final = Table(LAYOUTS[ActiveMQBlobMessage.DATA_TYPE])
+MESSAGE_ID: Final = Table(LAYOUTS[ids.MESSAGE_ID])
+ACK: Final = Table(LAYOUTS[MessageAck.DATA_TYPE])
+RESPONSE: Final = Table(LAYOUTS[Response.DATA_TYPE])
+
+FIRST_TYPE: Final = ActiveMQMessage.DATA_TYPE
+"""The lowest data type of a message."""
+BLOB_TYPE: Final = ActiveMQBlobMessage.DATA_TYPE
+"""The highest data type of a message."""
+
+HEAD: Final = packed("B", MESSAGE.run("command_id", "response_required"))
+"""What every command and message begins with: its data type and the fields that belong to the connection."""
+BODY_AT: Final = HEAD.size
+"""Where the fields proper begin: a message's producer id, an acknowledgement's destination."""
+
+_SEQUENCES = MESSAGE_ID.run("producer_sequence_id")
+SEQUENCES: Final = packed(_SEQUENCES)
+"""What a message id ends in: the producer's number of the message, and the broker's."""
+
+HEADERS: Final = packed(MESSAGE.run("original_transaction_id", "jms_type"))
+"""From behind the message id to the content."""
+DELIVERY: Final = packed(MESSAGE.run("persistent", "priority"))
+MIDDLE: Final = packed(_SEQUENCES, MESSAGE.run("original_transaction_id", "content"), "i")
+"""From a message id's numbers to the content's length, for a message that has content."""
+BROKER_FIELDS: Final = packed(MESSAGE.run("data_structure"))
+"""What follows the properties: fields that a broker fills in, or that brokers alone use."""
+BROKER_FLAGS: Final = packed(MESSAGE.run("data_structure", shown=()))
+"""The null flags among them."""
+NO_BROKER_FIELDS: Final = (0,) * MESSAGE.run("data_structure", shown=()).count("B")
+"""What they are in nearly all messages."""
+BROKER_IN_FROM_END: Final = packed(MESSAGE.run("broker_in_time")).size
+"""Where a message's time of arrival is, seen from the end of all but blob messages."""
