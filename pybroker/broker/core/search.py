@@ -5,13 +5,12 @@ until nobody has room, or in turns where messages must be read back first. Where
 waits from where it looked last; until they have come to the end, what arrives must wait behind what they may yet find.
 """
 
-import enum
 from typing import Final
 
-from pybroker.broker.domain.states import Transitions
+from pybroker.broker.domain.states import Named, Transitions
 
 
-class Search(enum.Enum):
+class Search(Named):
     """Where a backlog's search for the next message stands."""
 
     IDLE = "nothing waits that a consumer with room would take"
@@ -22,7 +21,7 @@ class Search(enum.Enum):
     UNFINISHED = "they have not looked at everything, and nothing is under way"
 
 
-class SearchEvent(enum.Enum):
+class SearchEvent(Named):
     """What moves a search on."""
 
     ASK = "a consumer has room, or something has come back, and not every consumer takes anything"

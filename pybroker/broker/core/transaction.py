@@ -35,6 +35,9 @@ OPERATIONS_MAX = 1_000_000
 
 _ACTIVE: Final = TransactionState.ACTIVE
 _PREPARED: Final = TransactionState.PREPARED
+_ROLLED_BACK: Final = TransactionState.ROLLED_BACK
+_COMMIT: Final = TransactionEvent.COMMIT
+_ON_DISK: Final = TransactionEvent.ON_DISK
 """Names of their own: looking a member up in its enum costs more than comparing with it."""
 
 
@@ -180,7 +183,7 @@ class Transaction:
         Raises:
             TransactionRolledBack: it was doomed, and is rolled back.
         """
-        after = self._asked_for(TransactionEvent.COMMIT)
+        after = self._asked_for(_COMMIT)
         if self._in_store:
             if self.state is _ACTIVE:
                 self._keep_late(self.id)
@@ -228,13 +231,13 @@ class Transaction:
     def _asked_for(self, event: TransactionEvent) -> TransactionState:
         """Return the state that a demand leads to; undo what is doomed instead, and say so."""
         after = TRANSITIONS.after(self.state, event)
-        if after is TransactionState.ROLLED_BACK:
+        if after is _ROLLED_BACK:
             self.rollback()
             raise TransactionRolledBack(f"{self.id} is rolled back: {self._doom}")
         return after
 
     def _on_disk(self) -> None:
-        self._enter(TransactionEvent.ON_DISK)
+        self._enter(_ON_DISK)
         self._uncommitted.end()
 
     def _check_open(self) -> None:

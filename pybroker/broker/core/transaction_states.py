@@ -1,11 +1,9 @@
 """The states of a transaction; `docs/states.md` has the diagram."""
 
-import enum
-
-from pybroker.broker.domain.states import Transitions
+from pybroker.broker.domain.states import Named, Transitions
 
 
-class TransactionState(enum.Enum):
+class TransactionState(Named):
     """Where a transaction stands."""
 
     ACTIVE = "takes sends and acknowledgements"
@@ -16,7 +14,7 @@ class TransactionState(enum.Enum):
     ROLLED_BACK = "it is undone"
 
 
-class TransactionEvent(enum.Enum):
+class TransactionEvent(Named):
     """What happens to a transaction."""
 
     ADD = "something is sent or acknowledged in it"

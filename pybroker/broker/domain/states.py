@@ -4,8 +4,15 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-S = TypeVar("S", bound=enum.Enum)
-E = TypeVar("E", bound=enum.Enum)
+
+class Named(enum.Enum):
+    """A state or an event of a machine. Found in its table by what it is: to hash a name takes a call."""
+
+    __hash__ = object.__hash__
+
+
+S = TypeVar("S", bound=Named)
+E = TypeVar("E", bound=Named)
 
 
 class ImpossibleEvent(AssertionError):

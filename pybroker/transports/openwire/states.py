@@ -1,12 +1,11 @@
 """The states of an OpenWire conversation; `docs/states.md` has the diagram."""
 
-import enum
 from typing import Final
 
-from pybroker.broker.domain.states import Transitions
+from pybroker.broker.domain.states import Named, Transitions
 
 
-class State(enum.Enum):
+class State(Named):
     """Where a conversation stands."""
 
     NEGOTIATING = "its WireFormatInfo has not come"
@@ -16,7 +15,7 @@ class State(enum.Enum):
     CLOSED = "over"
 
 
-class Event(enum.Enum):
+class Event(Named):
     """What changes where a conversation stands; all else that a peer sends does not."""
 
     AGREE = "its WireFormatInfo has come, and there is a format for both"
