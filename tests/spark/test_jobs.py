@@ -477,6 +477,26 @@ def test_a_job_is_a_program_that_writes_files(quick: "SparkSession", stores: Sto
     assert shown <= {json.loads(line)["message_id"] for line in lines}
 
 
+def test_a_job_is_a_program_that_writes_its_part_of_the_report(
+    quick: "SparkSession", stores: Stores, tmp_path: Path
+) -> None:
+    from pybroker.spark_jobs.backlog import backlog
+    from pybroker.spark_jobs.cli import command
+    from pybroker.spark_jobs.live import live
+
+    arguments = [str(stores.directories["01-mixed"]), "--output", str(tmp_path), "--format", "html"]
+    done = CliRunner().invoke(command(backlog), arguments)
+    refused = CliRunner().invoke(command(live), arguments)
+
+    assert done.exit_code == 0, done.output
+    assert done.output.strip() == str(tmp_path / "report.html")
+    marks = Marks()
+    marks.feed((tmp_path / "report.html").read_text())
+    assert marks.counts["section"] == 1
+    assert refused.exit_code == 2
+    assert "live has no page; there are queue_report, backlog," in refused.output
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
