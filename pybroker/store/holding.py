@@ -65,6 +65,7 @@ class HoldingRoom:
     """Messages that may be consumed before they are written.
 
     Args:
+        expect: takes note of a message that is to be held, unless the store has it already: then False.
         write: has a message written.
         when_written: calls back once all that was written so far is durable.
         tell: calls these back now, if the fence allows it.
@@ -76,6 +77,7 @@ class HoldingRoom:
     def __init__(
         self,
         *,
+        expect: Callable[[Message], bool],
         write: Callable[[Message], None],
         when_written: Callable[[Callback], None],
         tell: Callable[[list[Callback]], None],
@@ -86,6 +88,7 @@ class HoldingRoom:
         self.is_open = False
         """True while it pays to hold messages."""
         self.byte_count = 0
+        self._expect = expect
         self._write = write
         self._when_written = when_written
         self._tell = tell
@@ -111,6 +114,47 @@ class HoldingRoom:
         self._unwatched = 0
         self._watched = ""
         self._watched_at = 0.0
+
+    # ------------------------------------------------------------ what a store asks
+
+    def enter(self, message: Message, transaction: TransactionId | None) -> bool | None:
+        """Hold a message, if that is worth while: then True, or False if it is here or in the store already.
+
+        None: the store is to write it, behind all that is here.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        if transaction is None and not message.destination.is_topic:
+            if self._order and (message.destination, message.message_id) in self._by_key:
+                return False
+            if self.is_open:
+                is_new = self._expect(message)
+                if is_new:
+                    self.add(message)
+                return is_new
+            self.passed(message.message_id)
+        self.flush()
+        return None
+
+    def leave(
+        self, destination: Destination, message_id: str, transaction: TransactionId | None, consumed_by: str | None
+    ) -> bool:
+        """Let go of a queue's message that is settled; False: the store is to write that.
+
+        One that was dead-lettered or expired (None), or whose acknowledgement does not count at once, is written
+        first, and so is what became of it.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        if consumed_by is None or transaction is not None:
+            self.flush()
+            return False
+        if self.consume(destination, message_id, consumed_by):
+            return True
+        self.consumed(message_id)  # and what else is held may be consumed yet
+        return False
 
     # ------------------------------------------------------------ held
 

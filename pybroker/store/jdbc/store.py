@@ -168,6 +168,7 @@ class JdbcStore:
         if self._runtime.call_later is None:
             return None
         return HoldingRoom(
+            expect=self._state.expect,
             write=self._write,
             when_written=writer.when_durable,
             tell=writer.tell,
@@ -299,22 +300,11 @@ class JdbcStore:
         """
         writer = self._opened()
         room = self._room
-        if room is not None:
-            if transaction is None and not message.destination.is_topic:
-                if room.is_open:
-                    return self._hold(room, message)
-                room.passed(message.message_id)
-            room.flush()
+        if room is not None and (is_new := room.enter(message, transaction)) is not None:
+            return is_new
         is_new = self._state.add(message, transaction)
         self._wake(writer)
         return is_new
-
-    def _hold(self, room: HoldingRoom, message: Message) -> bool:
-        """Keep a message that is not stored from the tables for a moment, unless it is held already: then False."""
-        if (message.destination, message.message_id) in room or not self._state.expect(message):
-            return False
-        room.add(message)
-        return True
 
     def _write(self, message: Message) -> None:
         writer = self._opened()
@@ -336,13 +326,8 @@ class JdbcStore:
         """
         writer = self._opened()
         room = self._room
-        if room is not None:
-            if transaction is not None or consumed_by is None:  # it may be held itself, or what became of it
-                room.flush()
-            elif room.consume(destination, message_id, consumed_by):
-                return
-            else:
-                room.consumed(message_id)  # and what else is held may be consumed yet
+        if room is not None and room.leave(destination, message_id, transaction, consumed_by):
+            return
         self._state.remove(destination, message_id, transaction)
         self._wake(writer)
 

@@ -196,6 +196,7 @@ class JournalStore:
             self._state.apply(command, location)
         if self._runtime.call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
             self._room = HoldingRoom(
+                expect=self._expect,
                 write=self._write,
                 when_written=self._writer.when_durable,
                 tell=self._writer.tell,
@@ -296,19 +297,13 @@ class JournalStore:
         elif contents.is_topic and not contents.subscriptions:
             return True
         room = self._room
-        if room is not None:
-            if room.is_open and transaction is None and not destination.is_topic:
-                return self._hold(room, message)
-            room.flush()
-            room.passed(message.message_id)
+        if room is not None and (is_new := room.enter(message, transaction)) is not None:
+            return is_new
         self._write(message, transaction)
         return True
 
-    def _hold(self, room: HoldingRoom, message: Message) -> bool:
-        """Keep a message that is not stored from the journal for a moment, unless it is held already: then False."""
-        if (message.destination, message.message_id) in room:
-            return False
-        room.add(message)
+    def _expect(self, message: Message) -> bool:
+        """Take note of a message that is held; `add` knows that it is not stored."""
         self._state.sequences.note(message.message_id, UNSAID)
         return True
 
@@ -331,13 +326,8 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         room = self._room
-        if room is not None:
-            if consumed_by is not None and transaction is None:
-                if room.consume(destination, message_id, consumed_by):
-                    return
-                room.consumed(message_id)
-            else:
-                room.flush()
+        if room is not None and room.leave(destination, message_id, transaction, consumed_by):
+            return
         if self._state.contains(destination, message_id):
             location = self._writer.append(encode_remove_record(destination, message_id, transaction))
             self._state.remove(destination, message_id, None, location.file_id, transaction)

@@ -33,6 +33,7 @@ class World:
         self.alarms: list[tuple[float, Callable[[], None]]] = []
         self.has_stopped = False
         self.room = HoldingRoom(
+            expect=lambda _: True,
             write=self.write,
             when_written=self.waiting.append,
             tell=lambda callbacks: [callback() for callback in callbacks],
@@ -298,6 +299,10 @@ class TestInTheStore:
     def test_it_is_held_once(self, journal: Journal) -> None:
         journal.add(1)
         assert not journal.store.add(text_message(QUEUE, 1))
+        journal.room.is_open = False
+        assert not journal.store.add(text_message(QUEUE, 1)), "it is still there"
+        journal.add(2)
+        assert journal.stored() == ["1", "2"]
 
     def test_without_the_lock_nobody_is_told(self, journal: Journal) -> None:
         message_id = journal.add(1)
