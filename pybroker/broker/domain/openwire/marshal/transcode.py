@@ -10,13 +10,17 @@ Source: OpenWire, `Message`, wire versions 1 to 12.
 from typing import Final
 
 from pybroker.broker.domain.openwire.commands import ActiveMQMessage
+from pybroker.broker.domain.openwire.ids import MESSAGE_ID
+from pybroker.broker.domain.openwire.layout import BLOB_TYPE, STORED_VERSION
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS
 
-STORE: Final = WireFormat(11, stack_traces=True)
+STORE: Final = WireFormat(STORED_VERSION, stack_traces=True)
 """The form in which messages are kept."""
 
-_LAYOUT_CLASS_STARTS = (1, 2, 3, 10)
+_LAYOUT_CLASS_STARTS = {spec.since for data_type in (BLOB_TYPE, MESSAGE_ID) for _, spec in LAYOUTS[data_type].fields}
+"""With each of these versions a message, or its id, got fields."""
 
 
 def layout_class(version: int) -> int:
