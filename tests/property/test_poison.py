@@ -146,7 +146,7 @@ class Member:
                 selector="JMSCorrelationID LIKE '%a' OR n = 1",
             )
             self.broker.durables.cover(self.broker.durables.add(info, None))
-        self.broker.queue(queue("Consumer.a.VirtualTopic.V"))
+        self.broker.destinations.queue(queue("Consumer.a.VirtualTopic.V"))
         self.readers = [self.stomp("1.0"), self.stomp("1.2"), self.java(version=9), self.java(version=1)]
         self.listener = self.java(version=12, reads="queue://GROUP")
         self.producer = self.connect()

@@ -131,7 +131,7 @@ class Node:
 
     def totals(self) -> Totals | None:
         """Return what the broker holds; None unless it serves."""
-        return self._term.broker.totals() if self.role is Role.MASTER and self._term is not None else None
+        return self._term.broker.admin.totals() if self.role is Role.MASTER and self._term is not None else None
 
     def stop(self) -> None:
         """Ask for an orderly end; asked again, not to wait for clients."""

@@ -1,58 +1,48 @@
-"""The broker's core: which destinations and clients there are, and who meets whom.
+"""The broker's core: its parts put together, which clients there are, and where what they send goes.
 
-Durable subscriptions are looked after by `durables`, what outlives the process by `takeover`.
+Which destinations there are is known by `destinations`, who takes from them is arranged by `subscribing`, and what
+outlives the process is brought back by `takeover`.
 
 No I/O and no clock of its own: it appends to a store, calls consumers' `deliver`, and asks the clock it was given.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, count
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
 
-from pybroker.broker.core.advisory import PENDING_MAX, Advisories
-from pybroker.broker.core.browser import Snapshot
+from pybroker.broker.core.administration import Administration
+from pybroker.broker.core.advisory import Advisories
 from pybroker.broker.core.connection import Connection
 from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.containment import attempt
-from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE, DeadLetters
-from pybroker.broker.core.durables import Durables
-from pybroker.broker.core.handover import COMMITTED, Handover, put_aside
+from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.destinations import Destinations
+from pybroker.broker.core.handover import Handover, put_aside
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
-from pybroker.broker.core.takeover import seen, take_over
-from pybroker.broker.core.topic import Topic, TopicSubscription
+from pybroker.broker.core.subscribing import Subscribing
+from pybroker.broker.core.takeover import TakeOver, seen
+from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.uncommitted import Target
 from pybroker.broker.core.usage import Usage
-from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition, Router
-from pybroker.broker.domain.admin import Totals
-from pybroker.broker.domain.destination import Destination, is_advisory
-from pybroker.broker.domain.errors import (
-    ClientError,
-    DestinationDoesNotExist,
-    DestinationInUse,
-    InvalidClientId,
-    InvalidDestination,
-    ResourceLimit,
-)
+from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition
+from pybroker.broker.domain.admin import Admin
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
-from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
+from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
-
-_log = logging.getLogger(__name__)
-
-_Kind = TypeVar("_Kind", Queue, Topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,37 +89,41 @@ class Broker(Host):
         self.scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
         self.limits = limits or Limits()
-        self._policies = policies or PolicyMap()
-        self._observers = Observers()
+        self.usage = Usage(self.limits.memory_bytes_max)
+        self.usage.paging.call_soon = call_soon
         self.dead_letters = DeadLetters(
             target=lambda _: self,
-            last_resort=self.queue,
+            last_resort=self._last_resort,
             clock=clock,
             strategies=lambda destination: self.policy(destination).dead_letter_strategy,
             on_buried=self._buried,
             on_expired=self._expired,
         )
-        self.usage = Usage(self.limits.memory_bytes_max)
-        self.usage.paging.call_soon = call_soon
-        self.handover = Handover(store, self.usage, self.dead_letters.bury)
-        self.queues: dict[Destination, Queue] = {}
-        self.topics: dict[Destination, Topic] = {}
-        self._advisories = Advisories(self, self, self.topics)
-        self.observe(self._advisories)
-        self._plain: dict[Destination, Queue | Topic] = {}
-        """Destinations with nothing else behind them: most of them, found in one step."""
-        self._router: Router[Queue | Topic] = Router(definitions, self.queues, self.target, keep=store.keep)
-        self.durables = Durables(
-            self.topics, store=store, dead_letters=self.dead_letters, clock=clock, policy=self.policy
+        self._observers = Observers()
+        self._runtime = CoreRuntime(
+            store=store,
+            clock=clock,
+            policies=policies or PolicyMap(),
+            usage=self.usage,
+            dead_letters=self.dead_letters,
+            observers=self._observers,
         )
+        self.handover = Handover(store, self.usage, self.dead_letters.bury)
+        self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
+        self.queues = self.destinations.queues
+        self.topics = self.destinations.topics
+        self.durables = self.destinations.durables
+        self._plain = self.destinations.plain
         self._transaction_count = 0
         self._clients: dict[str, Connection] = {}
-        self._owners: dict[Destination, Owner] = {}
-        self._queue_patterns: dict[Consumer, None] = {}
-        self._topic_patterns: dict[Consumer, TopicSubscription] = {}
         self.branches: dict[XATransactionId, Transaction] = {}
         """XA transactions, the prepared ones and those under way, of all connections."""
-        self._inactive = InactiveDestinations(self)
+        self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
+        advisories = Advisories(self, self.admin, self.topics)
+        self.observe(advisories)
+        self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
+        self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
+        self.destinations.make_room = self._inactive.make_room
         self._first_source = 0
 
     def observe(self, observer: Observer) -> None:
@@ -145,7 +139,7 @@ class Broker(Host):
     def load(self, recovery: Recovery) -> None:
         """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
-        take_over(self, recovery)
+        TakeOver(self.store, self.destinations, self.handover, self.branches).perform(recovery)
 
     def open_scheduler(
         self,
@@ -181,7 +175,7 @@ class Broker(Host):
 
     def delivered(self) -> Iterator[str]:
         """Return the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
-        return seen(self)
+        return seen([*self.queues.values(), *self.durables.values()], self.transactions())
 
     def expire(self) -> None:
         """Remove waiting messages that have expired; called periodically, for destinations without consumers.
@@ -253,9 +247,7 @@ class Broker(Host):
     def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
         """Forget a client that closed, and its temporary destinations with all that is on them."""
         self._clients.pop(owner.client_id, None)
-        for destination in temporaries:
-            if self._owners.get(destination) is owner:  # else another client has deleted it
-                self._drop(destination)
+        self.destinations.remove_owned(owner, temporaries)
         self._observers.announce(lambda observer: observer.connection_removed(owner))
 
     # ------------------------------------------------------------ messages
@@ -333,10 +325,10 @@ class Broker(Host):
         Raises:
             ClientError: a destination cannot be.
         """
-        routed = self._router.route(message)
+        routed = self.destinations.router.route(message)
         if routed is not None:
             return routed
-        target = self._plain[message.destination] = self.target(message.destination)
+        target = self._plain[message.destination] = self.destinations.target(message.destination)
         return ((target, message),)
 
     def last_sequence(self, producer_id: str) -> int:
@@ -367,41 +359,16 @@ class Broker(Host):
 
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the rules for a destination."""
-        return self._policies.for_destination(destination)
+        return self._runtime.policy(destination)
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing is to be removed any more: clients are leaving, or the store is not ours."""
+        return self.is_stopping or self.abandoned
 
     def connections(self) -> Iterable[Connection]:
         """Return the clients that are connected."""
         return self._clients.values()
-
-    def owner(self, destination: Destination) -> str | None:
-        """Return whose temporary destination it is, by connection id; None for a lasting one."""
-        owner = self._owners.get(destination)
-        return None if owner is None else owner.connection_id
-
-    def destinations(self) -> Iterable[Destination]:
-        """Return the queues and topics there are."""
-        return chain(self.queues, self.topics)
-
-    def consumer_count(self, destination: Destination) -> int:
-        """Return how many consume from a destination; a topic's durable subscriptions count also while away."""
-        if destination.is_queue:
-            queue = self.queues.get(destination)
-            return 0 if queue is None else len(queue.consumers)
-        topic = self.topics.get(destination)
-        return 0 if topic is None else len(topic.subscriptions) + len(topic.durables)
-
-    def totals(self) -> Totals:
-        """Count what there is; see the port `Admin`."""
-        connections = self._clients.values()
-        return Totals(
-            connections=len(connections),
-            destinations=len(self.queues) + len(self.topics),
-            waiting=sum(each.pending.count for each in (*self.queues.values(), *self.durables.values())),
-            in_flight=sum(len(consumer.outstanding) for each in connections for consumer in each.consumers),
-            memory_bytes=self.usage.used,
-            memory_bytes_max=self.usage.limit,
-            is_full=self.is_full,
-        )
 
     def transactions(self) -> Iterator[Transaction]:
         """Yield the transactions under way, of all connections, and those in doubt."""
@@ -435,61 +402,15 @@ class Broker(Host):
 
     def provide(self, destination: Destination) -> None:
         """Make sure that a destination exists."""
-        self.target(destination)
-
-    def target(self, destination: Destination) -> Queue | Topic:
-        """Return the destination a message goes to, creating it on first use.
-
-        Raises:
-            InvalidDestination: a temporary destination that is gone.
-            ClientError: too many destinations.
-        """
-        existing = self.existing(destination)
-        if existing is not None:
-            return existing
-        self._admit(destination)
-        return self.place(destination)
-
-    def existing(self, destination: Destination) -> Queue | Topic | None:
-        """Return a destination if there is one."""
-        return (self.queues if destination.is_queue else self.topics).get(destination)
-
-    def place(self, destination: Destination) -> Queue | Topic:
-        """Return a destination, which is made if need be; nobody is asked for leave."""
-        return self.queue(destination) if destination.is_queue else self.topic(destination)
+        self.destinations.target(destination)
 
     def own(self, destination: Destination, owner: Owner) -> None:
-        """Give a temporary destination to a connection.
-
-        Raises:
-            InvalidDestination: it is another's.
-        """
-        if self._owners.setdefault(destination, owner) is not owner:
-            raise InvalidDestination(f"{destination} belongs to another connection")
+        """Give a temporary destination to a connection; see the port."""
+        self.destinations.own(destination, owner)
 
     def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination with all it holds.
-
-        Raises:
-            DestinationInUse: somebody consumes from it, or a durable subscription collects its messages.
-        """
-        existing = self.existing(destination)
-        if existing is None:
-            return
-        if existing.is_in_use:
-            raise DestinationInUse(f"Destination: {destination} still has an active subscription")
-        self._drop(destination)
-        if not destination.is_temporary:
-            self.store.remove_destination(destination)
-
-    def is_of_virtual_topic(self, destination: Destination) -> bool:
-        """Tell whether a queue gets copies of what is sent to a virtual topic."""
-        return self._router.is_of_virtual_topic(destination)
-
-    def remove_inactive(self, destination: Destination) -> None:
-        """Remove a destination that holds nothing and that nothing uses; see `inactive`."""
-        self._drop(destination)
-        self.store.forget_empty(destination)
+        """Delete a destination with all it holds; see the port."""
+        self.destinations.remove(destination)
 
     # ------------------------------------------------------------ consumers and producers
 
@@ -497,22 +418,11 @@ class Broker(Host):
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> Consumer:
         """Add a consumer to what it asks for; see the port."""
-        destination = request.destination
-        for each in request.destinations:
-            if each.is_temporary and self._owners.get(each) is not owner:
-                raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
-            if each.is_queue is not destination.is_queue:
-                raise InvalidDestination(f"Cannot consume from queues and topics at once: {destination} and {each}")
-        if request.browser:
-            consumer = self._browse(owner, request, deliver, browsed or _nothing)
-        elif request.subscription_name is not None:
-            consumer = self._subscribe_durable(owner, request, deliver, request.subscription_name)
-        elif destination.is_queue:
-            consumer = self._subscribe_queue(owner, request, deliver)
-        else:
-            consumer = self._subscribe_topic(owner, request, deliver)
-        self._observers.announce(lambda observer: observer.consumer_added(consumer))
-        return consumer
+        return self._subscribing.subscribe(owner, request, deliver, browsed)
+
+    def forget(self, consumer: Consumer) -> None:
+        """Drop a consumer that closed."""
+        self._subscribing.forget(consumer)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription.
@@ -522,17 +432,6 @@ class Broker(Host):
             SubscriptionInUse: it is active.
         """
         self.durables.unsubscribe(client_id, subscription_name)
-
-    def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that closed from those that wait for new destinations, and advisory topics only it wanted."""
-        self._queue_patterns.pop(consumer, None)
-        self._topic_patterns.pop(consumer, None)
-        for source in consumer.sources:
-            if isinstance(source, TopicSubscription):
-                for topic in source.topics:
-                    if is_advisory(topic.destination) and not topic.is_in_use:
-                        self._drop(topic.destination)
-        self._observers.announce(lambda observer: observer.consumer_removed(consumer))
 
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
         """Learn of a producer of one destination."""
@@ -548,180 +447,12 @@ class Broker(Host):
 
     # ------------------------------------------------------------ private: consumers
 
+    def _last_resort(self, destination: Destination) -> Queue:
+        return self.destinations.queue(destination)
+
     def _buried(self, message: Message, letter: Message | None, cause: str) -> None:
         if letter is not None:
             self._observers.announce(lambda observer: observer.message_dead_lettered(message, cause))
 
     def _expired(self, message: Message) -> None:
         self._observers.announce(lambda observer: observer.message_expired(message))
-
-    def _browse(
-        self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
-    ) -> Consumer:
-        if not request.destination.is_queue:
-            raise ClientError(f"Only queues can be browsed, and {request.destination} is a topic")
-        consumer = Consumer(
-            owner,
-            request,
-            deliver,
-            prefetch=_prefetch(request, self.policy(request.destination).queue_browser_prefetch),
-        )
-        Snapshot(_matching(request, self.queues), consumer, browsed)
-        return consumer
-
-    def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
-        consumer = Consumer(
-            owner, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).queue_prefetch)
-        )
-        if self._create(request):
-            self._queue_patterns[consumer] = None
-        for queue in _matching(request, self.queues):
-            queue.attach(consumer)
-        return consumer
-
-    def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
-        consumer = Consumer(
-            owner, request, deliver, prefetch=_prefetch(request, self.policy(request.destination).topic_prefetch)
-        )
-        policy = self.policy(request.destination)
-        if is_advisory(request.destination):
-            policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
-        subscription = TopicSubscription(consumer, dead_letters=self.dead_letters, clock=self.clock, policy=policy)
-        if self._create(request):
-            self._topic_patterns[consumer] = subscription
-        for topic in _matching(request, self.topics):
-            subscription.join(topic)
-        self._advisories.welcome(consumer, subscription)
-        return consumer
-
-    def _create(self, request: ConsumerRequest) -> bool:
-        """Create the destinations a consumer names; True when there are patterns among them."""
-        patterns = False
-        for destination in request.destinations:
-            if destination.is_pattern and not self._router.creates_queue(destination):
-                patterns = True
-            else:
-                patterns |= destination.is_pattern
-                # An advisory topic goes with its last listener, so there are no more of them than consumers.
-                create = self.place if is_advisory(destination) else self.target
-                create(destination)
-        return patterns
-
-    def _subscribe_durable(self, owner: Owner, request: ConsumerRequest, deliver: Deliver, name: str) -> Consumer:
-        destination = request.destination
-        if destination.is_temporary:
-            raise InvalidDestination("A durable subscription cannot be created for a temporary topic.")
-        if is_advisory(destination):
-            raise InvalidDestination("Cannot create a durable subscription for an advisory Topic")
-        if not destination.is_topic:
-            raise InvalidDestination("Invalid Subscription: cannot durably subscribe to a Queue destination!")
-        info = DurableSubscription(
-            client_id=owner.client_id,
-            name=name,
-            destination=destination,
-            subscribed_destination=destination,
-            selector=request.selector,
-            no_local=request.no_local,
-        )
-        self.durables.check_inactive(info)
-        # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
-        consumer = Consumer(
-            owner, request, deliver, prefetch=_prefetch(request, self.policy(destination).durable_topic_prefetch)
-        )
-        if not destination.is_pattern:
-            self.target(destination)
-        self.durables.activate(info, consumer)
-        return consumer
-
-    # ------------------------------------------------------------ private: destinations
-
-    def _drop(self, destination: Destination) -> None:
-        owner = self.owner(destination)
-        self._observers.announce(lambda observer: observer.destination_removed(destination, owner))
-        self._owners.pop(destination, None)
-        self._plain.pop(destination, None)
-        if (topic := self.topics.pop(destination, None)) is not None:
-            topic.gate.redirect(self._send_late)
-            topic.close()
-        if (queue := self.queues.pop(destination, None)) is not None:
-            queue.gate.redirect(self._send_late)
-            queue.close()
-            self._router.queue_removed(destination)
-
-    def _send_late(self, message: Message) -> None:
-        """Take a message whose destination was deleted between its sending and its transaction's commit.
-
-        It is made anew; but a temporary one is gone with its owner, and so is the message.
-        """
-        destination = message.destination
-        if destination.is_temporary and destination not in self._owners:
-            _log.info("%s is dropped: %s is gone", message.message_id, destination)
-        else:
-            self.place(destination).gate.admit(message)
-
-    def queue(self, destination: Destination) -> Queue:
-        """Return a queue, which is made if need be."""
-        if (queue := self.queues.get(destination)) is None:
-            policy = self.policy(destination)
-            queue = self.queues[destination] = Queue(
-                destination,
-                store=self.store,
-                dead_letters=self.dead_letters,
-                clock=self.clock,
-                policy=policy,
-                usage=Usage(policy.memory_limit, self.usage),
-            )
-            for consumer in self._queue_patterns:
-                if consumer.request.wants(destination):
-                    queue.attach(consumer)
-            self._router.queue_added(destination)
-            owner = self.owner(destination)
-            self._observers.announce(lambda observer: observer.destination_added(destination, owner))
-        return queue
-
-    def topic(self, destination: Destination) -> Topic:
-        """Return a topic, which is made if need be."""
-        if (topic := self.topics.get(destination)) is None:
-            policy = self.policy(destination)
-            topic = self.topics[destination] = Topic(
-                destination,
-                store=self.store,
-                clock=self.clock,
-                policy=policy,
-                usage=Usage(policy.memory_limit, self.usage),
-            )
-            for consumer, subscription in self._topic_patterns.items():
-                if consumer.request.wants(destination):
-                    subscription.join(topic)
-            self.durables.topic_added(topic)
-            owner = self.owner(destination)
-            self._observers.announce(lambda observer: observer.destination_added(destination, owner))
-        return topic
-
-    def _admit(self, destination: Destination) -> None:
-        """Make sure that clients may create a destination. What is stored, and the dead letter queue, need no leave."""
-        if destination.is_temporary and destination not in self._owners:
-            raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
-        if destination == COMMITTED:
-            raise InvalidDestination(f"{destination} is the broker's own")
-        count = len(self.queues) + len(self.topics)
-        self._inactive.make_room(count)
-        if count >= self.limits.destinations_max and destination != DEAD_LETTER_QUEUE:
-            raise ClientError(
-                f"{destination} cannot be created: there are {self.limits.destinations_max} destinations already"
-            )
-
-
-def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
-    """Return the existing destinations a consumer asked for."""
-    if not request.composite and not request.destination.is_pattern:
-        return [existing[request.destination]] if request.destination in existing else []
-    return [kind for destination, kind in existing.items() if request.wants(destination)]
-
-
-def _prefetch(request: ConsumerRequest, default: int) -> int:
-    return default if request.prefetch is None else request.prefetch
-
-
-def _nothing() -> None:
-    """Do nothing, for a browser nobody tells the end of."""

@@ -13,17 +13,18 @@ A sweep looks at a slice of the destinations in each turn of the event loop. Sou
 `gcInactiveDestinations`, which is off there by default.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from pybroker.broker.core.connection import Connection
+from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import Topic
+from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.domain.destination import Destination, parts
-
-if TYPE_CHECKING:
-    from pybroker.broker.core.broker import Broker
 
 SLICE = 500
 """Destinations that are looked at in one turn: less than a millisecond."""
@@ -35,11 +36,31 @@ NEAR_SHARE = 20
 """Between two sweeps for that: a millisecond for so many destinations, which take 40 microseconds to look at."""
 
 
+class Users(Protocol):
+    """Those who may use a destination without its knowing."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing may be removed any more."""
+        ...
+
+    def connections(self) -> Iterable[Connection]:
+        """Return the clients that are connected."""
+        ...
+
+    def transactions(self) -> Iterable[Transaction]:
+        """Return the transactions under way, and those in doubt."""
+        ...
+
+
 class InactiveDestinations:
     """Sweeps one broker for inactive destinations."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, runtime: CoreRuntime, destinations: Destinations, users: Users, destinations_max: int) -> None:
+        self._runtime = runtime
+        self._destinations = destinations
+        self._users = users
+        self._destinations_max = destinations_max
         self._marks: dict[Destination, tuple[int, int]] = {}
         """Those that were inactive at the last look: since when, and how many messages they had had by then."""
         self._left: Iterator[Destination] | None = None
@@ -50,9 +71,9 @@ class InactiveDestinations:
     def sweep(self) -> None:
         """Begin to look at all destinations, unless the last sweep is not over yet; called every now and then."""
         if self._left is None:
-            broker = self._broker
-            self._marks = {each: mark for each, mark in self._marks.items() if broker.existing(each) is not None}
-            self._left = iter([*broker.queues, *broker.topics])
+            existing = self._destinations.existing
+            self._marks = {each: mark for each, mark in self._marks.items() if existing(each) is not None}
+            self._left = iter([*self._destinations])
             self._go_on()
 
     def make_room(self, count: int) -> None:
@@ -63,21 +84,20 @@ class InactiveDestinations:
         Args:
             count: destinations there are.
         """
-        destinations_max = self._broker.limits.destinations_max
+        destinations_max = self._destinations_max
         if 100 * count < NEAR_PERCENT * destinations_max:
             return
-        now = self._broker.clock()
+        now = self._runtime.clock()
         if not 0 <= now - self._near_at < destinations_max // NEAR_SHARE:
             self._near_at = now
-            self._broker.usage.paging.soon(self._sweep_near)
+            self._runtime.usage.paging.soon(self._sweep_near)
 
     def _sweep_near(self) -> None:
         self._is_near = True
         self.sweep()
 
     def _go_on(self) -> None:
-        broker = self._broker
-        while self._left is not None and not broker.is_stopping and not broker.abandoned:
+        while self._left is not None and not self._users.is_over:
             page = list(islice(self._left, SLICE))
             overdue = [each for each in page if self._is_overdue(each)]
             if overdue:
@@ -87,18 +107,18 @@ class InactiveDestinations:
             if len(page) < SLICE:
                 self._left = None
                 self._is_near = False
-            elif broker.usage.paging.soon(self._go_on):
+            elif self._runtime.usage.paging.soon(self._go_on):
                 return
 
     def _is_overdue(self, destination: Destination) -> bool:
         """Mark a destination that is inactive, and tell whether it has been for long enough."""
-        found = self._broker.existing(destination)
+        found = self._destinations.existing(destination)
         if found is None or destination.is_temporary or not found.policy.gc_inactive_destinations:
             return False
         if not _is_inactive(found):
             self._marks.pop(destination, None)
             return False
-        now, count = self._broker.clock(), found.next_sequence if isinstance(found, Queue) else 0
+        now, count = self._runtime.clock(), found.next_sequence if isinstance(found, Queue) else 0
         since, count_before = self._marks.get(destination, (now, count))
         if count != count_before:  # it was used between two sweeps
             since = now
@@ -106,24 +126,24 @@ class InactiveDestinations:
         return self._is_near or now - since >= found.policy.inactive_timeout_before_gc
 
     def _remove_unless_used(self, destination: Destination, named: set[Destination], gates: set[Gate]) -> None:
-        found = self._broker.existing(destination)
+        found = self._destinations.existing(destination)
         if found is None or not _is_inactive(found):  # what was removed before has told listeners, who may do anything
             return
-        if destination in named or found.gate in gates or self._broker.is_of_virtual_topic(destination):
+        if destination in named or found.gate in gates or self._destinations.router.is_of_virtual_topic(destination):
             del self._marks[destination]
             return
         del self._marks[destination]
-        self._broker.remove_inactive(destination)
+        self._destinations.remove_inactive(destination)
 
     def _in_use(self) -> tuple[set[Destination], set[Gate]]:
         """Return what clients have named for a producer or consumer, and where open transactions will send."""
         named: set[Destination] = set()
-        for connection in self._broker.connections():
+        for connection in self._users.connections():
             for destination in filter(None, connection.producers.values()):
                 named.update(parts(destination))
             for consumer in connection.consumers:
                 named.update(consumer.request.destinations)
-        return named, set(chain.from_iterable(each.gates for each in self._broker.transactions()))
+        return named, set(chain.from_iterable(each.gates for each in self._users.transactions()))
 
 
 def _is_inactive(found: Queue | Topic) -> bool:

@@ -7,48 +7,117 @@ No message is read for it, but what prepared transactions sent to topics: a mill
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
 from pybroker.broker.core.consumer import Matcher, matcher
+from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.gate import Unread
-from pybroker.broker.core.handover import COMMITTED
+from pybroker.broker.core.handover import COMMITTED, Handover
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.uncommitted import Target
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
-from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.ports import Backlog, MessageStore, PreparedTransaction, Recovery, Settled
 from pybroker.broker.domain.subscription import DurableSubscription
-
-if TYPE_CHECKING:
-    from pybroker.broker.core.broker import Broker
+from pybroker.broker.domain.transaction import XATransactionId
 
 _log = logging.getLogger(__name__)
 
 
-def take_over(broker: "Broker", recovery: Recovery) -> None:
-    """Fill a new broker with what its store holds."""
-    for destination, message_ids in recovery.queues.items():
-        if destination.is_temporary:  # of a connection that is no more
-            broker.store.remove_destination(destination)
-        elif destination == COMMITTED:
-            broker.handover.recover(message_ids)
-        else:
-            broker.queue(destination).recover(destination, message_ids, recovery.delivered)
-    _take_over_durables(broker, recovery)
-    _take_over_branches(broker, recovery.prepared)
+class TakeOver:
+    """Fills a new broker with what its store holds.
+
+    Args:
+        store: what was recovered.
+        destinations: the broker's, none yet.
+        handover: gets what earlier masters have not handed over to the scheduler.
+        branches: the broker's XA transactions, none yet.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        destinations: Destinations,
+        handover: Handover,
+        branches: MutableMapping[XATransactionId, Transaction],
+    ) -> None:
+        self._store = store
+        self._destinations = destinations
+        self._handover = handover
+        self._branches = branches
+
+    def perform(self, recovery: Recovery) -> None:
+        """Take over; called once."""
+        for destination, message_ids in recovery.queues.items():
+            if destination.is_temporary:  # of a connection that is no more
+                self._store.remove_destination(destination)
+            elif destination == COMMITTED:
+                self._handover.recover(message_ids)
+            else:
+                self._destinations.queue(destination).recover(destination, message_ids, recovery.delivered)
+        self._take_over_durables(recovery)
+        self._take_over_branches(recovery.prepared)
+
+    def _take_over_durables(self, recovery: Recovery) -> None:
+        durables, topic = self._destinations.durables, self._destinations.topic
+        concrete: list[Backlog] = []
+        for backlog in recovery.backlogs:
+            if not backlog.subscription.destination.is_pattern:
+                concrete.append(backlog)
+                topic(backlog.subscription.destination)
+        for backlog in recovery.backlogs:
+            if backlog.subscription.key not in durables:
+                durables.add(backlog.subscription, _recovered_matcher(backlog.subscription))
+        for backlog in concrete:
+            durable = durables[backlog.subscription.key]
+            durable.join(topic(backlog.subscription.destination))
+            durable.recover(backlog.subscription.destination, backlog.message_ids, recovery.delivered)
+        for durable in durables.values():
+            durables.cover(durable)
+
+    def _take_over_branches(self, prepared: Sequence[PreparedTransaction]) -> None:
+        """Bring transactions back that were prepared before this process; what they acknowledged stays locked."""
+        locked = self._lock({settled for branch in prepared for settled in branch.acknowledged})
+        for branch in prepared:
+            _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
+            transaction = self._branches[branch.transaction_id] = Transaction(branch.transaction_id, self._store)
+            transaction.recover(
+                [
+                    (self._target(place), message or Unread(place, message_id))
+                    for place, message_id, message in branch.sent
+                ],
+                [locked[settled] for settled in branch.acknowledged if settled in locked],
+            )
+
+    def _target(self, destination: Destination) -> Target:
+        return self._handover if destination == COMMITTED else self._destinations.place(destination)
+
+    def _lock(self, acknowledged: set[Settled]) -> dict[Settled, Reference]:
+        """Take acknowledged messages out of their backlogs, each of which is gone through once."""
+        sources: dict[Queue | Durable, str | None] = {}
+        for destination, _, key in acknowledged:
+            there = self._destinations
+            source = there.queues.get(destination) if key is None else there.durables.get(key)
+            if source is not None:
+                sources[source] = key
+        locked: dict[Settled, Reference] = {}
+        for source, key in sources.items():
+            wanted = {(place, message_id) for place, message_id, its_key in acknowledged if its_key == key}
+            for reference in source.pending.lock(wanted):
+                locked[Settled(reference.message.destination, reference.message.message_id, key)] = reference
+        return locked
 
 
-def seen(broker: "Broker") -> Iterator[str]:
+def seen(sources: Iterable[Queue | Durable], transactions: Iterable[Transaction]) -> Iterator[str]:
     """Yield the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
-    for source in (*broker.queues.values(), *broker.durables.values()):
+    for source in sources:
         for reference in source.in_flight():
             yield from _lasting_id(reference)
         yield from source.pending.delivered()
-    for transaction in broker.transactions():
+    for transaction in transactions:
         for reference in transaction.acknowledged_so_far:
             yield from _lasting_id(reference)
 
@@ -56,58 +125,6 @@ def seen(broker: "Broker") -> Iterator[str]:
 def _lasting_id(reference: Reference) -> Iterator[str]:
     if reference.message.persistent:
         yield reference.message.message_id
-
-
-def _take_over_durables(broker: "Broker", recovery: Recovery) -> None:
-    durables = broker.durables
-    concrete: list[Backlog] = []
-    for backlog in recovery.backlogs:
-        if not backlog.subscription.destination.is_pattern:
-            concrete.append(backlog)
-            broker.topic(backlog.subscription.destination)
-    for backlog in recovery.backlogs:
-        if backlog.subscription.key not in durables:
-            durables.add(backlog.subscription, _recovered_matcher(backlog.subscription))
-    for backlog in concrete:
-        durable = durables[backlog.subscription.key]
-        durable.join(broker.topic(backlog.subscription.destination))
-        durable.recover(backlog.subscription.destination, backlog.message_ids, recovery.delivered)
-    for durable in durables.values():
-        durables.cover(durable)
-
-
-def _take_over_branches(broker: "Broker", prepared: Sequence[PreparedTransaction]) -> None:
-    """Bring transactions back that were prepared before this process; what they acknowledged stays locked."""
-    locked = _lock(broker, {settled for branch in prepared for settled in branch.acknowledged})
-    for branch in prepared:
-        _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
-        transaction = broker.branches[branch.transaction_id] = Transaction(branch.transaction_id, broker.store)
-        transaction.recover(
-            [
-                (_target(broker, place), message or Unread(place, message_id))
-                for place, message_id, message in branch.sent
-            ],
-            [locked[settled] for settled in branch.acknowledged if settled in locked],
-        )
-
-
-def _target(broker: "Broker", destination: Destination) -> Target:
-    return broker.handover if destination == COMMITTED else broker.place(destination)
-
-
-def _lock(broker: "Broker", acknowledged: set[Settled]) -> dict[Settled, Reference]:
-    """Take acknowledged messages out of their backlogs, each of which is gone through once."""
-    sources: dict[Queue | Durable, str | None] = {}
-    for destination, _, key in acknowledged:
-        source = broker.queues.get(destination) if key is None else broker.durables.get(key)
-        if source is not None:
-            sources[source] = key
-    locked: dict[Settled, Reference] = {}
-    for source, key in sources.items():
-        wanted = {(place, message_id) for place, message_id, its_key in acknowledged if its_key == key}
-        for reference in source.pending.lock(wanted):
-            locked[Settled(reference.message.destination, reference.message.message_id, key)] = reference
-    return locked
 
 
 def _recovered_matcher(info: DurableSubscription) -> Matcher | None:

@@ -157,7 +157,7 @@ def test_an_acknowledgement_of_a_deleted_queue_does_no_harm(make_world):
     inbox = owner.subscribe(str(temporary))
     sender.send(str(temporary), "a", persistent=False)
     sender.connection.remove_destination(parse("queue://OTHER"))
-    world.broker._drop(temporary)
+    world.broker.destinations.drop(temporary)
     inbox.ack()
     inbox.consumer.close()
     assert world.broker.usage.used == 0

@@ -56,7 +56,7 @@ class Subject:
         self.add()
 
     def add(self) -> None:
-        self.transaction.sent(self.world.broker.place(parse("queue://Q")), make_message("a", "queue://Q"))
+        self.transaction.sent(self.world.broker.destinations.place(parse("queue://Q")), make_message("a", "queue://Q"))
 
     def happen(self, event: Event) -> None:
         match event:

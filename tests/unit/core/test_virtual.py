@@ -442,7 +442,7 @@ def test_copies_are_ordinary_messages_of_the_core(world: World) -> None:
         client.subscribe(name)
         for name in ("queue://Consumer.a.VirtualTopic.X", "queue://Consumer.b.VirtualTopic.X", "topic://VirtualTopic.X")
     )
-    routed = Router((VirtualTopic(selector_aware=True),), broker.queues, broker.target)
+    routed = Router((VirtualTopic(selector_aware=True),), broker.queues, broker.destinations.target)
     for target, copy in routed.route(make_message("m", "topic://VirtualTopic.X")) or ():
         target.send(copy)
     assert inbox.ids == other.ids == live.ids == ["m"]

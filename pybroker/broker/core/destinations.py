@@ -1,0 +1,237 @@
+"""The destinations of one broker: which queues and topics there are, whose they are, and what stands behind a name."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final, TypeVar
+
+from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
+from pybroker.broker.core.durables import Durables
+from pybroker.broker.core.handover import COMMITTED
+from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.runtime import CoreRuntime
+from pybroker.broker.core.topic import Topic, TopicSubscription
+from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.virtual import Definition, Router
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import ClientError, DestinationDoesNotExist, DestinationInUse, InvalidDestination
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.subscription import ConsumerRequest
+
+_log = logging.getLogger(__name__)
+
+_Kind = TypeVar("_Kind", Queue, Topic)
+
+
+def _nothing(count: int) -> None:
+    """Make no room."""
+
+
+class Destinations:
+    """All queues and topics.
+
+    Attributes:
+        queues: the queues there are.
+        topics: the topics there are.
+        durables: the durable subscriptions to the topics.
+        plain: destinations with nothing else behind them: most of them, found in one step.
+        router: finds where a message goes that is sent to any other.
+        queue_patterns: consumers that get what is sent to new queues, too.
+        topic_patterns: likewise to new topics, with their subscriptions.
+        make_room: called before a client creates a destination, with the number of those there are.
+    """
+
+    def __init__(self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int) -> None:
+        """Begin with none; clients may create no more than so many."""
+        self.queues: Final[dict[Destination, Queue]] = {}
+        self.topics: Final[dict[Destination, Topic]] = {}
+        self.plain: Final[dict[Destination, Queue | Topic]] = {}
+        self.router: Final[Router[Queue | Topic]] = Router(
+            definitions, self.queues, self.target, keep=runtime.store.keep
+        )
+        self.durables: Final = Durables(
+            self.topics,
+            store=runtime.store,
+            dead_letters=runtime.dead_letters,
+            clock=runtime.clock,
+            policy=runtime.policy,
+        )
+        self.queue_patterns: Final[dict[Consumer, None]] = {}
+        self.topic_patterns: Final[dict[Consumer, TopicSubscription]] = {}
+        self.make_room: Callable[[int], None] = _nothing
+        self._runtime = runtime
+        self._destinations_max = destinations_max
+        self._owners: dict[Destination, Owner] = {}
+
+    def __len__(self) -> int:
+        return len(self.queues) + len(self.topics)
+
+    def __iter__(self) -> Iterator[Destination]:
+        return chain(self.queues, self.topics)
+
+    # ------------------------------------------------------------ questions
+
+    def existing(self, destination: Destination) -> Queue | Topic | None:
+        """Return a destination if there is one."""
+        return (self.queues if destination.is_queue else self.topics).get(destination)
+
+    def queues_of(self, request: ConsumerRequest) -> list[Queue]:
+        """Return the existing queues that a consumer asks for."""
+        return _matching(request, self.queues)
+
+    def topics_of(self, request: ConsumerRequest) -> list[Topic]:
+        """Return the existing topics that a consumer asks for."""
+        return _matching(request, self.topics)
+
+    def owner(self, destination: Destination) -> Owner | None:
+        """Return whose temporary destination it is; None for a lasting one."""
+        return self._owners.get(destination)
+
+    # ------------------------------------------------------------ making
+
+    def target(self, destination: Destination) -> Queue | Topic:
+        """Return the destination a message goes to, creating it on first use.
+
+        Raises:
+            InvalidDestination: a temporary destination that is gone.
+            ClientError: too many destinations.
+        """
+        existing = self.existing(destination)
+        if existing is not None:
+            return existing
+        self._admit(destination)
+        return self.place(destination)
+
+    def place(self, destination: Destination) -> Queue | Topic:
+        """Return a destination, which is made if need be; nobody is asked for leave."""
+        return self.queue(destination) if destination.is_queue else self.topic(destination)
+
+    def queue(self, destination: Destination) -> Queue:
+        """Return a queue, which is made if need be."""
+        if (queue := self.queues.get(destination)) is None:
+            runtime = self._runtime
+            policy = runtime.policy(destination)
+            queue = self.queues[destination] = Queue(
+                destination,
+                store=runtime.store,
+                dead_letters=runtime.dead_letters,
+                clock=runtime.clock,
+                policy=policy,
+                usage=Usage(policy.memory_limit, runtime.usage),
+            )
+            for consumer in self.queue_patterns:
+                if consumer.request.wants(destination):
+                    queue.attach(consumer)
+            self.router.queue_added(destination)
+            owner = self._owner_id(destination)
+            runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
+        return queue
+
+    def topic(self, destination: Destination) -> Topic:
+        """Return a topic, which is made if need be."""
+        if (topic := self.topics.get(destination)) is None:
+            runtime = self._runtime
+            policy = runtime.policy(destination)
+            topic = self.topics[destination] = Topic(
+                destination,
+                store=runtime.store,
+                clock=runtime.clock,
+                policy=policy,
+                usage=Usage(policy.memory_limit, runtime.usage),
+            )
+            for consumer, subscription in self.topic_patterns.items():
+                if consumer.request.wants(destination):
+                    subscription.join(topic)
+            self.durables.topic_added(topic)
+            owner = self._owner_id(destination)
+            runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
+        return topic
+
+    def own(self, destination: Destination, owner: Owner) -> None:
+        """Give a temporary destination to a connection.
+
+        Raises:
+            InvalidDestination: it is another's.
+        """
+        if self._owners.setdefault(destination, owner) is not owner:
+            raise InvalidDestination(f"{destination} belongs to another connection")
+
+    # ------------------------------------------------------------ removing
+
+    def remove(self, destination: Destination) -> None:
+        """Delete a destination with all it holds.
+
+        Raises:
+            DestinationInUse: somebody consumes from it, or a durable subscription collects its messages.
+        """
+        existing = self.existing(destination)
+        if existing is None:
+            return
+        if existing.is_in_use:
+            raise DestinationInUse(f"Destination: {destination} still has an active subscription")
+        self.drop(destination)
+        if not destination.is_temporary:
+            self._runtime.store.remove_destination(destination)
+
+    def remove_inactive(self, destination: Destination) -> None:
+        """Remove a destination that holds nothing and that nothing uses; see `inactive`."""
+        self.drop(destination)
+        self._runtime.store.forget_empty(destination)
+
+    def remove_owned(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
+        """Remove the temporary destinations of a connection that closed."""
+        for destination in temporaries:
+            if self._owners.get(destination) is owner:  # else another client has deleted it
+                self.drop(destination)
+
+    def drop(self, destination: Destination) -> None:
+        """Remove a destination with all it holds; the store is told nothing."""
+        owner = self._owner_id(destination)
+        self._runtime.observers.announce(lambda observer: observer.destination_removed(destination, owner))
+        self._owners.pop(destination, None)
+        self.plain.pop(destination, None)
+        if (topic := self.topics.pop(destination, None)) is not None:
+            topic.gate.redirect(self._send_late)
+            topic.close()
+        if (queue := self.queues.pop(destination, None)) is not None:
+            queue.gate.redirect(self._send_late)
+            queue.close()
+            self.router.queue_removed(destination)
+
+    # ------------------------------------------------------------ private
+
+    def _owner_id(self, destination: Destination) -> str | None:
+        owner = self._owners.get(destination)
+        return None if owner is None else owner.connection_id
+
+    def _send_late(self, message: Message) -> None:
+        """Take a message whose destination was deleted between its sending and its transaction's commit.
+
+        It is made anew; but a temporary one is gone with its owner, and so is the message.
+        """
+        destination = message.destination
+        if destination.is_temporary and destination not in self._owners:
+            _log.info("%s is dropped: %s is gone", message.message_id, destination)
+        else:
+            self.place(destination).gate.admit(message)
+
+    def _admit(self, destination: Destination) -> None:
+        """Make sure that clients may create a destination. What is stored, and the dead letter queue, need no leave."""
+        if destination.is_temporary and destination not in self._owners:
+            raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
+        if destination == COMMITTED:
+            raise InvalidDestination(f"{destination} is the broker's own")
+        count = len(self)
+        self.make_room(count)
+        if count >= self._destinations_max and destination != DEAD_LETTER_QUEUE:
+            raise ClientError(
+                f"{destination} cannot be created: there are {self._destinations_max} destinations already"
+            )
+
+
+def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
+    """Return the existing destinations a consumer asked for."""
+    if not request.composite and not request.destination.is_pattern:
+        return [existing[request.destination]] if request.destination in existing else []
+    return [kind for destination, kind in existing.items() if request.wants(destination)]

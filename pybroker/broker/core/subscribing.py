@@ -1,0 +1,151 @@
+"""How consumers come and go: what a client asks for is found or made, and the consumer attached to it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pybroker.broker.core.advisory import PENDING_MAX, Advisories
+from pybroker.broker.core.browser import Snapshot
+from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.destinations import Destinations
+from pybroker.broker.core.runtime import CoreRuntime
+from pybroker.broker.core.topic import TopicSubscription
+from pybroker.broker.domain.destination import is_advisory
+from pybroker.broker.domain.errors import ClientError, InvalidDestination
+from pybroker.broker.domain.ports import Deliver
+from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
+
+
+class Subscribing:
+    """Attaches consumers to the destinations of one broker."""
+
+    def __init__(self, runtime: CoreRuntime, destinations: Destinations, advisories: Advisories) -> None:
+        self._runtime = runtime
+        self._destinations = destinations
+        self._advisories = advisories
+
+    def subscribe(
+        self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
+    ) -> Consumer:
+        """Add a consumer to what it asks for; see the port."""
+        destination = request.destination
+        for each in request.destinations:
+            if each.is_temporary and self._destinations.owner(each) is not owner:
+                raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
+            if each.is_queue is not destination.is_queue:
+                raise InvalidDestination(f"Cannot consume from queues and topics at once: {destination} and {each}")
+        if request.browser:
+            consumer = self._browse(owner, request, deliver, browsed or _nothing)
+        elif request.subscription_name is not None:
+            consumer = self._subscribe_durable(owner, request, deliver, request.subscription_name)
+        elif destination.is_queue:
+            consumer = self._subscribe_queue(owner, request, deliver)
+        else:
+            consumer = self._subscribe_topic(owner, request, deliver)
+        self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
+        return consumer
+
+    def forget(self, consumer: Consumer) -> None:
+        """Drop a consumer that closed from those that wait for new destinations, and advisory topics only it wanted."""
+        self._destinations.queue_patterns.pop(consumer, None)
+        self._destinations.topic_patterns.pop(consumer, None)
+        for source in consumer.sources:
+            if isinstance(source, TopicSubscription):
+                for topic in source.topics:
+                    if is_advisory(topic.destination) and not topic.is_in_use:
+                        self._destinations.drop(topic.destination)
+        self._runtime.observers.announce(lambda observer: observer.consumer_removed(consumer))
+
+    # ------------------------------------------------------------ private
+
+    def _browse(
+        self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
+    ) -> Consumer:
+        if not request.destination.is_queue:
+            raise ClientError(f"Only queues can be browsed, and {request.destination} is a topic")
+        consumer = Consumer(
+            owner,
+            request,
+            deliver,
+            prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_browser_prefetch),
+        )
+        Snapshot(self._destinations.queues_of(request), consumer, browsed)
+        return consumer
+
+    def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
+        consumer = Consumer(
+            owner,
+            request,
+            deliver,
+            prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_prefetch),
+        )
+        if self._create(request):
+            self._destinations.queue_patterns[consumer] = None
+        for queue in self._destinations.queues_of(request):
+            queue.attach(consumer)
+        return consumer
+
+    def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
+        runtime = self._runtime
+        policy = runtime.policy(request.destination)
+        consumer = Consumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
+        if is_advisory(request.destination):
+            policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
+        subscription = TopicSubscription(
+            consumer, dead_letters=runtime.dead_letters, clock=runtime.clock, policy=policy
+        )
+        if self._create(request):
+            self._destinations.topic_patterns[consumer] = subscription
+        for topic in self._destinations.topics_of(request):
+            subscription.join(topic)
+        self._advisories.welcome(consumer, subscription)
+        return consumer
+
+    def _create(self, request: ConsumerRequest) -> bool:
+        """Create the destinations a consumer names; True when there are patterns among them."""
+        patterns = False
+        for destination in request.destinations:
+            if destination.is_pattern and not self._destinations.router.creates_queue(destination):
+                patterns = True
+            else:
+                patterns |= destination.is_pattern
+                # An advisory topic goes with its last listener, so there are no more of them than consumers.
+                create = self._destinations.place if is_advisory(destination) else self._destinations.target
+                create(destination)
+        return patterns
+
+    def _subscribe_durable(self, owner: Owner, request: ConsumerRequest, deliver: Deliver, name: str) -> Consumer:
+        destination = request.destination
+        if destination.is_temporary:
+            raise InvalidDestination("A durable subscription cannot be created for a temporary topic.")
+        if is_advisory(destination):
+            raise InvalidDestination("Cannot create a durable subscription for an advisory Topic")
+        if not destination.is_topic:
+            raise InvalidDestination("Invalid Subscription: cannot durably subscribe to a Queue destination!")
+        info = DurableSubscription(
+            client_id=owner.client_id,
+            name=name,
+            destination=destination,
+            subscribed_destination=destination,
+            selector=request.selector,
+            no_local=request.no_local,
+        )
+        self._destinations.durables.check_inactive(info)
+        # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
+        consumer = Consumer(
+            owner,
+            request,
+            deliver,
+            prefetch=_prefetch(request, self._runtime.policy(destination).durable_topic_prefetch),
+        )
+        if not destination.is_pattern:
+            self._destinations.target(destination)
+        self._destinations.durables.activate(info, consumer)
+        return consumer
+
+
+def _prefetch(request: ConsumerRequest, default: int) -> int:
+    return default if request.prefetch is None else request.prefetch
+
+
+def _nothing() -> None:
+    """Do nothing, for a browser nobody tells the end of."""
