@@ -1,0 +1,51 @@
+"""What there is in a broker, as an operator is told it."""
+
+from pybroker.broker.domain.admin import Totals
+from pybroker.broker.domain.destination import DestinationType, parse, topic
+from tests.unit.core.conftest import World
+
+
+def test_totals_count_what_waits_and_what_is_in_flight(world: World) -> None:
+    client = world.client()
+    client.subscribe("topic://T", subscription_name="s").consumer.close()
+    client.subscribe("queue://Q", prefetch=1)
+    client.send("queue://Q", "taken", "waits")
+    client.send("topic://T", "kept")
+    used = world.broker.usage.used
+    assert world.broker.admin.totals() == Totals(
+        connections=1,
+        destinations=2,
+        waiting=2,
+        in_flight=1,
+        memory_bytes=used,
+        memory_bytes_max=0,
+        is_full=False,
+    )
+
+
+def test_destinations_are_listed_with_the_owners_of_temporary_ones(world: World) -> None:
+    client = world.client()
+    client.send("queue://Q", "a")
+    client.subscribe("topic://T")
+    temporary = client.connection.create_temporary(DestinationType.TEMP_QUEUE)
+    admin = world.broker.admin
+    owners = {each: admin.owner(each) for each in admin.destinations()}
+    assert owners == {parse("queue://Q"): None, topic("T"): None, temporary: client.connection.connection_id}
+
+
+def test_connections_are_listed_with_their_consumers(world: World) -> None:
+    client = world.client("me")
+    client.subscribe("queue://Q", prefetch=7)
+    (connection,) = world.broker.admin.connections()
+    (consumer,) = connection.consumers
+    assert (connection.client_id, consumer.connection.client_id) == ("me", "me")
+    assert (consumer.request.destination, consumer.prefetch) == (parse("queue://Q"), 7)
+
+
+def test_consumers_of_a_topic_count_while_their_durable_subscription_is_away(world: World) -> None:
+    client = world.client()
+    client.subscribe("topic://T")
+    client.subscribe("topic://T", subscription_name="s").consumer.close()
+    admin = world.broker.admin
+    assert admin.consumer_count(topic("T")) == 2
+    assert admin.consumer_count(topic("nothing")) == 0
