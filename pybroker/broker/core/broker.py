@@ -310,10 +310,12 @@ class Broker(Host):
         """Tell whether a message would be scheduled, there being room."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
 
-    def schedule(self, message: Message) -> None:
-        """Schedule a message that is to be scheduled."""
-        assert self.scheduler is not None
-        self.scheduler.schedule(message)
+    def accept(self, message: Message) -> None:
+        """Send or schedule a message of a client's, outside of any transaction."""
+        if self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message):
+            self.scheduler.schedule(message)
+        else:
+            self.send(message)
 
     def route_scheduled(self, message: Message) -> tuple[Target, Message]:
         """Return where a message that a transaction schedules goes, and as what."""

@@ -55,17 +55,14 @@ class Connection(Owner):
         host = self._host
         usage = host.admit(message)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
-        if host.schedules(message):
-            if transaction is None:
-                host.schedule(message)
-            else:
-                self.transaction(transaction).sent(*host.route_scheduled(message))
-        elif transaction is not None:
+        if transaction is None:
+            host.accept(message)
+        elif host.schedules(message):
+            self.transaction(transaction).sent(*host.route_scheduled(message))
+        else:
             sending = self.transaction(transaction)
             for target, copy in host.route(message):
                 sending.sent(target, copy)
-        else:
-            host.send(message)
         if is_answer_held:
             self._full[usage] = message.destination
         if message.persistent and not self._throttled and host.is_behind:

@@ -44,6 +44,14 @@ class Host(ABC):
         """
 
     @abstractmethod
+    def accept(self, message: Message) -> None:
+        """Send or schedule a message, outside of any transaction.
+
+        Raises:
+            ClientError: it cannot be.
+        """
+
+    @abstractmethod
     def schedules(self, message: Message) -> bool:
         """Tell whether a message is to be scheduled, instead of being sent at once.
 
@@ -55,14 +63,6 @@ class Host(ABC):
     @abstractmethod
     def would_schedule(self, message: Message) -> bool:
         """Tell the same with regard to nothing but the message; nothing is raised."""
-
-    @abstractmethod
-    def send(self, message: Message) -> None:
-        """Send a message, outside of any transaction of a client's."""
-
-    @abstractmethod
-    def schedule(self, message: Message) -> None:
-        """Schedule a message, outside of any transaction."""
 
     @abstractmethod
     def route(self, message: Message) -> Sequence[tuple[Target, Message]]:
