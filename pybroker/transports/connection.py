@@ -141,6 +141,8 @@ class Connection(asyncio.Protocol):
         if self._life is not _OPEN:
             return
         has_left = self._send()
+        if self._session is not None:
+            self._session.handed_over()
         self._cancel_timer()
         self._life = Life.LINGERING
         self._linger_seconds = _LINGER_SECONDS if linger_seconds is None else linger_seconds
@@ -206,6 +208,7 @@ class Connection(asyncio.Protocol):
         """The kernel takes no more."""
         self._write_paused = True
         if self._session is not None:
+            self._session.handed_over()
             self._session.pause_writing()
 
     def resume_writing(self) -> None:

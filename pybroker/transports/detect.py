@@ -84,6 +84,9 @@ class Detector(Session):
     def written(self) -> None:
         """Learn nothing: nothing was written."""
 
+    def handed_over(self) -> None:
+        """Learn nothing: nothing was written."""
+
     def pause_writing(self) -> None:
         """Learn nothing: nothing was written."""
 

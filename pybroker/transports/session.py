@@ -55,6 +55,10 @@ class Session(Protocol):
         """Learn that everything queued so far has left the process, and that delivery may go on."""
         ...
 
+    def handed_over(self) -> None:
+        """Learn that the peer may get some of what was queued so far, and all of it, though not all has left yet."""
+        ...
+
     def pause_writing(self) -> None:
         """Learn that the peer does not read as fast as it is written to; `written` ends the pause."""
         ...

@@ -287,7 +287,7 @@ class Connection(Owner):
     # ------------------------------------------------------------ flow and end
 
     def written(self) -> None:
-        """Learn that all that was delivered so far has left the process."""
+        """Learn that all that was delivered so far has left the process, or may have."""
         self.flushed = self.delivery_count
 
     def pause(self) -> None:

@@ -192,6 +192,10 @@ class Client:
             self._paused = False
             self._connection.resume()
 
+    def handed_over(self) -> None:
+        """Learn that the peer may get all that was sent."""
+        self._connection.written()
+
     def pause(self) -> None:
         """Deliver nothing until `written`: the peer does not read as fast as it is written to."""
         self._paused = True

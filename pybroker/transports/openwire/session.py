@@ -157,6 +157,11 @@ class OpenWireSession(Session):
             except BrokerError as error:
                 self._break_off(error)
 
+    def handed_over(self) -> None:
+        """Count what was delivered so far as seen, if the connection ends."""
+        if self._client is not None:
+            self._client.handed_over()
+
     def pause_writing(self) -> None:
         """Deliver nothing more until `written`."""
         if self._client is not None:

@@ -102,6 +102,11 @@ class StompSession(Session):
             self._client.settle()
         self._flow.clear(Jam.LINK)
 
+    def handed_over(self) -> None:
+        """Count what was delivered so far as seen, if the connection ends."""
+        if self._connection is not None:
+            self._connection.written()
+
     def pause_writing(self) -> None:
         """Deliver nothing more until `written`. What else is written, answers, the link bounds by not reading."""
         self._flow.jam(Jam.LINK)

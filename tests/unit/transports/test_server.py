@@ -92,7 +92,19 @@ def test_a_peer_that_reads_nothing_is_cut_in_the_end(run: Run, monkeypatch: pyte
         session.link.write(bytes(16 << 20))
         session.link.close()
         assert session.is_slow
+        assert session.has_handed_over, "the kernel took a part"
         await world.until(lambda: not world.server.connections)
+
+    run(scenario)
+
+
+def test_what_leaves_with_the_end_is_said_to_leave(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        session.link.write(b"last")
+        session.link.close()
+        assert session.has_handed_over
+        assert await world.read_to_end(client) == b"last"
 
     run(scenario)
 

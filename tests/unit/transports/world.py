@@ -19,12 +19,16 @@ class Session:
         self.received = b""
         self.is_lost = False
         self.is_slow = False
+        self.has_handed_over = False
 
     def receive(self, chunk: bytes) -> None:
         self.received += chunk
 
     def written(self) -> None:
         self.is_slow = False
+
+    def handed_over(self) -> None:
+        self.has_handed_over = True
 
     def pause_writing(self) -> None:
         self.is_slow = True

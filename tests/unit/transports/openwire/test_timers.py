@@ -190,6 +190,17 @@ def test_what_never_left_the_process_was_not_seen(world: World) -> None:
     assert [(each.redelivery_counter) for each in again] == [1, 0]
 
 
+def test_what_the_kernel_was_handed_may_have_been_seen(world: World) -> None:
+    client, other = world.client("c1"), world.client("c2")
+    client.consume(ORDERS)
+    other.send(ORDERS, "a")
+    client.session.handed_over()  # and took only a part of it, or has it still when the connection ends
+    other.send(ORDERS, "b")
+    client.session.lost()
+    again = other.consume(ORDERS)
+    assert [each.redelivery_counter for each in again] == [1, 0]
+
+
 def test_timer_after_the_end_does_nothing(world: World) -> None:
     client = world.client()
     client.session.lost()

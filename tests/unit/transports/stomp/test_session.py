@@ -263,6 +263,13 @@ def test_answers_go_on_while_deliveries_are_paused(connect: Any) -> None:
     assert peer.say("BEGIN\ntransaction:t\nreceipt:1\n\n^") == ["RECEIPT\nreceipt-id:1\n\n"]
 
 
+def test_what_the_kernel_was_handed_counts_as_seen(connect: Any, broker: Any) -> None:
+    peer = connect()
+    before = broker.connections[0].written_count
+    peer.session.handed_over()
+    assert broker.connections[0].written_count == before + 1
+
+
 def test_core_slows_the_client_down_through_the_link(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.connections[0].throttle.pause_reading()
