@@ -86,17 +86,17 @@ class Server:
     """All listeners and connections of one broker."""
 
     def __init__(self, *, connections_max: int, turn: Turn | None = None) -> None:
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in order of arrival, as the others below
         self.connections_max = connections_max
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
         self._listeners: dict[socket.socket, Protocol] = {}
         self._is_closed = False
-        self._arriving: set[socket.socket] = set()  # accepted, and no transport has them yet
+        self._arriving: dict[socket.socket, None] = {}  # accepted, and no transport has them yet
         self._arrivals: set[asyncio.Task[None]] = set()
         # Half of the connections: who only begins handshakes leaves the other half to the clients of plain listeners.
         self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
-        self._refused: set[Connection] = set()
+        self._refused: dict[Connection, None] = {}
         self._refusal_count = 0
         self._refusals_logged = _Seldom(_REFUSAL_LOG_SECONDS)
         self._failures_logged = _Seldom(_ACCEPT_LOG_SECONDS)
@@ -158,11 +158,11 @@ class Server:
             connection.abort()
             return False
         if len(self.connections) < self.connections_max:
-            self.connections.add(connection)
+            self.connections[connection] = None
             return True
         self._log_refusal(connection)
         if len(self._refused) < _REFUSED_MAX:
-            self._refused.add(connection)
+            self._refused[connection] = None
             connection.refuse()
         else:
             connection.abort()
@@ -170,8 +170,8 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """Let a connection go that is gone."""
-        self.connections.discard(connection)
-        self._refused.discard(connection)
+        self.connections.pop(connection, None)
+        self._refused.pop(connection, None)
 
     def _log_refusal(self, connection: Connection) -> None:
         self._refusal_count += 1
@@ -210,7 +210,7 @@ class Server:
                 self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
                 return
             connection = self._connection(protocol, f"{in_url(address[0])}:{address[1]}")
-            self._arriving.add(accepted)
+            self._arriving[accepted] = None
             arrival = self._loop.create_task(self._arrive(accepted, connection))
             self._arrivals.add(arrival)
             arrival.add_done_callback(self._arrivals.discard)
@@ -232,7 +232,7 @@ class Server:
         """Have a connection move the bytes of a socket."""
         if accepted not in self._arriving:
             return  # the listeners were closed, and the socket with them
-        self._arriving.remove(accepted)
+        del self._arriving[accepted]
         try:
             accepted.setblocking(False)
             for option in _KEEPALIVE:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pybroker.broker.app.wiring import clock
+from pybroker.broker.app.machine import clock
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.locks.file import FileLock, holder, is_locked
 from pybroker.locks.flock import FlockLock

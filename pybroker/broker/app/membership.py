@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pybroker import __version__
-from pybroker.broker.app.wiring import clock
+from pybroker.broker.app.machine import clock
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import ConfigError

@@ -19,6 +19,7 @@ from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages, supported_bytes
 from pybroker.broker.app.layout import Creatable
+from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import Broker
@@ -31,7 +32,7 @@ from pybroker.broker.domain.ports import LockProvider, MessageStore
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
 from pybroker.transports.certificates import Certificates
-from pybroker.transports.server import Server, bind
+from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
@@ -76,9 +77,11 @@ class Node:
         publish: Publish,
         certificates: Certificates | None = None,
         creatable: Creatable = Creatable(),  # noqa: B008 - a frozen value
+        machine: Machine = MACHINE,
     ) -> None:
         self.role = Role.STANDBY
-        self.since_ms = wiring.clock()
+        self._machine = machine
+        self.since_ms = machine.clock()
         """When it took its role, in milliseconds since the epoch."""
         self.is_stopping = False
         """True once somebody asked for the end."""
@@ -89,7 +92,7 @@ class Node:
         self._config = config
         self._publish = publish
         self._certificates = certificates
-        self._lock: LockProvider = wiring.make_lock(config)
+        self._lock: LockProvider = wiring.make_lock(config, machine)
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: _Term | None = None
         self._error: BrokerError | None = None
@@ -97,7 +100,7 @@ class Node:
         self._standby: Standby | None = None
         self._follower: Follower | None = None
         self._has_stood_by = False
-        self._readiness = Readiness(config)
+        self._readiness = Readiness(config, machine.bind)
 
     async def run(self) -> None:
         """Wait, serve, end.
@@ -151,7 +154,7 @@ class Node:
         if Action.ABORT_CLIENTS in actions:
             self._abort_clients()
         if role is not self.role:
-            self.role, self.since_ms = role, wiring.clock()
+            self.role, self.since_ms = role, self._machine.clock()
         self._publish(role, [], 0)
         self._events.put_nowait(actions)
 
@@ -194,7 +197,7 @@ class Node:
 
     async def _stand_by(self) -> bool:
         """Follow the journal until the lock is won; False when waiting was cancelled."""
-        self._standby = wiring.make_standby(self._config)
+        self._standby = wiring.make_standby(self._config, self._machine)
         readiness = asyncio.create_task(self._readiness.watch())
         try:
             return await asyncio.to_thread(self._lock.acquire)
@@ -218,16 +221,29 @@ class Node:
     async def _begin_term(self) -> None:
         loop = asyncio.get_running_loop()
         turn = Turn(loop)
+        machine = self._machine
         store = wiring.make_store(
-            self._config, self._lock, self._store_failed, turn, self._follower, may_create=self.creatable.messages
+            self._config,
+            self._lock,
+            self._store_failed,
+            turn,
+            self._follower,
+            may_create=self.creatable.messages,
+            machine=machine,
         )
         self._follower = None  # the store's from here on
         term = _Term(
             store=store,
             jobs=wiring.make_jobs(
-                self._config, self._lock, self._store_failed, turn, store, may_create=self.creatable.jobs
+                self._config,
+                self._lock,
+                self._store_failed,
+                turn,
+                store,
+                may_create=self.creatable.jobs,
+                machine=machine,
             ),
-            broker=wiring.make_broker(self._config, store, loop.call_soon),
+            broker=wiring.make_broker(self._config, store, loop.call_soon, machine),
             server=Server(connections_max=self._config.connections_max, turn=turn),
             chores=[],
         )
@@ -238,7 +254,7 @@ class Node:
                 for setting, port in self._config.ports().items()
             }
             ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
-            protocols = wiring.make_protocols(self._config, term.broker, ports, self._certificates)
+            protocols = wiring.make_protocols(self._config, term.broker, ports, self._certificates, machine)
             with _without_garbage_collection():
                 recovery = await asyncio.to_thread(store.recover)
                 term.broker.load(recovery)
@@ -250,7 +266,7 @@ class Node:
             listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
             unused.pop_all()
         if term.jobs is not None:
-            wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm)
+            wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm, machine)
         term.store.cleanup()  # else what each failover leaves would be replayed in the next
         self._begin_chores(term)
         self.has_served = True
@@ -264,7 +280,7 @@ class Node:
         deadline = asyncio.get_running_loop().time() + _BIND_SECONDS
         while True:
             try:
-                return bind(self._config.bind, port, setting)
+                return self._machine.bind(self._config.bind, port, setting)
             except ConfigError:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -311,14 +327,14 @@ class Node:
             term.alarm.cancel()
             term.alarm = None
         if when is not None:
-            seconds = max(0, when - wiring.clock()) / 1000
+            seconds = max(0, when - self._machine.clock()) / 1000
             term.alarm = asyncio.get_running_loop().call_later(seconds, self._fire, term)
 
     def _fire(self, term: _Term) -> None:
         if term.broker.scheduler is None:
             return
         try:
-            term.broker.scheduler.fire(wiring.clock())
+            term.broker.scheduler.fire(self._machine.clock())
         except Exception as error:  # as with the other chores
             _log.exception("the scheduler failed")
             self._store_failed(error)

@@ -13,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.machine import clock
 from pybroker.broker.app.session_names import SERVES, UNABLE, notice, obstacle_notice
-from pybroker.broker.app.wiring import clock, database_url
+from pybroker.broker.app.wiring import database_url
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.locks.postgres.timing import Timing

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
@@ -20,21 +20,25 @@ from pybroker.transports.server import bind
 TRY_SECONDS = 10.0
 """Between two tries: some 20 µs for each port."""
 
+Bind = Callable[[str, int, str], socket.socket]
+"""Returns a bound socket for an address, a port and the setting that names it."""
+
 _log = logging.getLogger(__name__)
 
 
 class Readiness:
     """Result of the last check, and the check itself."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, bind: Bind = bind) -> None:
         self.obstacle = ""
         """Reason why it could not serve; empty as long as none is known."""
         self._config = config
+        self._bind = bind
 
     async def watch(self) -> None:
         """Try the ports for as long as this is not cancelled; log each change."""
         while True:
-            found = await asyncio.to_thread(find_obstacle, self._config)
+            found = await asyncio.to_thread(find_obstacle, self._config, self._bind)
             if found and found != self.obstacle:
                 _log.error("this standby could not serve if it became master now: %s", found)
             elif self.obstacle and not found:
@@ -43,7 +47,7 @@ class Readiness:
             await asyncio.sleep(TRY_SECONDS)
 
 
-def find_obstacle(config: Config) -> str:
+def find_obstacle(config: Config, bind: Bind = bind) -> str:
     """Return what would keep this member from serving; empty when nothing would. Blocks, for a look at the members."""
     taken = _ports_of_master(config)
     for setting, port in config.ports().items():

@@ -9,11 +9,9 @@ A journal that cannot be read is no reason to give up waiting: the thread says s
 """
 
 import logging
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.store.journal.checkpoint import follower
 from pybroker.store.journal.follower import Follower
@@ -33,24 +31,23 @@ _log = logging.getLogger(__name__)
 class Standby:
     """Keeps a follower going, until the lock is won or waiting ends."""
 
-    def __init__(self, directory: Path, clock: Callable[[], int]) -> None:
+    def __init__(self, directory: Path, machine: Machine = MACHINE) -> None:
         """Begin to follow a journal.
 
         Args:
             directory: the journal's.
-            clock: milliseconds since the epoch.
+            machine: where it runs.
         """
         self._directory = directory
-        self._clock = clock
+        self._machine = machine
         self._follower: Follower | None = None
         self._is_warm = False
         self._said = ""
         self._followed: Followed | None = None
         self.has_seen_journal = False
         """True once there was a data file: the journal is there, also where the way to it is lost later."""
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
-        self._thread.start()
+        self._ending = machine.event()
+        self._thread = machine.spawn("standby", self._run)
 
     def followed(self) -> Followed | None:
         """Return how far it has come, for others to see; None before the first time it has read all there is."""
@@ -68,7 +65,7 @@ class Standby:
         delay = BUSY_SECONDS
         looked_at = 0.0
         while not self._ending.wait(delay):
-            now = time.monotonic()
+            now = self._machine.monotonic()
             look = now - looked_at >= LOOK_SECONDS
             if look:
                 looked_at = now
@@ -98,7 +95,9 @@ class Standby:
         file_id, offset = reader.location
         self._said = ""
         self.has_seen_journal = self.has_seen_journal or file_id > 0
-        self._followed = Followed(file_id=file_id, offset=offset, at_ms=self._clock(), messages=reader.message_count)
+        self._followed = Followed(
+            file_id=file_id, offset=offset, at_ms=self._machine.clock(), messages=reader.message_count
+        )
         if not self._is_warm:
             self._is_warm = True
             _log.info(

@@ -9,7 +9,8 @@ from typing import Any
 
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.logs import instant
-from pybroker.broker.app.wiring import clock, is_locked, lock_paths
+from pybroker.broker.app.machine import clock
+from pybroker.broker.app.wiring import is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.file import holder
 from pybroker.store.members import Member, MemberRole, MemberStatus, read_members

@@ -3,13 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
@@ -17,6 +15,7 @@ from urllib.parse import quote
 from pybroker import __version__
 from pybroker.broker.app.config import MEMORY_STORE, TABLES, Config, is_database, is_in_database, is_tls, plain
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
+from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
@@ -35,6 +34,7 @@ from pybroker.locks.file import FileLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
+from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
@@ -65,13 +65,10 @@ _PROGRESS_SECONDS = 2.0
 _EVERY_INTERFACE = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
 
 
-def clock() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def make_lock(config: Config) -> LockProvider:
+def make_lock(config: Config, machine: Machine = MACHINE) -> LockProvider:
     """Return the lock that guards the configured store."""
+    if machine.make_lock is not None:
+        return machine.make_lock(config)
     if config.store == MEMORY_STORE:
         return MemoryLock(LockRegistry())
     if is_in_database(config.lock):
@@ -80,8 +77,8 @@ def make_lock(config: Config) -> LockProvider:
     if config.lock == "flock":
         from pybroker.locks.flock import FlockLock  # with filelock, which nothing else needs
 
-        return FlockLock(path, clock=clock)
-    return FileLock(path, clock=clock, poll_seconds=config.lock_poll)
+        return FlockLock(path, clock=machine.clock)
+    return FileLock(path, clock=machine.clock, poll_seconds=config.lock_poll)
 
 
 def _make_database_lock(config: Config) -> "PostgresLock":
@@ -178,11 +175,11 @@ def is_locked(path: Path | str) -> bool:
     return file.is_locked(path)
 
 
-def make_standby(config: Config) -> Standby | None:
+def make_standby(config: Config, machine: Machine = MACHINE) -> Standby | None:
     """Return what follows the configured store from now on; None where there is nothing to follow."""
     if config.store == MEMORY_STORE or is_database(config.store):
         return None
-    return Standby(layout(config.store).journal, clock)
+    return Standby(layout(config.store).journal, machine)
 
 
 def creatable(config: Config) -> Creatable:
@@ -207,6 +204,7 @@ def make_store(
     follower: Follower | None = None,
     *,
     may_create: bool = True,
+    machine: Machine = MACHINE,
 ) -> MessageStore:
     """Return the configured store, closed as yet; it tells `on_failure` once when it can write no more.
 
@@ -217,11 +215,12 @@ def make_store(
         turn: of the event loop.
         follower: has followed the store's journal while another master wrote it.
         may_create: begin a journal in a directory that has none.
+        machine: where it runs.
     """
     if config.store == MEMORY_STORE:
         return MemoryStore()
     if is_database(config.store):
-        return _make_database_store(config, lock, on_failure, turn)
+        return _make_database_store(config, lock, on_failure, turn, machine)
     journal = layout(config.store).journal
     return JournalStore(
         journal,
@@ -231,17 +230,18 @@ def make_store(
             store_bytes_max=config.store_limit,
         ),
         prioritized=is_prioritized(config),
-        runtime=_runtime(lock.check, on_failure, turn),
+        runtime=_runtime(lock.check, on_failure, turn, machine),
+        files=JournalFiles(journal, machine.system),
         progress=_progress(),
         follower=follower,
-        identity=_new_identity(config),
+        identity=_new_identity(config, machine),
         wants_index=lambda: not has_standby(config),
         may_create=may_create,
     )
 
 
 def _make_database_store(
-    config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn
+    config: Config, lock: LockProvider, on_failure: Callable[[Exception], None], turn: Turn, machine: Machine
 ) -> "JdbcStore":
     from pybroker.store.jdbc.store import JdbcStore
 
@@ -249,13 +249,15 @@ def _make_database_store(
         database_url(config.store, config.name, "store"),
         prioritized=is_prioritized(config),
         may_create=config.create_tables,
-        runtime=_runtime(_check_of(lock), on_failure, turn),
+        runtime=_runtime(_check_of(lock), on_failure, turn, machine),
         grace=grace_seconds(config),
-        identity=_new_identity(config),
+        identity=_new_identity(config, machine),
     )
 
 
-def _runtime(fence: Callable[[], None], on_failure: Callable[[Exception], None], turn: Turn) -> StoreRuntime:
+def _runtime(
+    fence: Callable[[], None], on_failure: Callable[[Exception], None], turn: Turn, machine: Machine
+) -> StoreRuntime:
     """Return the world of a store in this process."""
     return StoreRuntime(
         call_soon=turn.commit,
@@ -263,13 +265,17 @@ def _runtime(fence: Callable[[], None], on_failure: Callable[[Exception], None],
         post=turn.post,
         fence=fence,
         on_failure=on_failure,
-        clock=clock,
+        clock=machine.clock,
+        monotonic=machine.monotonic,
+        spawn=machine.spawn,
+        inbox=machine.inbox,
+        event=machine.event,
     )
 
 
-def _new_identity(config: Config) -> BrokerIdentity:
+def _new_identity(config: Config, machine: Machine) -> BrokerIdentity:
     """Return the broker's name, with an id for a store that has none."""
-    return BrokerIdentity(_new_id(), config.broker_name)
+    return BrokerIdentity(machine.new_id(), config.broker_name)
 
 
 def is_prioritized(config: Config) -> bool:
@@ -307,7 +313,10 @@ def _journal_settings(config: Config, archive: Path | None = None) -> JournalSet
 
 
 def make_broker(
-    config: Config, store: MessageStore, call_soon: Callable[[Callable[[], None]], object] | None = None
+    config: Config,
+    store: MessageStore,
+    call_soon: Callable[[Callable[[], None]], object] | None = None,
+    machine: Machine = MACHINE,
 ) -> Broker:
     """Return the core over a store, empty as yet; `call_soon` is the event loop's."""
     defaults = DestinationPolicy(
@@ -316,16 +325,16 @@ def make_broker(
     broker = Broker(
         config.broker_name,
         store=store,
-        clock=clock,
+        clock=machine.clock,
         limits=Limits(
             destinations_max=config.destinations_max, memory_bytes_max=config.memory_limit or default_limit()
         ),
         policies=_policies(config, defaults),
         definitions=_definitions(config),
         call_soon=call_soon,
-        run_id=_new_id(),
+        run_id=machine.new_id(),
     )
-    broker.id = _new_id()  # until the store says which it is; one in memory does not
+    broker.id = machine.new_id()  # until the store says which it is; one in memory does not
     if is_database(config.store):
         cast("JdbcStore", store).on_readable = broker.expire  # which dispatches what waits for its bodies
     return broker
@@ -357,6 +366,7 @@ def make_jobs(
     store: MessageStore,
     *,
     may_create: bool = True,
+    machine: Machine = MACHINE,
 ) -> JobStore | None:
     """Return the store of scheduled messages beside a store, closed as yet; None when there is no scheduler.
 
@@ -367,6 +377,7 @@ def make_jobs(
         turn: of the event loop.
         store: the messages'.
         may_create: begin a journal in a directory that has none.
+        machine: where it runs.
 
     Raises:
         StoreUnavailable: another broker holds the lock of the directory that `scheduler_store` names.
@@ -376,13 +387,15 @@ def make_jobs(
     if config.store == MEMORY_STORE:
         return MemoryJobStore()
     if is_database(config.store):
-        return _make_database_jobs(config, lock, on_failure, turn, store)
+        return _make_database_jobs(config, lock, on_failure, turn, store, machine)
     if config.scheduler_store is not None:
         _check_scheduler_lock(config.scheduler_store)
+    directory = layout(config.store, config.scheduler_store).scheduler
     return JournalJobStore(
-        layout(config.store, config.scheduler_store).scheduler,
+        directory,
         settings=_journal_settings(config),
-        runtime=replace(_runtime(lock.check, on_failure, turn), call_later=None),
+        runtime=replace(_runtime(lock.check, on_failure, turn, machine), call_later=None),
+        files=JournalFiles(directory, machine.system),
         may_create=may_create,
         lender=store.lend_reserve if isinstance(store, JournalStore) else lambda: False,
     )
@@ -409,26 +422,37 @@ def _make_database_jobs(
     on_failure: Callable[[Exception], None],
     turn: Turn,
     store: MessageStore,
+    machine: Machine,
 ) -> "JdbcJobStore":
     from pybroker.store.jdbc.jobs import JdbcJobStore
 
     return JdbcJobStore(
         database_url(config.store, config.name, "jobs"),
         epoch=lambda: store.epoch,
-        runtime=replace(_runtime(_check_of(lock), on_failure, turn), call_later=None),
+        runtime=replace(_runtime(_check_of(lock), on_failure, turn, machine), call_later=None),
         grace=grace_seconds(config),
     )
 
 
 def open_scheduler(
-    config: Config, broker: Broker, jobs: JobStore, recovered: Sequence[Job], wake_at: Callable[[int | None], None]
+    config: Config,
+    broker: Broker,
+    jobs: JobStore,
+    recovered: Sequence[Job],
+    wake_at: Callable[[int | None], None],
+    machine: Machine = MACHINE,
 ) -> None:
     """Have a broker serve scheduled delivery."""
-    broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=_new_id(), jobs_max=config.jobs_max)
+    connection_id = machine.new_id()
+    broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
 
 
 def make_protocols(
-    config: Config, broker: Broker, ports: Mapping[str, int], certificates: Certificates | None = None
+    config: Config,
+    broker: Broker,
+    ports: Mapping[str, int],
+    certificates: Certificates | None = None,
+    machine: Machine = MACHINE,
 ) -> dict[str, Protocol]:
     """Return the protocol spoken on each port.
 
@@ -437,11 +461,12 @@ def make_protocols(
         broker: whom sessions talk to.
         ports: by setting, as they are bound: never 0.
         certificates: those of `make_certificates`; by default they are read now.
+        machine: where it runs.
 
     Raises:
         ConfigError: certificate or key cannot be used.
     """
-    transports = _transports(config, broker, ports)
+    transports = _transports(config, broker, ports, machine)
     transports["auto"] = _auto(config, transports)
     certificates = certificates or make_certificates(config)
     tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
@@ -492,12 +517,12 @@ class _Transport:
     spoken: Spoken | None = None
 
 
-def _transports(config: Config, broker: Broker, ports: Mapping[str, int]) -> dict[str, _Transport]:
+def _transports(config: Config, broker: Broker, ports: Mapping[str, int], machine: Machine) -> dict[str, _Transport]:
     """Return each protocol by the setting of its port."""
-    return {"stomp": _stomp(config, broker), "openwire": _openwire(config, broker, ports)}
+    return {"stomp": _stomp(config, broker, machine), "openwire": _openwire(config, broker, ports)}
 
 
-def _stomp(config: Config, broker: Broker) -> _Transport:
+def _stomp(config: Config, broker: Broker, machine: Machine) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
     refusals = Refusals()
 
@@ -505,9 +530,9 @@ def _stomp(config: Config, broker: Broker) -> _Transport:
         return StompSession(
             broker=broker,
             link=link,
-            connection_id=_new_id(),
+            connection_id=machine.new_id(),
             limits=limits,
-            clock=clock,
+            clock=machine.clock,
             refusals=refusals,
             server=config.stomp_server or SERVER,
         )
@@ -574,15 +599,3 @@ def _progress() -> Progress:
             _log.info("recovering: %d of %d journal files read, %d records", done, total, records)
 
     return log
-
-
-def _new_id() -> str:
-    """Return an id no other broker and no earlier run makes, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`."""
-    return next(_ids_of(os.getpid()))
-
-
-@cache
-def _ids_of(process: int) -> Iterator[str]:
-    """Return the ids of a process: one sequence for all purposes, since two begun in one millisecond would be equal."""
-    prefix = f"ID:{socket.gethostname()}-{process}-{clock()}-1"
-    return (f"{prefix}:{number}" for number in count(1))

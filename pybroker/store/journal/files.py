@@ -57,13 +57,13 @@ class System(Protocol):
     unlink: Callable[[Path], None]
 
 
-_OS = cast("System", os)  # whose functions take more than is asked for here
+OS = cast("System", os)  # whose functions take more than is asked for here
 
 
 class JournalFiles:
     """Files of one journal directory."""
 
-    def __init__(self, directory: Path, system: System = _OS) -> None:
+    def __init__(self, directory: Path, system: System = OS) -> None:
         self.directory = directory
         self._os = system
         self._name = os.fspath(directory)

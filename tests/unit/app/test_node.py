@@ -56,7 +56,7 @@ class Member:
         config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
         self.node = Node(config, self._publish)
 
-    def make_store(self, config, lock, on_failure, turn, follower=None, *, may_create=True):
+    def make_store(self, config, lock, on_failure, turn, follower=None, *, may_create=True, machine=None):
         self.fail = on_failure
         return self.store
 
@@ -80,7 +80,7 @@ class Member:
 @pytest.fixture
 def registry(monkeypatch):
     registry = LockRegistry()
-    monkeypatch.setattr(wiring, "make_lock", lambda config: MemoryLock(registry, "lock"))
+    monkeypatch.setattr(wiring, "make_lock", lambda config, machine: MemoryLock(registry, "lock"))
     return registry
 
 

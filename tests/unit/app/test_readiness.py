@@ -86,7 +86,7 @@ def test_obstacle_that_comes_and_goes_is_logged_once_each(
     found = ["taken", "taken", "", ""]
     caplog.set_level("INFO", logger=readiness.__name__)
     monkeypatch.setattr(readiness, "TRY_SECONDS", 0)
-    monkeypatch.setattr(readiness, "find_obstacle", lambda config: found.pop(0))
+    monkeypatch.setattr(readiness, "find_obstacle", lambda config, bind: found.pop(0))
 
     async def scenario() -> None:
         watched = Readiness(standby(tmp_path, 1))

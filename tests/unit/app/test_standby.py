@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.app import standby as standby_module
+from pybroker.broker.app.machine import Machine
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.status import Status, describe
 from pybroker.store.journal import listing
@@ -27,7 +28,7 @@ def waiting(tmp_path: Path) -> Iterator[Callable[[], Standby]]:
     made: list[Standby] = []
 
     def begin() -> Standby:
-        made.append(Standby(tmp_path, clock=lambda: 1_700_000_000_000))
+        made.append(Standby(tmp_path, Machine(clock=lambda: 1_700_000_000_000)))
         return made[-1]
 
     yield begin

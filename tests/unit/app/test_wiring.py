@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pybroker import __version__
-from pybroker.broker.app import wiring
+from pybroker.broker.app import machine, wiring
 from pybroker.broker.app.config import Config, UnfitError
 from pybroker.store.memory import MemoryStore
 from tests.unit.transports.openwire.conversation import FakeLink
@@ -64,7 +64,7 @@ def test_a_server_header_that_would_break_the_frame_is_refused(header):
 
 
 def test_ids_begun_in_one_millisecond_are_all_different(monkeypatch):
-    monkeypatch.setattr(wiring, "clock", lambda: 1_700_000_000_000)
+    monkeypatch.setattr(machine, "clock", lambda: 1_700_000_000_000)
     brokers = [wiring.make_broker(Config(store="memory:"), MemoryStore()) for _ in range(2)]
     ids = [broker.run_id for broker in brokers]
     for broker in brokers:
