@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.store_scenario import StoreScenario
 from tests.simulation.variants import VARIANTS, broken
 from tests.simulation.world import Violation
 
-SCENARIOS = {"store": StoreScenario}
+SCENARIOS: dict[str, type[StoreScenario | ClusterScenario]] = {"store": StoreScenario, "cluster": ClusterScenario}
 
 
 class History(NamedTuple):

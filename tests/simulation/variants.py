@@ -5,16 +5,19 @@ mistake in the code.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from pybroker.broker.core.consumer import Consumer as CoreConsumer
+from pybroker.broker.core.reference import Reference
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.store import JournalStore
+from pybroker.transports.server import Server
 
 
 def _no_sync(self: JournalFiles, descriptor: int) -> None:
@@ -95,6 +98,22 @@ def _no_catching_up(self: Follower, progress: Any = None) -> None:
     """Serve what was followed so far."""
 
 
+def _seen_by_nobody(self: CoreConsumer, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
+    return [], list(references)
+
+
+def _forgetful(self: JournalStore, producer_id: str) -> int:
+    return -1
+
+
+def _no_remove(self: JournalStore, destination: Any, message_id: str, transaction: Any = None, **how: Any) -> None:
+    """Acknowledge in memory alone."""
+
+
+def _clients_kept(self: Server) -> None:
+    self.close_listeners()
+
+
 class Variant(NamedTuple):
     """A mistake.
 
@@ -113,7 +132,7 @@ class Variant(NamedTuple):
     instead: Any
 
 
-VARIANTS = {
+VARIANTS: dict[str, Variant] = {
     "no-sync": Variant("store", "tells of what is written and not synced", JournalFiles, "sync", _no_sync),
     "sync-retried": Variant("store", "believes a sync that follows a failed one", JournalFiles, "sync", _retried_sync),
     "no-directory-sync": Variant(
@@ -137,7 +156,19 @@ VARIANTS = {
     "standby-not-caught-up": Variant(
         "store", "serves what its standby has read so far", Follower, "catch_up", _no_catching_up
     ),
+    "confirmed-at-once": Variant("cluster", "answers before it writes", JournalStore, "when_sent", _told_at_next_turn),
+    "commits-in-parts": Variant("cluster", "sends before the commit", JournalStore, "add", _add_at_once),
+    "consumed-in-memory": Variant("cluster", "does not write acknowledgements", JournalStore, "remove", _no_remove),
+    "nobody-saw-it": Variant(
+        "cluster", "gives out again as if for the first time", CoreConsumer, "split", _seen_by_nobody
+    ),
+    "producers-forgotten": Variant(
+        "cluster", "stores again what was consumed", JournalStore, "last_sequence", _forgetful
+    ),
+    "never-synced": Variant("cluster", "answers what is written and not synced", JournalFiles, "sync", _no_sync),
+    "clients-kept": Variant("cluster", "steps back and serves its clients", Server, "abort", _clients_kept),
 }
+"""By name."""
 
 
 @contextmanager

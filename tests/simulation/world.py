@@ -127,6 +127,7 @@ class Process:
         self.frozen_until = 0.0
         self.clock_error_ms = 0
         self.threads: list[SimThread] = []
+        self.loop: SimLoop | None = None
         self.on_death: list[Callback] = []
         """Called once the process is dead, as a kernel cleans up behind one."""
         world.processes.append(self)
@@ -413,9 +414,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._selector.wake()
 
 
-def run_loop(process: Process, main: Callable[[], Any]) -> SimThread:
+def run_loop(process: Process, main: Callable[[], Any], make_loop: type[SimLoop] = SimLoop) -> SimThread:
     """Start a process's main thread: an event loop that runs a coroutine to its end, which is the process' own."""
-    loop = SimLoop(process)
+    loop = process.loop = make_loop(process)
     process.on_death.append(loop.bury)
 
     def run() -> None:

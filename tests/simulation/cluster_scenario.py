@@ -1,0 +1,414 @@
+"""Scenario `cluster`: whole members, with listeners and clients over OpenWire and STOMP.
+
+Each member is what `pybroker start` runs, from `Node` down: it waits for the lock, follows the journal, takes over,
+serves, steps back. Its machine is simulated: clocks, threads, files, the lock, ports. Producers and consumers are
+clients with failover. What happens to them is in `faults`.
+
+The checker sees what clients see, and who publishes that it is master:
+
+* What was confirmed is delivered: a send with its answer, a transaction with the answer to its commit, which is
+  otherwise delivered whole or not at all.
+* A message whose acknowledgement was answered never comes again, and one that comes again says so.
+* Where a queue has one consumer, first deliveries are in the order of each producer's sends.
+* Two members are not both master for longer than an idle one may take to look at the journal.
+"""
+
+import asyncio
+import gc
+import shutil
+from collections import Counter
+from functools import partial
+
+from pybroker.broker.app import wiring
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.machine import Machine
+from pybroker.broker.app.node import Node
+from pybroker.broker.core.mastership import Role
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import BrokerError, LockNotHeld
+from pybroker.broker.domain.ports import LockProvider
+from pybroker.store.journal.files import System
+from tests.simulation.clients import PORTS, Client, Consumer, Producer
+from tests.simulation.disk import SimDisk, SimSystem, make_root
+from tests.simulation.locks import LockServer, SimLock
+from tests.simulation.net import Net, NetLoop
+from tests.simulation.world import Process, Violation, World, run_loop
+from tests.soundness import assert_sound
+
+FAULTS_END = 0.4
+END = 6.0
+"""Seconds by which every message must have been consumed."""
+
+STOP_SECONDS = 2.0
+OVERLAP_SECONDS = 1.6
+"""An idle master looks once a second whether another one has taken over, and may be slow to step back."""
+
+PAUSE_SECONDS = 0.05
+"""Before a member that has lost its lock stands by again."""
+
+
+class ClientChecker:
+    """What clients were told."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sent: dict[str, tuple[str, int]] = {}
+        self._confirmed: set[str] = set()
+        self._delivered: Counter[str] = Counter()
+        self._unflagged: set[str] = set()
+        self._consumed: set[str] = set()
+        self._transactions: list[list[str]] = []
+        self._uncommitted: set[str] = set()
+        self._latest: dict[tuple[str, str], int] = {}
+
+    def sent(self, producer: str, sequence: int, body: str) -> None:
+        """A producer is about to send."""
+        self._sent[body] = (producer, sequence)
+
+    def confirmed(self, body: str) -> None:
+        """A send was answered."""
+        self._world.say("client", f"{body[:20]} is confirmed")
+        self._confirmed.add(body)
+
+    def refused(self, body: str) -> None:
+        """A send was refused."""
+        self._world.say("client", f"{body[:20]} is refused")
+
+    def transacted(self, bodies: list[str]) -> None:
+        """Messages are to be sent in one transaction."""
+        self._transactions.append(bodies)
+        self._uncommitted.update(bodies)
+
+    def committing(self, bodies: list[str]) -> None:
+        """A commit is about to be sent."""
+        self._uncommitted.difference_update(bodies)
+
+    def committed(self, bodies: list[str]) -> None:
+        """A commit was answered."""
+        self._world.say("client", f"{bodies[0][:20]} to {bodies[-1][:20]} are committed")
+        self._confirmed.update(bodies)
+
+    def delivered(self, consumer: Consumer, message_id: str, body: str, redeliveries: int) -> None:
+        """A consumer got a message."""
+        self._world.say(consumer.name, f"gets {body[:20]}{', again' if redeliveries else ''}")
+        if body not in self._sent:
+            raise Violation(f"{consumer.name} got {body!r}, which was never sent")
+        if body in self._uncommitted:
+            raise Violation(f"{consumer.name} got {body[:20]} before its commit")
+        if message_id in self._consumed:
+            raise Violation(f"{consumer.name} got {body[:20]} ({message_id}) after its acknowledgement was answered")
+        if not redeliveries:
+            if message_id in self._unflagged:
+                raise Violation(f"{consumer.name} got {body[:20]} ({message_id}) again as if for the first time")
+            self._unflagged.add(message_id)
+        if not self._delivered[body]:
+            producer, sequence = self._sent[body]
+            latest = self._latest.get((producer, str(consumer.queue)), 0)
+            if consumer.is_alone and sequence < latest:
+                raise Violation(f"{consumer.name} got {body[:20]} first after number {latest} of the same producer")
+            self._latest[producer, str(consumer.queue)] = max(latest, sequence)
+        self._delivered[body] += 1
+
+    def consumed(self, consumer: Consumer, message_id: str) -> None:
+        """An acknowledgement was answered."""
+        self._consumed.add(message_id)
+
+    def missing(self) -> list[str]:
+        """Return what was confirmed and not delivered yet."""
+        return sorted(body[:20] for body in self._confirmed if not self._delivered[body])
+
+    def require_all(self) -> None:
+        """Look at everything once all queues are empty."""
+        if missing := self.missing():
+            raise Violation(f"confirmed, and never delivered: {missing}")
+        for bodies in self._transactions:
+            found = [body[:20] for body in bodies if self._delivered[body]]
+            if found and len(found) != len(bodies):
+                raise Violation(f"of a transaction of {len(bodies)} only these were delivered: {found}")
+
+
+class Slot:
+    """A host with a member on it, one process after the other."""
+
+    def __init__(self, scenario: "ClusterScenario", number: int) -> None:
+        self.scenario = scenario
+        self.host = f"10.0.0.{number}"
+        self.name = f"member-{number}"
+        self.role = Role.STOPPED
+        self.is_serving = False
+        self.node: Node | None = None
+        self.is_stopping = False
+        self._lives = 0
+        self._ids = 0
+        self._lock: SimLock | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start a process."""
+        scenario, self._lives = self.scenario, self._lives + 1
+        scenario.world.say(self.name, "starts")
+        self.process = process = Process(scenario.world, self.name)
+        process.clock_error_ms = scenario.world.random.choice((0, 0, -3_600_000, 5000))
+        process.on_death.append(self._died)
+        self.system = SimSystem(scenario.disk, process)
+        self.system.failing = scenario.fail
+        self.config = Config(
+            store=str(scenario.root),
+            name=self.name,
+            bind=self.host,
+            **PORTS,
+            lock_check=0.2,
+            cleanup_interval=0.1,
+            expire_interval=0.1,
+            disk_reserve=scenario.reserve_bytes,
+            memory_limit=scenario.memory_limit,
+            journal_preallocate=scenario.preallocates,
+            stop_timeout=0.3,
+        )
+        self.machine = Machine(
+            clock=process.clock,
+            monotonic=process.monotonic,
+            spawn=process.spawn,
+            inbox=process.inbox,
+            event=process.event,
+            system=_as_system(self.system),
+            bind=partial(scenario.net.bind, process),  # type: ignore[arg-type]  # what `Server` uses of a socket
+            new_id=self._new_id,
+            make_lock=self._make_lock,
+        )
+        run_loop(process, self._live, NetLoop)
+
+    @property
+    def holds_lock(self) -> bool:
+        """Tell whether the lock's server says so."""
+        return self._lock is not None and self.scenario.locks.holder is self._lock
+
+    async def _live(self) -> None:
+        """Live one life after another, as `serve` has it."""
+        creatable = wiring.creatable(self.config)
+        while True:
+            self.node = node = Node(self.config, self._publish, None, creatable, self.machine)
+            try:
+                await node.run()
+            except LockNotHeld:
+                if self.is_stopping:
+                    return
+            except BrokerError as error:
+                self.scenario.world.say(self.name, f"gives up: {type(error).__name__}")
+                return
+            else:
+                return
+            creatable = node.creatable
+            await asyncio.sleep(PAUSE_SECONDS)
+            if self.is_stopping:
+                return
+
+    def stop(self) -> None:
+        """Ask for an orderly end."""
+        self.is_stopping = True
+        loop = self.process.loop
+        if not self.process.is_dead and loop is not None and self.node is not None:
+            self.scenario.world.say(self.name, "is asked to stop")
+            loop.call_soon_threadsafe(self.node.stop)
+
+    def _publish(self, role: Role, listeners: list[str], epoch: int) -> None:
+        if role is not self.role:
+            self.scenario.world.say(self.name, f"is {role.value}")
+        self.role = role
+        self.is_serving = role is Role.MASTER and bool(listeners or self.is_serving)
+
+    def _died(self) -> None:
+        self.role = Role.STOPPED
+        self.is_serving = self.is_stopping = False
+
+    def _make_lock(self, config: Config) -> LockProvider:
+        self._lock = SimLock(self.scenario.locks, self.process)
+        return self._lock
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"ID:{self.name}-{self._lives}-1-1:{self._ids}"
+
+
+class ClusterScenario:
+    """One history."""
+
+    def __init__(self, seed: int, *, is_traced: bool = False) -> None:
+        self.world = World(seed, is_traced=is_traced)
+        random = self.world.random
+        self.root = make_root(seed)
+        self.disk = SimDisk(self.world, self.root)
+        self.locks = LockServer(self.world)
+        self.net = Net(self.world)
+        self.checker = ClientChecker(self.world)
+        self.reserve_bytes = random.choice((0, 65536))
+        self.memory_limit = random.choice((1 << 30, 65536))
+        self.preallocates = random.random() < 0.1
+        self.fail_at = ""
+        self.slots: list[Slot] = []
+        self.hosts = [f"10.0.0.{number}" for number in range(1, random.choice((2, 2, 3)) + 1)]
+        self.clients: list[Client] = []
+        self._overlap_since: float | None = None
+        self._is_over = False
+
+    def run(self) -> None:
+        """Let the history happen.
+
+        Raises:
+            Violation: a promise was not kept.
+        """
+        try:
+            self.slots = [Slot(self, number) for number in range(1, len(self.hosts) + 1)]
+            self.world.after(0.005, self._start_clients)
+            self.world.after(0.01, self._watch)
+            self.world.after(0.01, self._revive)
+            self._plan()
+            self.world.run(FAULTS_END)
+            self.world.say("world", "nothing bad happens from here on")
+            self.disk.room = None
+            self.fail_at = ""
+            self._run_until_consumed()
+            self.checker.require_all()
+            self._is_over = True
+            for slot in self.slots:
+                slot.stop()
+            self.world.run(self.world.now + STOP_SECONDS)
+            self._require_end()
+        finally:
+            self.world.end()
+            gc.unfreeze()  # a new master freezes what there is
+            shutil.rmtree(self.root)
+
+    def _run_until_consumed(self) -> None:
+        while any(isinstance(each, Producer) and not each.is_done for each in self.clients) or self.checker.missing():
+            if self.world.now >= END:
+                roles = [(slot.name, slot.role.value) for slot in self.slots]
+                busy = [each.name for each in self.clients if isinstance(each, Producer) and not each.is_done]
+                raise Violation(f"not consumed at the end: {self.checker.missing()}, {roles}, {busy}")
+            self.world.run(self.world.now + 0.05)
+        self.world.run(self.world.now + 0.1)  # whatever else there is
+
+    # ------------------------------------------------------------ load
+
+    def _start_clients(self) -> None:
+        random = self.world.random
+        queues = [queue("A"), queue("B")][: random.choice((1, 2))]
+        for number, name in enumerate(queues):
+            consumers = random.choice((1, 1, 2))
+            for letter in "xy"[:consumers]:
+                consumer = Consumer(self, f"consumer-{number}{letter}", random.choice(tuple(PORTS)), name)
+                consumer.is_alone = consumers == 1
+                self.clients.append(consumer)
+            for letter in "xy"[: random.choice((1, 2))]:
+                protocol = random.choice(tuple(PORTS))
+                self.clients.append(Producer(self, f"p{number}{letter}", protocol, name, random.randint(5, 60)))
+
+    # ------------------------------------------------------------ faults
+
+    def fail(self, operation: str) -> None:
+        """Fail a disk operation if one is to fail."""
+        if self.fail_at == operation:
+            self.fail_at = ""
+            self.world.say("disk", f"{operation} fails")
+            raise OSError(5, "the disk has failed")
+
+    def _plan(self) -> None:
+        random = self.world.random
+        faults = {
+            self._kill: 4.0,
+            self._fail_power: 2.0,
+            self._freeze: 3.0,
+            self._revoke: 3.0,
+            self._stop: 2.0,
+            self._fill: 0.7,
+            self._break: 0.7,
+            self._step_clock: 1.0,
+            self._drop_client: 2.0,
+        }
+        for _ in range(random.randint(1, 6)):
+            fault = random.choices(list(faults), list(faults.values()))[0]
+            self.world.after(random.uniform(0.01, FAULTS_END), fault)
+
+    def _revive(self) -> None:
+        """Start members on hosts where there is none, until there is nothing left to do."""
+        if self._is_over:
+            return
+        for slot in self.slots:
+            if slot.process.is_dead and self.world.random.random() < 0.5:
+                slot.start()
+        self.world.after(self.world.random.uniform(0, 0.1), self._revive)
+
+    def _master(self) -> Slot | None:
+        return next((slot for slot in self.slots if slot.holds_lock), None)
+
+    def _kill(self) -> None:
+        if (slot := self._master()) is not None:
+            self.world.say(slot.name, "is killed")
+            slot.process.kill()
+
+    def _fail_power(self) -> None:
+        self.world.say("world", "power fails")
+        for slot in self.slots:
+            slot.process.kill()
+        self.disk.fail_power()
+
+    def _freeze(self) -> None:
+        if (slot := self._master()) is not None:
+            slot.process.freeze(self.world.random.choice((0.01, 0.1, 0.3)))
+
+    def _revoke(self) -> None:
+        random = self.world.random
+        if (slot := self._master()) is not None:
+            if random.random() < 0.7:
+                slot.process.freeze(random.choice((0.002, 0.02, 0.2)))
+            self.locks.revoke(is_noticed=random.random() < 0.3)
+
+    def _stop(self) -> None:
+        if (slot := self._master()) is not None:
+            slot.stop()
+
+    def _fill(self) -> None:
+        self.world.say("disk", "is nearly full")
+        self.disk.room = self.world.random.randint(0, 30_000)
+        self.world.after(self.world.random.uniform(0, 0.2), self._empty)
+
+    def _empty(self) -> None:
+        self.disk.room = None
+
+    def _break(self) -> None:
+        self.fail_at = self.world.random.choice(("write", "sync", "create", "rename"))
+
+    def _step_clock(self) -> None:
+        for slot in self.slots:
+            slot.process.clock_error_ms += self.world.random.choice((-7_200_000, -1000, 86_400_000))
+
+    def _drop_client(self) -> None:
+        if self.clients:
+            self.world.random.choice(self.clients).hang_up()
+
+    # ------------------------------------------------------------ who is master
+
+    def _watch(self) -> None:
+        """See that there are no two masters for long; one that is frozen does nothing."""
+        masters = [
+            slot
+            for slot in self.slots
+            if slot.is_serving and not slot.process.is_dead and slot.process.frozen_until <= self.world.now
+        ]
+        if len(masters) < 2:
+            self._overlap_since = None
+        elif self._overlap_since is None:
+            self._overlap_since = self.world.now
+        elif self.world.now - self._overlap_since > OVERLAP_SECONDS:
+            raise Violation(f"several masters for long: {[slot.name for slot in masters]}")
+        self.world.after(0.02, self._watch)
+
+    def _require_end(self) -> None:
+        for slot in self.slots:
+            if not slot.process.is_dead:
+                raise Violation(f"{slot.name} does not end: {slot.role.value}")
+        assert_sound(self.root)
+
+
+def _as_system(system: SimSystem) -> System:
+    return system  # type: ignore[return-value]  # its parameters have other names
