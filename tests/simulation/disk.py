@@ -110,7 +110,7 @@ class SimDisk:
                 if fate < 0.4:
                     content.apply(change)
                 elif fate < 0.7 and change.data is not None:
-                    cut = random.randrange(0, len(change.data) + SECTOR_BYTES, SECTOR_BYTES)
+                    cut = random.choice(_borders(change.offset, len(change.data)))
                     content.apply(Change(change.offset, change.data[:cut]))
             content.unsynced.clear()
         self._restore()
@@ -192,7 +192,8 @@ class SimSystem:
         data = b"".join(buffers)
         self._begin("write", 0.1)
         self._disk.take_room(len(data))
-        cut = self._disk.world.random.randrange(len(data)) if data and self._disk.world.random.random() < 0.1 else 0
+        random = self._disk.world.random
+        cut = random.choice(_borders(offset, len(data))) if random.random() < 0.1 else 0
         if cut:
             self._put(descriptor, data[:cut], offset)
             self._step(20e-6)  # a reader may see half a write; and a kill may leave it
@@ -291,6 +292,11 @@ class SimSystem:
 
     def _name(self, descriptor: int) -> str:
         return self._open[descriptor].name
+
+
+def _borders(offset: int, length: int) -> Sequence[int]:
+    """Return where a write may be torn: at the borders of sectors, each of which is written whole or not."""
+    return range(0, 1) if length <= (first := -offset % SECTOR_BYTES) else (0, *range(first, length, SECTOR_BYTES))
 
 
 def make_root(seed: int) -> Path:

@@ -48,6 +48,9 @@ WINDOW_BYTES_MAX = 1024 * 1024
 CHECKSUM_BYTES = 8
 """At the end of a batch control record."""
 
+UNBEGUN = "there is nothing but zeros before its EOF marker"
+"""Reason of a damage: a power failure while the file was made may leave this, and a disk that loses what it had."""
+
 Buffer = bytes | mmap.mmap
 
 
@@ -152,6 +155,8 @@ class DataFileWalk:
             length = _used_bytes(data, start) if following is None else following - start
             if length:
                 # `end` stays: a torn batch is overwritten by the next write, as in ActiveMQ.
+                if start == 0 and not any(data[:length]):
+                    reason = UNBEGUN
                 self.damages.append(Damage(self.file_id, start, length, reason, at_end=True))
             return False
         self.damages.append(Damage(self.file_id, start, following - start, reason))

@@ -41,6 +41,7 @@ from pybroker.store.journal.format import (
 from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.marks import MARK
 from pybroker.store.journal.reader import (
+    UNBEGUN,
     Buffer,
     Damage,
     DataFileWalk,
@@ -325,10 +326,10 @@ class Replay:
         """Return the files that may have been written last.
 
         That is the highest one, and the next one below those that an ActiveMQ made by compaction, or in which nothing
-        is: their masters have claimed a number, and come no further.
+        is: their masters have claimed a number, and come no further. A claim may be torn, too.
         """
         writable: set[int] = set()
-        damaged = {damage.file_id for damage in self.damages}
+        damaged = {damage.file_id for damage in self.damages if damage.reason != UNBEGUN}
         for file_id in reversed(ends):
             writable.add(file_id)
             is_claim = not ends[file_id] and file_id not in damaged

@@ -37,6 +37,7 @@ from pybroker.store.journal.marks import decode_mark
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import JournalStore
 from tests.runtimes import runtime, wait_for_end
+from tests.soundness import assert_sound
 
 QUEUE = queue("Q")
 TOPIC = topic("T")
@@ -276,6 +277,23 @@ class TestTakeOver:
         bench.store.recover()
         bench.store.abandon()
         assert "could not be kept" in caplog.text
+
+    def test_a_torn_tail_below_a_torn_claim_is_no_damage(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        bench.store.add(message(1))
+        bench.sync()
+        bench.store.abandon()
+        path = directory / "db-1.log"
+        path.write_bytes(path.read_bytes().replace(message(1).data, bytes(len(message(1).data))))
+        # The next master had claimed a number, and no more, when power failed: of two markers one was written.
+        (directory / "db-2.log").write_bytes(bytes(4000) + EOF_MARKER)
+        for _ in range(2):
+            bench = Bench(directory)
+            assert bench.store.recover().queues == {}
+            assert bench.store.damages == []
+            bench.store.abandon()
+        assert_sound(directory)
 
     def test_a_predecessor_that_goes_on_to_a_new_file_stops_there(self, directory: Path) -> None:
         stale = Bench(directory)
