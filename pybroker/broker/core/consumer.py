@@ -7,7 +7,7 @@ outstanding again, without being delivered again: a JMS client redelivers from i
 ActiveMQ has never got anything else.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
@@ -27,7 +27,7 @@ from pybroker.broker.domain.transaction import TransactionId
 _delivery: Final = attrgetter("delivery")
 
 
-class Owner(ABC):
+class Owner(metaclass=ABCMeta):
     """The connection that consumers and transactions belong to, as far as they know it.
 
     Attributes:

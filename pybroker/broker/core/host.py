@@ -3,7 +3,7 @@
 A native base class, not a protocol: some of it is called for each message.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from pybroker.broker.core.consumer import Consumer, Owner
@@ -19,7 +19,7 @@ from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
 
-class Host(ABC):
+class Host(metaclass=ABCMeta):
     """The broker that admitted a connection.
 
     Attributes:

@@ -4,7 +4,7 @@ A queue makes one reference per message and hands it to one consumer at a time; 
 """
 
 import enum
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 
 from pybroker.broker.domain.delivery import Delivery
@@ -42,8 +42,12 @@ class Reference(Delivery):
         self.state = State.PENDING
 
 
-class Origin(ABC):
-    """The backlog that a reference belongs to, which decides what becomes of it; consumers see it as `Source`."""
+class Origin(metaclass=ABCMeta):
+    """The backlog that a reference belongs to, which decides what becomes of it; consumers see it as `Source`.
+
+    Abstract by its metaclass, like `Owner` and `Host`: to mypyc a class derived from `ABC` is not wholly native, and it
+    checks each access to an attribute.
+    """
 
     __slots__ = ()
 
