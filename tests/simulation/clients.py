@@ -264,6 +264,12 @@ class Consumer(Client):
     def is_waiting(self) -> bool:
         return not self.is_open or bool(self._acknowledged)
 
+    @property
+    def is_at_former_master(self) -> bool:
+        """Tell whether its broker has lost the lock, and may not know."""
+        holder = self.scenario.locks.holder
+        return self._link is not None and (holder is None or holder.process is not self._link.process)
+
     def opened(self) -> None:
         subscribe = Subscribe(consumer=1, destination=self.queue, ack=AckMode.INDIVIDUAL, prefetch=self.prefetch)
         self.request(subscribe, self.number(), answer=False)

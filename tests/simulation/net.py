@@ -83,7 +83,7 @@ class Link:
         self.is_cut = False
         self.stall_share = world.random.choice((0, 0.02, 0.2))
         """How often the kernel takes no more for a while."""
-        self._process = process
+        self.process = process
         self._waiting: deque[bytes | None] = deque()
         """What came before the connection was accepted; None is the end."""
         self._latency = world.random.uniform(0.5, 2) * LATENCY_SECONDS
@@ -112,7 +112,7 @@ class Link:
 
     def _to_server(self, piece: bytes | None) -> None:
         when = self._to_server_at = max(self._to_server_at, self.world.now + self.world.duration(self._latency))
-        self.world.at(when, partial(self._received, piece), self._process)
+        self.world.at(when, partial(self._received, piece), self.process)
 
     def _received(self, piece: bytes | None) -> None:
         if self.transport is None:
