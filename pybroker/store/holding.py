@@ -18,8 +18,9 @@ consumer that had it already, unknown to the next master, then gets it unmarked,
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -61,42 +62,61 @@ class _Held:
         """Each with whether it waits for the disk in any case."""
 
 
+class Behind(Protocol):
+    """The store behind the room."""
+
+    def expect(self, message: Message) -> bool:
+        """Take note of a message that is to be held, unless it is stored already: then False."""
+        ...
+
+    def write(self, message: Message) -> None:
+        """Have a message written.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        ...
+
+
+class Commits(Protocol):
+    """The store's `GroupCommit`, or what passes on to it."""
+
+    @property
+    def write_seconds(self) -> float:
+        """How long a write takes of late; 0 as long as nobody knows."""
+        ...
+
+    def when_durable(self, callback: Callback) -> None:
+        """Call back once all that was written so far is durable."""
+        ...
+
+    def tell(self, callbacks: Sequence[Callback]) -> None:
+        """Call these back now, if the fence allows it."""
+        ...
+
+
 class HoldingRoom:
     """Messages that may be consumed before they are written.
 
     Args:
-        expect: takes note of a message that is to be held, unless the store has it already: then False.
-        write: has a message written.
-        when_written: calls back once all that was written so far is durable.
-        tell: calls these back now, if the fence allows it.
+        store: the store behind.
+        commits: what makes its writes last.
         runtime: the world around, which has a timer.
-        write_seconds: how long a write takes of late; 0 as long as nobody knows.
         hold_seconds: how long a message waits at least to be consumed; twice that at most.
     """
 
     def __init__(
-        self,
-        *,
-        expect: Callable[[Message], bool],
-        write: Callable[[Message], None],
-        when_written: Callable[[Callback], None],
-        tell: Callable[[list[Callback]], None],
-        runtime: StoreRuntime,
-        write_seconds: Callable[[], float],
-        hold_seconds: float = HOLD_SECONDS,
+        self, store: Behind, commits: Commits, runtime: StoreRuntime, *, hold_seconds: float = HOLD_SECONDS
     ) -> None:
         self.is_open = False
         """True while it pays to hold messages."""
         self.byte_count = 0
-        self._expect = expect
-        self._write = write
-        self._when_written = when_written
-        self._tell = tell
+        self._store = store
+        self._commits = commits
         assert runtime.call_later is not None, "what is held has its time"
         self._call_soon = runtime.call_soon
         self._call_later = runtime.call_later
         self._monotonic = runtime.monotonic
-        self._write_seconds = write_seconds
         self._hold_seconds = hold_seconds
         self._order: deque[_Held] = deque()
         self._by_key: dict[tuple[Destination, str], _Held] = {}
@@ -129,7 +149,7 @@ class HoldingRoom:
             if self._order and (message.destination, message.message_id) in self._by_key:
                 return False
             if self.is_open:
-                is_new = self._expect(message)
+                is_new = self._store.expect(message)
                 if is_new:
                     self.add(message)
                 return is_new
@@ -257,7 +277,7 @@ class HoldingRoom:
         """Learn that a message that was not held was consumed."""
         if message_id == self._watched:
             self._watched = ""
-            write_seconds = self._write_seconds()
+            write_seconds = self._commits.write_seconds
             in_time = self._monotonic() - self._watched_at < self._hold_seconds + write_seconds
             self._share += (in_time - self._share) * WATCHED_SHARE
             self.is_open = self._share >= BEGIN_SHARE and write_seconds >= QUICK_SECONDS
@@ -273,7 +293,7 @@ class HoldingRoom:
         while order and order[0].message is None:
             for callback, durable in order.popleft().callbacks:
                 if durable or not is_flushed:
-                    self._when_written(callback)
+                    self._commits.when_durable(callback)
                     continue
                 if not self._due:
                     self._call_soon(self._tell_due)
@@ -281,11 +301,11 @@ class HoldingRoom:
         if not order:
             self._newest.clear()
         if not is_flushed:
-            self._when_written(partial(self._flushed, self._flush_count))
+            self._commits.when_durable(partial(self._flushed, self._flush_count))
 
     def _tell_due(self) -> None:
         due, self._due = self._due, []
-        self._tell(due)
+        self._commits.tell(due)
 
     def _flushed(self, flush_count: int) -> None:
         self._is_flushed = flush_count == self._flush_count
@@ -320,9 +340,9 @@ class HoldingRoom:
                 count += 1
                 self._is_flushed = False
                 self._flush_count += 1
-                self._write(message)
+                self._store.write(message)
             for callback, _ in held.callbacks:
-                self._when_written(callback)
+                self._commits.when_durable(callback)
         self._release()
         return count
 

@@ -167,15 +167,7 @@ class JdbcStore:
     def _new_room(self, writer: GroupCommit[Changes]) -> HoldingRoom | None:
         if self._runtime.call_later is None:
             return None
-        return HoldingRoom(
-            expect=self._state.expect,
-            write=self._write,
-            when_written=writer.when_durable,
-            tell=writer.tell,
-            runtime=self._runtime,
-            write_seconds=lambda: writer.write_seconds,
-            hold_seconds=HOLD_SECONDS,
-        )
+        return HoldingRoom(self, writer, self._runtime, hold_seconds=HOLD_SECONDS)
 
     def _new_reader(self) -> BodyReader:
         return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: self.on_readable())
@@ -306,7 +298,20 @@ class JdbcStore:
         self._wake(writer)
         return is_new
 
-    def _write(self, message: Message) -> None:
+    def expect(self, message: Message) -> bool:
+        """Take note of a message that is held; False when it is stored already.
+
+        Raises:
+            ClientError: its destination or its id does not fit into the tables.
+        """
+        return self._state.expect(message)
+
+    def write(self, message: Message) -> None:
+        """Add a message that was held.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
         writer = self._opened()
         self._state.add(message, None)
         self._wake(writer)

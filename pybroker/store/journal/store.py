@@ -195,14 +195,7 @@ class JournalStore:
         for command, location in zip(commands, locations, strict=True):
             self._state.apply(command, location)
         if self._runtime.call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
-            self._room = HoldingRoom(
-                expect=self._expect,
-                write=self._write,
-                when_written=self._writer.when_durable,
-                tell=self._writer.tell,
-                runtime=self._runtime,
-                write_seconds=lambda: self._writer.write_seconds,
-            )
+            self._room = HoldingRoom(self, self._writer, self._runtime)
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
@@ -299,15 +292,20 @@ class JournalStore:
         room = self._room
         if room is not None and (is_new := room.enter(message, transaction)) is not None:
             return is_new
-        self._write(message, transaction)
+        self.write(message, transaction)
         return True
 
-    def _expect(self, message: Message) -> bool:
+    def expect(self, message: Message) -> bool:
         """Take note of a message that is held; `add` knows that it is not stored."""
         self._state.sequences.note(message.message_id, UNSAID)
         return True
 
-    def _write(self, message: Message, transaction: TransactionId | None = None) -> None:
+    def write(self, message: Message, transaction: TransactionId | None = None) -> None:
+        """Append a message that is not there.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
         location = self._writer.append(encode_add_record(message, transaction, priority_supported=self._prioritized))
         packed = pack(location, len(message.data), message.priority, self._prioritized)
         self._state.add(message.destination, message.message_id, packed, transaction)

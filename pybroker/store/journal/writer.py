@@ -16,7 +16,6 @@ from pybroker.store.journal.marks import MARK_BYTES, TimeMarks
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.sink import JournalBatch, JournalSink
 from pybroker.store.runtime import Callback, StoreRuntime
-from pybroker.store.sink import Replica
 
 RECORD_BYTES_MAX = OFFSET_MAX - BATCH_HEADER_BYTES - len(EOF_MARKER)
 """A record must fit into one data file, whose offsets are signed 32-bit integers."""
@@ -44,7 +43,6 @@ class JournalWriter:
         runtime: the world around.
         on_shortage: called on the loop, again and again while the disk is full: whoever can should make room.
         marks: the time marks that batches begin with; None writes none.
-        replica: who else has to have each batch.
     """
 
     def __init__(
@@ -56,7 +54,6 @@ class JournalWriter:
         runtime: StoreRuntime,
         on_shortage: Callback | None = None,
         marks: TimeMarks | None = None,
-        replica: Replica[JournalBatch] | None = None,
     ) -> None:
         self._files = files
         self._settings = settings
@@ -68,7 +65,7 @@ class JournalWriter:
             inline_seconds_max=settings.inline_seconds_max,
             watch_seconds=OWNER_SECONDS,
         )
-        self._commits = GroupCommit(self, self._sink, manner, runtime, inline=self._sink, replica=replica)
+        self._commits = GroupCommit(self, self._sink, manner, runtime, inline=self._sink)
         self._records: list[bytes] = []
         """Of the open batch; it is open when it has some."""
         self._begin = 0

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="arg-type, misc"
 """The room in front of the writer: what is consumed in time is never written, and nobody is told too early."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,18 +32,22 @@ class World:
         self.soon: list[Callable[[], None]] = []
         self.alarms: list[tuple[float, Callable[[], None]]] = []
         self.has_stopped = False
-        self.room = HoldingRoom(
-            expect=lambda _: True,
-            write=self.write,
-            when_written=self.waiting.append,
-            tell=lambda callbacks: [callback() for callback in callbacks],
-            runtime=runtime(
-                self.soon.append,
-                call_later=lambda seconds, callback: self.alarms.append((seconds, callback)),
-                monotonic=lambda: self.now,
-            ),
-            write_seconds=lambda: self.write_seconds,
+        world = runtime(
+            self.soon.append,
+            call_later=lambda seconds, callback: self.alarms.append((seconds, callback)),
+            monotonic=lambda: self.now,
         )
+        self.room = HoldingRoom(self, self, world)
+
+    def expect(self, message: Message) -> bool:
+        return True
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        self.waiting.append(callback)
+
+    def tell(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        for callback in callbacks:
+            callback()
 
     def write(self, message: Message) -> None:
         if self.has_stopped:
