@@ -123,6 +123,13 @@ class Term:
         self.operations.append(operation)
         self.now.apply(operation)
 
+    def after(self, count: int) -> Outcome:
+        """Return what a crash behind so many operations leaves."""
+        outcome = self.begun.copy()
+        for operation in self.operations[:count]:
+            outcome.apply(operation)
+        return outcome.recovered()
+
     def consumed(self) -> frozenset[str]:
         """Return what may never have been written: it was consumed, outside of transactions."""
         return frozenset(o.message_id for o in self.operations if o.method == "remove" and not o.transaction)
@@ -205,6 +212,8 @@ class Checker:
     def _is_about_more(self, term: Term, what: str, count: int) -> bool:
         """Tell whether a promise says more than what was kept: one about sends speaks of those, unless consumed."""
         assert term.kept is not None
+        if term.after(term.kept) == term.after(count):
+            return False  # such as the commit of a transaction that did nothing
         optional = term.consumed() if self._elides else frozenset[str]()
         more = [each for each in term.operations[term.kept : count] if each.message_id not in optional]
         return any(each.method == "add" or what == "durable" for each in more)
