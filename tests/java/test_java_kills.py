@@ -176,8 +176,8 @@ def _kill(pybroker: Pybroker, ledger: Ledger, chooser: random.Random) -> float:
     ledger.wait_for(lambda: len(ledger.accepted) >= goal or bool(ledger.wrong))
     pybroker.pair.wait_for_standby()
     killed_at = time.monotonic()
+    ledger.kills += 1  # before the next master serves: what it accepts is not what the last one had accepted
     pybroker.kill()
-    ledger.kills += 1
     known = len(ledger.accepted)
     pybroker.pair.wait_for_master()
     ledger.failovers += 1
