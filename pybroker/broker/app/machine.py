@@ -40,7 +40,7 @@ def _ids_of(process: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What differs between machines; by default it is the one that this process runs on.
+    """Clocks, threads, files and listeners of one machine; by default the one that this process runs on.
 
     Attributes:
         clock: milliseconds since the epoch.

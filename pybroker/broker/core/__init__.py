@@ -1,4 +1,4 @@
-"""What the broker decides: routing, dispatch, acknowledgement, redelivery, transactions, mastership.
+"""The broker core: routing, dispatch, acknowledgement, redelivery, transactions, mastership.
 
 Every module imports only from lines below its own; `pyproject.toml` has the same lines as a contract.
 
@@ -22,6 +22,6 @@ Three arrows would close a circle if each side named the other's class, so the l
   `Origin` that also delivers. Queues, durable subscriptions, topic subscriptions and browsers are sources.
 * A `consumer` and a `transaction` belong to an `Owner`: the connection. A connection asks its `Host`: the broker. A
   `durable` subscription covers a `CoveredTopic`: the topic. These are native base classes, for the message path.
-* Whoever wants to know what happens is an `Observer`, and asks what there is by `Admin` (both in `domain`). The core
-  announces an event once, to `observers`, and does not know who listens; `advisory` is the first who does.
+* An `Observer` is notified of events, and reads the broker's state through `Admin` (both in `domain`). The core
+  announces an event once, to `observers`, and knows no listener by name; advisory messages are the first listener.
 """

@@ -1,4 +1,4 @@
-"""What an operator may ask a broker: the core's answers, by the port `Admin`."""
+"""Implements the port `Admin`: connections, destinations, their consumers, and totals, for operators."""
 
 from collections.abc import Callable, Iterable, Mapping
 

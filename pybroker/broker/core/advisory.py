@@ -88,7 +88,7 @@ class Teller(Protocol):
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """The URL at which clients connect."""
         ...
 
     @property
@@ -204,7 +204,7 @@ class Advisories(Observer):
     # ------------------------------------------------------------ what there is already
 
     def welcome(self, consumer: Consumer, subscription: TopicSubscription) -> None:
-        """Learn of a consumer of topics; one that listens is told what there is of what it asks for."""
+        """Send a new consumer the advisories that it asks for about existing connections, destinations and clients."""
         wanted = [each for each in consumer.request.destinations if is_advisory(each)]
 
         def wants(subject: str) -> bool:

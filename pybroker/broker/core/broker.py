@@ -82,7 +82,7 @@ class Broker(Host):
         self.run_id = run_id or f"{self.id}-{clock()}"
         """Begins the ids of what this run of the broker sends and commits itself; no connection or other run has it."""
         self.url = ""
-        """Where clients reach it, in advisories."""
+        """The URL at which clients connect, for advisory messages."""
         # A million messages a second would outrun the clock, and meet the next master's numbers.
         self.next_sequence = count(clock() * 1000).__next__
         self.store = store
@@ -388,7 +388,7 @@ class Broker(Host):
         return begun
 
     def branch(self, transaction_id: XATransactionId) -> Transaction | None:
-        """Return an XA transaction under way or prepared, whoever began it."""
+        """Return an open or prepared XA transaction of any connection."""
         return self.branches.get(transaction_id)
 
     def ended(self, transaction: Transaction) -> None:

@@ -104,7 +104,7 @@ class Destinations:
         return self.place(destination)
 
     def place(self, destination: Destination) -> Queue | Topic:
-        """Return a destination, which is made if need be; nobody is asked for leave."""
+        """Return a destination; create a missing one without checking name, owner or limits."""
         return self.queue(destination) if destination.is_queue else self.topic(destination)
 
     def queue(self, destination: Destination) -> Queue:
@@ -163,7 +163,7 @@ class Destinations:
         """Delete a destination with all it holds.
 
         Raises:
-            DestinationInUse: somebody consumes from it, or a durable subscription collects its messages.
+            DestinationInUse: it has a consumer or a durable subscription.
         """
         existing = self.existing(destination)
         if existing is None:
@@ -186,7 +186,7 @@ class Destinations:
                 self.drop(destination)
 
     def drop(self, destination: Destination) -> None:
-        """Remove a destination with all it holds; the store is told nothing."""
+        """Remove a destination and its messages from memory, not from the store."""
         owner = self._owner_id(destination)
         self._runtime.observers.announce(lambda observer: observer.destination_removed(destination, owner))
         self._owners.pop(destination, None)
@@ -208,7 +208,7 @@ class Destinations:
     def _send_late(self, message: Message) -> None:
         """Take a message whose destination was deleted between its sending and its transaction's commit.
 
-        It is made anew; but a temporary one is gone with its owner, and so is the message.
+        The destination is created again. A temporary one is not, and the message is dropped.
         """
         destination = message.destination
         if destination.is_temporary and destination not in self._owners:
@@ -217,7 +217,7 @@ class Destinations:
             self.place(destination).gate.admit(message)
 
     def _admit(self, destination: Destination) -> None:
-        """Make sure that clients may create a destination. What is stored, and the dead letter queue, need no leave."""
+        """Check that a client may create a destination. Stored ones and the dead letter queue are not limited."""
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         if destination == COMMITTED:

@@ -148,7 +148,7 @@ class Host(metaclass=ABCMeta):
         """Delete a destination with all it holds.
 
         Raises:
-            DestinationInUse: somebody consumes from it, or a durable subscription collects its messages.
+            DestinationInUse: it has a consumer or a durable subscription.
         """
 
     # ------------------------------------------------------------ transactions
@@ -159,7 +159,7 @@ class Host(metaclass=ABCMeta):
 
     @abstractmethod
     def branch(self, transaction_id: XATransactionId) -> Transaction | None:
-        """Return an XA transaction under way or prepared, whoever began it."""
+        """Return an open or prepared XA transaction of any connection."""
 
     @abstractmethod
     def ended(self, transaction: Transaction) -> None:
