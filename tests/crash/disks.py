@@ -22,7 +22,7 @@ class SmallDisk(JournalFiles):
         self._number = number
 
     def free(self) -> int:
-        return self.capacity - sum(path.stat().st_size for path in self.directory.iterdir() if path.is_file())
+        return self.capacity - sum(map(_size, self.directory.iterdir()))
 
     def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
         if self.free() <= 0:
@@ -54,3 +54,10 @@ class SmallDisk(JournalFiles):
     def _refuse(self, path: Path) -> None:
         self.refusals += 1
         raise OSError(self._number, os.strerror(self._number), str(path))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:  # another thread has removed it since it was listed
+        return 0

@@ -74,6 +74,7 @@ class Member:
         )
         self.recovery = self.store.recover()
         self.done: list[str] = []
+        self._reserve = disk.directory / RESERVE_NAME
         self._numbers = count(1)
 
     def _check(self) -> None:
@@ -97,6 +98,12 @@ class Member:
             self.turns.settle(lambda: self.store.is_full or not self.store.unwritten_bytes)
         return last
 
+    @property
+    def holds_reserve(self) -> bool:
+        """Whether the reserve has its room: its file is there before its blocks are."""
+        path = self._reserve
+        return path.exists() and path.stat().st_size == SETTINGS.reserve_bytes
+
     def until(self, condition: Callable[[], object]) -> None:
         self.turns.settle(condition)
         assert not self.turns.failures
@@ -116,7 +123,7 @@ def test_consumers_make_the_room_that_producers_wait_for(
 ) -> None:
     disk = SmallDisk(tmp_path, CAPACITY, number)
     member = Member(disk)
-    member.until(lambda: (tmp_path / RESERVE_NAME).exists())
+    member.until(lambda: member.holds_reserve)
 
     def said() -> list[str]:
         return [record.getMessage() for record in caplog.records if "messages are" in record.getMessage()]
@@ -276,7 +283,7 @@ def test_whether_there_is_room_is_known_before_anybody_is_served(tmp_path: Path)
 def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = SmallDisk(tmp_path, 10 * CAPACITY)
     member = Member(disk, index_bytes_min=0)
-    member.until(lambda: (tmp_path / RESERVE_NAME).exists())
+    member.until(lambda: member.holds_reserve)
     index = tmp_path / INDEX_NAME
 
     def checkpoint() -> None:
@@ -397,16 +404,14 @@ def test_the_scheduler_is_taken_over_on_the_other_stores_reserve(tmp_path: Path)
 
 def test_a_lent_reserve_refuses_sends_until_it_is_held_again(disk: SmallDisk) -> None:
     member = Member(disk)
-    path = disk.directory / RESERVE_NAME
-    member.until(lambda: path.exists() and not member.store.is_full)
-    disk.capacity -= disk.free()
+    member.until(lambda: member.holds_reserve)
+    disk.capacity -= disk.free() + 1000  # what another program took since: lent, the reserve does not fit again
     assert member.store.lend_reserve()
     assert member.store.is_full
-    assert not path.exists()
-    (disk.directory / "another").write_bytes(bytes(1000))
+    assert not member.holds_reserve
     assert not member.store.lend_reserve(), "there is none"
     disk.capacity += 1000
-    member.until(lambda: path.exists() and not member.store.is_full)
+    member.until(lambda: member.holds_reserve and not member.store.is_full)
     member.store.close()
 
 
