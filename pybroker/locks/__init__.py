@@ -1,1 +1,1 @@
-"""Who is master: providers of the lock on a shared store."""
+"""Providers of the lock on a shared store, whose holder is the master."""

@@ -1,30 +1,30 @@
 """The lock file of an ActiveMQ Classic store, so that pybroker and ActiveMQ exclude one another.
 
-Whoever holds a write lock on `<store>/lock` is the master. The file and the protocol are those of ActiveMQ's
-`SharedFileLocker` (5.17), seen from both sides:
+The process that holds a write lock on `<store>/lock` is the master. The file and the protocol are those of ActiveMQ's
+`SharedFileLocker` (5.17):
 
 ```text
 offset 0                8
 +-----------------------+
-| time of winning, in   |   written and synced by the winner, once, right after it got the lock;
-| ms since 1970, i64 BE |   never written, touched, truncated, replaced or deleted by one that waits
+| time of acquisition,  |   written and synced once by the new holder, right after it acquired the lock;
+| ms since 1970, i64 BE |   never written, touched, truncated, replaced or deleted by a waiting process
 +-----------------------+
 locked range: the whole file, whatever its size (ActiveMQ locks byte 0, later bytes 0..7)
 ```
 
-A master of either make that watches its file stops when the eight bytes, the modification time or the inode are no
-longer its own. That is what makes a former master give up, and why a waiter must leave no trace.
+A master, ActiveMQ or pybroker, stops when the eight bytes, the modification time or the inode of the file are no
+longer its own. This stops a former master, and it is why a waiting process must not touch the file.
 
 The lock is an *open file description* lock (Linux, `F_OFD_SETLK`), not a classic POSIX one. Both exclude each
 other, but a POSIX lock belongs to the process: it does not exclude two brokers in one process, and closing any
-other descriptor of the file drops it. An OFD lock lives exactly as long as the descriptor it was taken on. The price:
-a child forked without exec shares that descriptor, and the lock would survive the parent in it; `_close_in_child`
-therefore closes every lock descriptor in such children.
+other descriptor of the file drops it. An OFD lock lives exactly as long as the descriptor it was taken on. A child
+that is forked without exec shares that descriptor, so the lock would survive its parent. `_close_in_child` therefore
+closes every lock descriptor in such a child.
 
-Waiting is a blocking wait in the kernel, which wakes within milliseconds of a holder's death. A thread in such a wait
-cannot be interrupted; see `FileLock.acquire` for how it is cancelled all the same.
+A waiting member blocks in the kernel, which wakes it within milliseconds after the holder has ended. A thread in such a
+wait cannot be interrupted; `FileLock.acquire` says how it is cancelled.
 
-This module decides nothing about mastership and does not exclude users of `flock(2)` on local file systems.
+This module makes no decision about mastership. On local file systems it does not exclude users of `flock(2)`.
 """
 
 import errno
@@ -46,10 +46,10 @@ from pybroker.broker.domain.ports import Clock
 _log = logging.getLogger(__name__)
 
 UNKNOWN_PID = -1
-"""What `holder` says of a holder that is no process of this machine, or that locks by open file description."""
+"""Returned by `holder` when the process id is unknown: another machine, or an open file description lock."""
 
-# Linux, asm-generic/fcntl.h; the same on every architecture. Python's `fcntl` lacks the names on other systems,
-# where the numbers end in EINVAL and thereby in an error that says what to do.
+# Linux, asm-generic/fcntl.h; the same on every architecture. On other systems Python's `fcntl` lacks the names, and the
+# numbers fail with EINVAL, which becomes an error with a remedy.
 _F_OFD_GETLK, _F_OFD_SETLK, _F_OFD_SETLKW = 36, 37, 38
 # struct flock: type, whence, start, len (0: to the end, however far that moves), pid (must be 0 for OFD locks).
 _FLOCK = struct.Struct("@hhqqi0q")
@@ -74,14 +74,14 @@ _HINTS = {
 
 
 RETRY_SECONDS = 1.0
-"""Between two tries of a waiting member when the file system refuses to lock."""
+"""Time between two tries of a waiting member while the file system refuses to lock."""
 
 COARSE_SECONDS = 2.5
-"""The coarsest times a file system keeps are two seconds apart (FAT); ext4's are a tick of the kernel, some ms."""
+"""Longer than the coarsest time stamps of a file system: two seconds on FAT, a kernel tick (some ms) on ext4."""
 
 
 class _Held(NamedTuple):
-    """A lock that was won: the descriptor it lives on, and the state of the file as the winner left it."""
+    """An acquired lock: its descriptor, and the state of the file after it was stamped."""
 
     fd: int
     device: int
@@ -89,14 +89,14 @@ class _Held(NamedTuple):
     modified_ns: int
     changed_ns: int
     stamp: bytes
-    settled_at: float
-    """From when on (`time.monotonic`) nobody's change of the file can have our own change's time."""
+    distinct_from: float
+    """Time (`time.monotonic`) after which a change of the file has another time stamp than our own change."""
 
 
 class FileLock:
-    """ActiveMQ's own lock on a store (a `LockProvider`).
+    """ActiveMQ's lock on a store (a `LockProvider`).
 
-    One thread at a time may acquire; `cancel`, `check` and `release` may be called from any other.
+    One thread at a time may call `acquire`. `cancel`, `check` and `release` may be called from any thread.
     """
 
     _unsupported_hint = (
@@ -104,19 +104,19 @@ class FileLock:
     )
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock, poll_seconds: float | None = None) -> None:
-        """Prepare, touching nothing.
+        """Create the provider. No file is touched.
 
         Args:
             path: the lock file, `<store>/lock` for a KahaDB store; its directory must exist.
-            clock: what the winner writes into the file.
-            poll_seconds: how often to try, on file systems where blocking waits misbehave. None: wait in the kernel.
+            clock: gives the time that the new holder writes into the file.
+            poll_seconds: time between two tries, for file systems where blocking waits fail. None: wait in the kernel.
         """
         self._path = os.fspath(path)
         self._clock = clock
         self._poll_seconds = poll_seconds
         self._held: _Held | None = None
         self._cancelled = threading.Event()
-        self._mutex = threading.Lock()  # over `_waiting` and the order of a cancel and a win
+        self._mutex = threading.Lock()  # guards `_waiting`, and orders `cancel` and an acquisition
         self._waiting: Future[int] | None = None
 
     @property
@@ -125,11 +125,11 @@ class FileLock:
         return self._path
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. True: it is ours, and the file says so on disk.
+        """Acquire the lock if it is free. Return True when this broker holds it and its stamp is on disk.
 
         Raises:
-            StoreUnavailable: the file cannot be opened or written; the hint says what to do.
-            LockError: the file system does not offer this kind of lock.
+            StoreUnavailable: the file cannot be opened or written. The hint has the remedy.
+            LockError: the file system does not support this kind of lock.
         """
         while self._held is None:
             fd = self._open()
@@ -145,18 +145,18 @@ class FileLock:
         return True
 
     def acquire(self) -> bool:
-        """Wait until the lock is ours. False when `cancel` ended the wait.
+        """Wait for the lock and acquire it. Return False when `cancel` ended the wait.
 
-        The kernel's wait happens in a daemon thread of its own, because nothing portable ends it. When it is cancelled
-        this call returns at once; the thread stays until the present holder is gone, gives the lock it
-        then wins straight back, and ends.
+        The wait in the kernel has a daemon thread of its own, because no portable call ends it. After a cancel, this
+        method returns at once. The thread stays until the holder has ended, releases the lock that it then
+        acquires, and ends.
 
-        An error ends the wait only when it comes at once. Behind an answer of the file system that another holds the
-        lock it is logged, and tried again: a server of locks that runs out of them, or is away, comes back.
+        An error of the first try is raised. A later error is logged, and the member tries again: a lock server that is
+        away, or out of locks, may come back.
 
         Raises:
-            StoreUnavailable: as `try_acquire`, the first time.
-            LockError: as `try_acquire`, the first time.
+            StoreUnavailable: as `try_acquire`, at the first try.
+            LockError: as `try_acquire`, at the first try.
         """
         is_acquired, logged = self.try_acquire(), ""
         while not (is_acquired or self._cancelled.is_set()):
@@ -177,22 +177,22 @@ class FileLock:
         return False
 
     def cancel(self) -> None:
-        """End the wait in another thread, or the next one if none is going on, so that no cancel is lost to a race."""
+        """End the wait in another thread, or else the next wait, so that no cancel is lost to a race."""
         with self._mutex:
             self._cancelled.set()
             if self._waiting is not None:
                 self._waiting.cancel()
 
     def check(self) -> None:
-        """Make sure that the lock is still ours: same file at the path, same eight bytes, untouched since.
+        """Verify that the lock is still held: the path has our file, with our stamp, unchanged since we wrote it.
 
-        One system call, a few microseconds on a local file system: an inode whose time of change is still ours was
-        not changed. Only while file systems with coarse times might give another change the same one, and once
-        anything is different, the bytes are read too. On NFS the attributes may be as old as the mount's `actimeo`
-        allows.
+        Costs one system call, a few microseconds on a local file system: while the inode's change time is that of our
+        stamp, the file was not changed. The bytes are read as well when anything differs, and shortly after the
+        acquisition, while a coarse time stamp could hide another change. On NFS the attributes may be as old as the
+        mount's `actimeo` allows.
 
         Raises:
-            LockNotHeld: it is not, or the file system cannot tell (the cause is kept).
+            LockNotHeld: it is not held, or the file cannot be examined (then with the cause).
         """
         held = self._held
         if held is None:
@@ -203,7 +203,7 @@ class FileLock:
                 found.st_ctime_ns == held.changed_ns
                 and found.st_ino == held.inode
                 and found.st_dev == held.device
-                and monotonic() >= held.settled_at
+                and monotonic() >= held.distinct_from
             ):
                 return
             stamp = os.pread(held.fd, LONG.size, 0)
@@ -219,7 +219,7 @@ class FileLock:
             raise self._lost("was touched")
 
     def release(self) -> None:
-        """Give the lock back; the file stays as it is. Nothing happens when it is not held."""
+        """Release the lock and leave the file unchanged. Does nothing when the lock is not held."""
         with self._mutex:
             held, self._held = self._held, None
         if held is not None:
@@ -228,7 +228,7 @@ class FileLock:
     # ------------------------------------------------------------ the kind of lock
 
     def _lock(self, fd: int) -> bool:
-        """Lock the open file if it is free."""
+        """Lock the open file if it is free, and return whether it is locked now."""
         try:
             fcntl.fcntl(fd, _F_OFD_SETLK, _WHOLE_FILE_WRITE)
         except OSError as error:
@@ -250,18 +250,18 @@ class FileLock:
             self._cancelled.wait(self._poll_seconds)
 
     def _wait_in_kernel(self) -> None:
-        """Wait for the holder's end and claim the lock. Returns without it when cancelled, or the file was replaced."""
+        """Wait for the holder's end and claim the lock. Returns without the lock after a cancel or a replaced file."""
         waiting: Future[int] = Future()
         with self._mutex:
             if self._cancelled.is_set():
                 return
             self._waiting = waiting
         try:
-            threading.Thread(target=self._win, args=(waiting,), name=f"wait {self._path}", daemon=True).start()
+            threading.Thread(target=self._lock_waiting, args=(waiting,), name=f"wait {self._path}", daemon=True).start()
             fd = waiting.result()
         except CancelledError:
             return
-        except BaseException:  # an interrupt, or no thread to be had: nobody is left who wants the lock
+        except BaseException:  # an interrupt, or no thread could be started: the lock is no longer wanted
             waiting.cancel()
             waiting.add_done_callback(_close_won)
             raise
@@ -269,8 +269,8 @@ class FileLock:
             self._waiting = None
         self._claim(fd)
 
-    def _win(self, waiting: Future[int]) -> None:
-        """Wait for the lock in a thread of its own, and hand the descriptor over if it is still wanted."""
+    def _lock_waiting(self, waiting: Future[int]) -> None:
+        """Wait for the lock in its own thread, and pass the descriptor on unless the wait was cancelled."""
         try:
             fd = self._open()
             try:
@@ -287,14 +287,14 @@ class FileLock:
         else:
             _close(fd)
 
-    # ------------------------------------------------------------ winning
+    # ------------------------------------------------------------ acquisition
 
     def _open(self) -> int:
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise self._unavailable("cannot open the lock file", error) from error
-        if not stat.S_ISREG(os.fstat(fd).st_mode):  # opened for reading and writing, a pipe does not wait
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe that is opened for reading and writing does not block
             os.close(fd)
             message = f"{self._path}: cannot open the lock file: it is no regular file"
             raise StoreUnavailable(message, path=self._path, hint="move it away")
@@ -302,7 +302,7 @@ class FileLock:
         return fd
 
     def _claim(self, fd: int) -> None:
-        """Stamp a file just locked as ours; when another file has taken its place at the path, let go of it instead."""
+        """Stamp the file that was just locked, or close it when the path has another file by now."""
         try:
             self._held = self._stamp(fd) if self._is_at_path(fd) else None
         except OSError as error:
@@ -322,7 +322,7 @@ class FileLock:
     def _stamp(self, fd: int) -> _Held:
         stamp = LONG.pack(self._clock())
         if stamp == os.pread(fd, LONG.size, 0):
-            # Won within the millisecond of the previous master: it must still see that the file is not its own.
+            # Acquired in the same millisecond as by the former master, which must see that the stamp is not its own.
             stamp = LONG.pack(LONG.unpack(stamp)[0] + 1)
         written = os.pwrite(fd, stamp, 0)
         if written != len(stamp):
@@ -336,18 +336,21 @@ class FileLock:
             modified_ns=status.st_mtime_ns,
             changed_ns=status.st_ctime_ns,
             stamp=stamp,
-            settled_at=monotonic() + COARSE_SECONDS,
+            distinct_from=monotonic() + COARSE_SECONDS,
         )
 
     def _unlock_and_close(self, fd: int) -> None:
         if fd not in _descriptors:
-            return  # a forked child releases what is its parent's
-        for step in (self._unlock, _close):  # on Linux either is enough, and a close that fails closes nevertheless
+            return  # a forked child must not release its parent's lock
+        for step in (
+            self._unlock,
+            _close,
+        ):  # on Linux each of them is enough, and a close that fails closes nevertheless
             try:
                 step(fd)
             except OSError as error:
-                # Whoever steps back must be able to go on with that when the file system is gone.
-                _log.warning("%s: %s while giving the lock back", self._path, error.strerror)
+                # A master that steps down must finish doing so when the file system is gone.
+                _log.warning("%s: %s while releasing the lock", self._path, error.strerror)
 
     # ------------------------------------------------------------ errors
 
@@ -370,11 +373,11 @@ class FileLock:
 
 
 def holder(path: str | os.PathLike[str]) -> int | None:
-    """Tell who holds the lock, without creating or changing anything.
+    """Find the holder of the lock. Nothing is created or changed.
 
     Returns:
-        None when nobody does (or there is no file); the process id of a holder with a POSIX lock on this machine, such
-        as ActiveMQ; `UNKNOWN_PID` for one that locks by open file description, as pybroker does, or lives elsewhere.
+        None when the lock is free or has no file; the process id of a holder with a POSIX lock on this machine, such as
+        ActiveMQ; `UNKNOWN_PID` for an open file description lock, such as pybroker's, or a holder on another machine.
 
     Raises:
         StoreUnavailable: the file cannot be examined.
@@ -398,7 +401,7 @@ def holder(path: str | os.PathLike[str]) -> int | None:
 
 
 def is_locked(path: str | os.PathLike[str]) -> bool:
-    """Tell whether somebody holds the lock, without creating or changing anything; errors as `holder`."""
+    """Return whether the lock is held. Nothing is created or changed; errors as `holder`."""
     return holder(path) is not None
 
 
@@ -417,12 +420,12 @@ _descriptors: set[int] = set()
 
 
 def _close(fd: int) -> None:
-    _descriptors.discard(fd)  # before the close: afterwards the number may be another thread's
+    _descriptors.discard(fd)  # before the close: afterwards the number may belong to another thread
     os.close(fd)
 
 
 def _close_in_child() -> None:
-    """Drop a forked child's share of all locks, or they would outlive the parent in it."""
+    """Close the lock descriptors that a forked child inherits, so that no lock outlives its holder."""
     for fd in _descriptors:
         os.close(fd)
     _descriptors.clear()

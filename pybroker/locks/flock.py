@@ -1,15 +1,15 @@
 """A lock by `flock(2)`, through the filelock library: for file systems without open-file-description locks.
 
-It excludes other pybroker brokers that use it and nobody else: **a real ActiveMQ does not see it.** On local file
-systems `flock` and `fcntl` locks know nothing of each other, so a pair of one ActiveMQ and one pybroker must use
-`pybroker.locks.file`. For the same reason every member of an installation must use the same kind of lock.
+It excludes only pybroker brokers that use it as well: **ActiveMQ does not see it.** On local file systems, `flock` and
+`fcntl` locks are independent of each other. So a pair of one ActiveMQ and one pybroker must use `pybroker.locks.file`,
+and all members of an installation must use the same kind of lock.
 
-It locks a file of its own, such as `<store>/lock.flock`, never ActiveMQ's `lock`: the winner's stamp would make an
-ActiveMQ master that watches its file believe it had lost it.
+The lock file is separate, such as `<store>/lock.flock`, and never ActiveMQ's `lock`: the stamp of a new master would
+make an ActiveMQ master that watches its file stop.
 
-Of filelock it uses `lock_descriptor`, which locks a descriptor that stays ours. Its `FileLock` class would open the
-file itself (truncating it, in versions before 3.30) and fall back to a mere marker file, which outlives a killed
-holder, where `flock` is missing.
+filelock's `lock_descriptor` locks a descriptor that the caller keeps. Its `FileLock` class is not used: it opens the
+file itself (before 3.30 it also truncates it), and where `flock` is missing it falls back to a marker file, which
+outlives a killed holder.
 """
 
 import errno
@@ -25,20 +25,20 @@ from pybroker.locks.file import FileLock
 
 
 class FlockLock(FileLock):
-    """A `LockProvider` with all of `FileLock`'s discipline (stamp, checks, errors) on another kind of lock.
+    """A `LockProvider` with the stamp, the checks and the errors of `FileLock`, on an `flock` lock.
 
-    It waits by polling: filelock offers no wait that could be cancelled.
+    It waits by polling, since filelock offers no wait that can be cancelled.
     """
 
     _unsupported_hint = "keep the store on a file system that locks files"
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock, poll_seconds: float = 0.05) -> None:
-        """Prepare, touching nothing.
+        """Create the provider. No file is touched.
 
         Args:
-            path: a file of its own, such as `<store>/lock.flock`; its directory must exist.
-            clock: what the winner writes into the file.
-            poll_seconds: how often a waiter tries. A try costs some 10 µs, so the default is no burden.
+            path: the lock file, such as `<store>/lock.flock`; its directory must exist.
+            clock: gives the time that the new holder writes into the file.
+            poll_seconds: time between two tries of a waiting member. One try costs about 10 µs.
 
         Raises:
             ConfigError: the path is that of ActiveMQ's lock file.
@@ -59,10 +59,10 @@ class FlockLock(FileLock):
 
 
 def is_locked(path: str | os.PathLike[str]) -> bool:
-    """Tell whether somebody holds the lock, without creating or changing anything.
+    """Return whether the lock is held. Nothing is created or changed.
 
-    `flock` cannot be asked, only tried: for the instant of the question a shared lock is held, which at worst puts a
-    waiter off until its next try.
+    `flock` has no query, so a shared lock is taken for an instant. At worst, a waiting member fails once because of it
+    and acquires the lock at its next try.
 
     Raises:
         StoreUnavailable: the file cannot be examined.

@@ -23,7 +23,7 @@ from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavail
 from pybroker.locks.postgres.lease import PostgresLeaseLock
 from pybroker.locks.postgres.provider import Database, PostgresLock
 from pybroker.locks.postgres.row import PostgresRowLock
-from pybroker.locks.postgres.session import DatabaseUnreachable, Refused, Session, Target
+from pybroker.locks.postgres.session import DatabaseUnreachable, Session, StatementRefused, Target
 from pybroker.locks.postgres.timing import Timing, now
 from tests.conformance import test_locks as conformance
 from tests.conformance.test_locks import *  # noqa: F403 - the suite, run with the fixtures below
@@ -399,7 +399,7 @@ def test_statement_cancelled_at_the_connect_ends_no_wait(new_lock: NewLock, monk
     def cancel_once(session: Session) -> None:
         if not cancelled:
             cancelled.append(session)
-            raise Refused("canceling statement due to user request", "57014")
+            raise StatementRefused("canceling statement due to user request", "57014")
 
     monkeypatch.setattr("pybroker.locks.postgres.provider.require_primary", cancel_once)
     assert new_lock().acquire()
@@ -436,9 +436,9 @@ def test_lease_on_a_locked_table_is_no_mistake_in_a_setting(postgres_database: P
         lock._prepare(session)
         with contextlib.closing(psycopg2.connect(postgres_database.url)) as operator:
             operator.cursor().execute("LOCK TABLE activemq_lock")
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(StatementRefused) as caught:
                 lock._take(session)
-    assert caught.value.may_pass
+    assert caught.value.is_transient
 
 
 # ---------------------------------------------------------------- leases

@@ -95,7 +95,12 @@ def test_a_lease_where_somebody_has_a_row_lock(tmp_path: Path, postgres_database
     try:
         node.wait_for("listening on")
         refused(
-            tmp_path, postgres_database.url, "somebody has a row lock", "same kind of lock", arguments=lease, code=2
+            tmp_path,
+            postgres_database.url,
+            "another member has a row lock",
+            "same kind of lock",
+            arguments=lease,
+            code=2,
         )
     finally:
         node.close()

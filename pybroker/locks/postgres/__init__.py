@@ -1,6 +1,6 @@
-"""Locks in a PostgreSQL database, where there is no shared disk, or one that does not lock.
+"""Locks in a PostgreSQL database, for members without a shared disk that supports locks.
 
-`row` and `lease` are ActiveMQ's two ways with its table `activemq_lock`; `advisory` needs no table. What they share:
-`timing` (who gives up when), `session` (a connection with a deadline on everything), `table`, `keeper` (the thread that
-keeps a lock) and `provider` (the port's methods).
+`row` and `lease` are ActiveMQ's two kinds of lock on its table `activemq_lock`; `advisory` needs no table. All three
+use `timing` (the time-outs), `session` (a connection with a deadline on each step), `table`, `keeper` (the thread that
+renews a lock) and `provider` (the methods of the port).
 """

@@ -1,22 +1,23 @@
 """A session's advisory lock: for installations without an ActiveMQ.
 
-It is `pg_advisory_lock` on two numbers. As with the row lock a standby waits inside the server and wakes at once. It
-needs no table and no rights, and no open transaction, so VACUUM is not held up. No ActiveMQ knows of it.
+It is `pg_advisory_lock` on two numbers. As with the row lock, a standby waits inside the server and wakes at once. It
+needs no table, no rights and no open transaction, so it does not delay VACUUM. ActiveMQ does not use it.
 
-**Won anew** after a restart of the server, whether another pybroker had it in between is for the store's epoch to tell.
+**Acquired again** after a restart of the server, the lock itself does not show whether another member held it in
+between. The store's epoch does.
 
-The numbers are those of this database: two pairs that are to be independent need two databases.
+The numbers belong to one database: two independent pairs need two databases.
 """
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres.provider import PostgresLock
-from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, Bell, Refused, Session
+from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, Interrupt, Session, StatementRefused
 
 _WAIT_SECONDS = 60.0
-"""As in `row`."""
+"""Time after which a waiting standby reconnects, as in `row`."""
 
 KEY = _CLASS, _OBJECT = 0x70796272, 1
-""""pybr", and room for more."""
+"""The letters "pybr", and a number for this use."""
 
 _HELD = """
 SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s AND objsubid = 2 AND granted
@@ -29,7 +30,7 @@ class PostgresAdvisoryLock(PostgresLock):
 
     @property
     def name(self) -> str:
-        """What is locked and where, without user and password."""
+        """The lock and its database, without user and password."""
         return f"advisory lock {_CLASS},{_OBJECT} in {self._database.target.name}"
 
     def _prepare(self, session: Session) -> None:
@@ -39,11 +40,11 @@ class PostgresAdvisoryLock(PostgresLock):
         ((taken,),) = session.run("SELECT pg_try_advisory_lock(%s, %s)", _CLASS, _OBJECT)
         return bool(taken)
 
-    def _wait(self, session: Session, bell: Bell) -> bool:
+    def _wait(self, session: Session, interrupt: Interrupt) -> bool:
         session.set({"lock_timeout": str(round(_WAIT_SECONDS * 1000)), "statement_timeout": "0"})
         try:
             session.run("SELECT pg_advisory_lock(%s, %s)", _CLASS, _OBJECT, seconds=_WAIT_SECONDS * 1.5)
-        except Refused as error:
+        except StatementRefused as error:
             if error.state != LOCK_NOT_AVAILABLE:
                 raise
             return False
@@ -53,13 +54,13 @@ class PostgresAdvisoryLock(PostgresLock):
     def _confirm(self, session: Session, seconds: float) -> None:
         try:
             is_held = session.run(_HELD, *KEY, seconds=seconds)
-        except Refused as error:
+        except StatementRefused as error:
             raise LockNotHeld(f"{self.name}: {error}") from error
-        if not is_held:  # a pooler by transaction answers from whatever process is free
+        if not is_held:  # behind a pooler by transaction, any free server process may answer
             raise LockNotHeld(
-                f"{self.name}: the server's process that answers does not have it: if there is a pooler between, "
+                f"{self.name}: the server process that answered does not hold it: if there is a pooler between, "
                 "let it pool by session"
             )
 
-    def _give_back(self, session: Session) -> None:
+    def _unlock(self, session: Session) -> None:
         session.run("SELECT pg_advisory_unlock(%s, %s)", _CLASS, _OBJECT, seconds=1.0)

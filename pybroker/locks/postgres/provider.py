@@ -1,18 +1,18 @@
-"""What all locks in a PostgreSQL database have in common: winning, waiting, keeping, giving back.
+"""The common part of all locks in a PostgreSQL database: acquire, wait, renew, release.
 
-Each kind says in a few statements how it takes and confirms a lock; see `row`, `lease` and `advisory`.
+Each kind defines the statements by which it takes and confirms the lock; see `row`, `lease` and `advisory`.
 
-**Unreachable.** A database that this process never reached is most likely a mistake in a setting, so that is an
-error. One that it reached before is waited for, as by a standby while the server is restarted. So is one that ends a
-standby's wait: monitors cancel statements that wait long.
+**Unreachable.** If this process has never reached the database, a setting is probably wrong, so that is an error. If it
+has reached it before, it waits, as a standby does while the server is restarted. It also waits after the server has
+cancelled a standby's wait, since monitors cancel statements that wait long.
 
-**A restart of the database** ends a lock that lives in a session. Where the store is in the same database, and so
-checks in every transaction that nobody has taken over, the master wins it anew (`Database.grace_seconds`): meanwhile
-nothing is acknowledged, and when somebody else had it in between, it is lost. A standby whose wait was ended in that
-way lets the former master go first.
+**A restart of the database** ends a lock that belongs to a session. Where the store is in the same database, each of
+its transactions verifies that no other member has taken over, so the master may acquire the lock again
+(`Database.grace_seconds`). Meanwhile it acknowledges nothing. If another member held the lock in between, it is lost. A
+standby whose wait ended in that way lets the former master try first.
 
-**Behind a pooler** (PgBouncer) only session pooling works, and the pooler hides a member's death from the server: it
-must be given the same bounds on its own connections.
+**Behind a pooler** (PgBouncer) only session pooling works. The pooler hides a member's end from the server, so it needs
+the same time-outs on its own connections.
 """
 
 import logging
@@ -22,27 +22,34 @@ from contextlib import suppress
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres.keeper import Keeper
-from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted, Refused, Session, Target
+from pybroker.locks.postgres.session import (
+    DatabaseUnreachable,
+    Interrupt,
+    Interrupted,
+    Session,
+    StatementRefused,
+    Target,
+)
 from pybroker.locks.postgres.table import TABLE, require_primary
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
 
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
-_TELL_SECONDS = 60.0
+_LOG_SECONDS = 60.0
 _HEAD_START_SECONDS = 1.0
-"""What a standby waits after an outage: a master tries every 0.2 s to win its lock anew."""
+"""How long a standby waits after an outage, while the former master tries every 0.2 s to acquire its lock again."""
 
 
 class Database:
-    """A server as this process knows it; shared by the locks that one process makes on it, one after the other.
+    """A database server, shared by the locks that one process creates on it, one after the other.
 
     Attributes:
-        target: where it is.
-        timing: what sessions are bounded by.
-        grace_seconds: how long to try to win a lock anew that ended with its session; 0: it is lost at once.
-        may_create: create the table if it is missing.
-        was_reached: somebody has been there.
+        target: the server and database.
+        timing: the time-outs of its sessions.
+        grace_seconds: how long to try to acquire a lock again that ended with its session; 0: it is lost at once.
+        may_create: whether to create the table if it is missing.
+        was_reached: whether this process has had a session on it.
     """
 
     def __init__(
@@ -54,10 +61,10 @@ class Database:
         grace_seconds: float = 0.0,
         may_create: bool = True,
     ) -> None:
-        """Read the URL, without connecting; `setting` is its name as the user knows it.
+        """Parse the URL, without connecting; `setting` is the setting it comes from.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: it is not valid.
         """
         self.target = Target(url, setting)
         self.timing = timing or Timing.of()
@@ -65,14 +72,14 @@ class Database:
         self.may_create = may_create
         self.was_reached = False
 
-    def open(self, *, seconds: float = CONNECT_SECONDS, bell: Bell | None = None) -> Session:
-        """Open a session on a server that writes.
+    def open(self, *, seconds: float = CONNECT_SECONDS, interrupt: Interrupt | None = None) -> Session:
+        """Open a session on a server that accepts writes.
 
         Raises:
-            DatabaseUnreachable: there is none.
-            Interrupted: the bell rang.
+            DatabaseUnreachable: there is no such server.
+            Interrupted: the interrupt was set.
         """
-        session = Session(self.target, self.timing, seconds=seconds, bell=bell)
+        session = Session(self.target, self.timing, seconds=seconds, interrupt=interrupt)
         try:
             require_primary(session)
         except BaseException:
@@ -85,40 +92,40 @@ class Database:
 class PostgresLock(ABC):
     """A lock in a database (a `LockProvider`).
 
-    One thread at a time may acquire; `cancel`, `check` and `release` may be called from any other.
+    One thread at a time may call `acquire`. `cancel`, `check` and `release` may be called from any thread.
     """
 
     def __init__(self, database: Database) -> None:
-        """Prepare, without connecting."""
+        """Create the provider. Nothing is connected."""
         self._database = database
         self._keeper: Keeper | None = None
-        self._bell = Bell()
+        self._interrupt = Interrupt()
         self._cancelled = False
-        self._mutex = threading.Lock()  # over `_cancelled`, `_keeper` and the order of a cancel and a win
-        self._told_at: float | None = None
-        self._goes_second = False
+        self._mutex = threading.Lock()  # guards `_cancelled` and `_keeper`, and orders `cancel` and an acquisition
+        self._logged_at: float | None = None
+        self._defers_to_master = False
         self._backend: tuple[int, str] | None = None
 
     @property
     def name(self) -> str:
-        """What is locked and where, without user and password."""
+        """The lock and its database, without user and password."""
         return f"{TABLE} in {self._database.target.name}"
 
     @property
     def backend_pid(self) -> int | None:
-        """The server's process that holds the lock's session, as in `pg_stat_activity`; None while it is not held."""
+        """The server process of the lock's session, as in `pg_stat_activity`; None while the lock is not held."""
         keeper = self._keeper
         return None if keeper is None else keeper.backend_pid
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. True: it is ours.
+        """Acquire the lock if it is free. Return True when this broker holds it.
 
-        False also while a database cannot be reached that was before.
+        Returns False while a database that was reached before cannot be reached.
 
         Raises:
-            DatabaseUnreachable: it never was.
-            ConfigError: missing rights, or members that are configured against each other.
-            StoreUnavailable: what is there is not ActiveMQ's.
+            DatabaseUnreachable: the database was never reached.
+            ConfigError: rights are missing, or members use different kinds of lock.
+            StoreUnavailable: the table is not ActiveMQ's.
         """
         if self._is_ours():
             return True
@@ -127,62 +134,64 @@ class PostgresLock(ABC):
         except DatabaseUnreachable as error:
             if not self._database.was_reached:
                 raise
-            self._tell(error)
+            self._log_unreachable(error)
             return False
 
     def acquire(self) -> bool:
-        """Wait until the lock is ours. False when `cancel` ended the wait.
+        """Wait for the lock and acquire it. Return False when `cancel` ended the wait.
 
         Raises:
             ConfigError: as `try_acquire`.
             StoreUnavailable: as `try_acquire`.
         """
-        with suppress(Interrupted):  # cancelled, as is found below
-            while not (self._is_ours() or self._waited(self._bell)):
+        with suppress(Interrupted):  # by `cancel`, which is handled below
+            while not (self._is_ours() or self._wait_once(self._interrupt)):
                 pass
         with self._mutex:
             if not self._cancelled:
                 return True
             self._cancelled = False
-            self._bell.silence()
+            self._interrupt.clear()
         self.release()
         return False
 
     def cancel(self) -> None:
-        """End the wait in another thread, or the next one if none is going on, so that no cancel is lost to a race."""
+        """End the wait in another thread, or else the next wait, so that no cancel is lost to a race."""
         with self._mutex:
             self._cancelled = True
-            self._bell.ring()
+            self._interrupt.set()
 
     def check(self) -> None:
-        """Make sure that the lock is not lost. It compares two times; nothing is asked, nothing waits.
+        """Verify that the lock is not lost. It compares two times, sends nothing and never blocks.
 
-        With `grace_seconds` it may be in doubt all the same: then what must not happen without it asks `check_surely`.
+        With `grace_seconds` the lock may still be in doubt: what must not happen without the lock calls `check_surely`.
 
         Raises:
-            LockNotHeld: it was not confirmed in time, or is known to be lost.
+            LockNotHeld: it was not confirmed in time, or it is lost.
         """
         self._held().check()
 
     def check_surely(self) -> None:
-        """As `check`, but wait while the lock is in doubt, at most `grace_seconds`: not for an event loop's thread.
+        """Verify that the lock is held. Blocks up to `grace_seconds` while it is in doubt, so not for an event loop.
 
         Raises:
-            LockNotHeld: as `check`, or somebody else had the lock in between.
+            LockNotHeld: as `check`, or another member held the lock in between.
         """
         self._held().check_surely()
 
     def release(self) -> None:
-        """Give the lock back; nothing happens when it is not held. Takes a second at most."""
+        """Release the lock. Does nothing when it is not held. Takes a second at most."""
         with self._mutex:
             keeper, self._keeper = self._keeper, None
         session = None if keeper is None else keeper.stop()
         if session is None:
             return
         try:
-            self._give_back(session)
+            self._unlock(session)
         except DatabaseUnreachable as error:
-            _log.warning("%s: not given back, which the database does in a while: %s", self.name, error)
+            _log.warning(
+                "%s: not released; the database does that when the session or the lease ends: %s", self.name, error
+            )
         finally:
             session.close()
 
@@ -190,34 +199,34 @@ class PostgresLock(ABC):
 
     @abstractmethod
     def _prepare(self, session: Session) -> None:
-        """Make sure that there is what is to be locked."""
+        """Verify or create what is locked."""
 
     @abstractmethod
     def _take(self, session: Session) -> bool:
-        """Take the lock if it is free, and wait for nobody."""
+        """Acquire the lock if it is free, without waiting."""
 
     @abstractmethod
-    def _wait(self, session: Session, bell: Bell) -> bool:
-        """Wait for the lock for a while; False when that was in vain."""
+    def _wait(self, session: Session, interrupt: Interrupt) -> bool:
+        """Wait for the lock for some time. Return whether it is acquired."""
 
     @abstractmethod
     def _confirm(self, session: Session, seconds: float) -> None:
-        """Make sure that the database holds the lock for us: see `keeper.Confirm`."""
+        """Verify that the database holds the lock for this member: see `keeper.Confirm`."""
 
     @abstractmethod
-    def _give_back(self, session: Session) -> None:
-        """Give the lock back."""
+    def _unlock(self, session: Session) -> None:
+        """Release the lock in the database."""
 
-    def _reopen(self, seconds: float, bell: Bell) -> Session:
-        """Open another session and win the lock anew on it. See `keeper.Reopen`."""
-        session = self._database.open(seconds=seconds, bell=bell)
+    def _reopen(self, seconds: float, interrupt: Interrupt) -> Session:
+        """Open another session and acquire the lock again on it. See `keeper.Reopen`."""
+        session = self._database.open(seconds=seconds, interrupt=interrupt)
         try:
             self._prepare(session)
             if not self._take(session):
                 self._end_former(session)
-                raise LockNotHeld(f"{self.name}: its session ended, and somebody else has it now")
+                raise LockNotHeld(f"{self.name}: its session ended, and another member holds it now")
             if not self._is_undisturbed():
-                raise LockNotHeld(f"{self.name}: its session ended, and somebody else had it in between")
+                raise LockNotHeld(f"{self.name}: its session ended, and another member held it in between")
             self._backend = session.backend()
         except BaseException:
             session.close()
@@ -225,27 +234,27 @@ class PostgresLock(ABC):
         return session
 
     def _is_undisturbed(self) -> bool:
-        """Tell whether nobody else had the lock that was just won anew, as far as the lock itself can tell."""
+        """Return whether no other member held the lock in between, as far as the lock itself shows it."""
         return True
 
     def _end_former(self, session: Session) -> None:
-        """End our former session if it is that which has the lock: what broke the connection broke our end only.
+        """End our former session if the server still has it: only our end of the connection may have broken.
 
         Raises:
-            DatabaseUnreachable: it was there; the lock is free in a moment, or a standby's.
+            DatabaseUnreachable: the server had it; the lock becomes free, or goes to a standby.
         """
         if self._backend is not None and session.end_backend(self._backend):
             raise DatabaseUnreachable(self.name, "the former session had to be ended first")
 
     _outlives_session = False
-    """True for a lock that another session can confirm."""
+    """Whether another session can confirm the lock."""
 
     @property
-    def _is_regained(self) -> bool:
-        """True for one that ends with its session, and is worth winning anew."""
+    def _is_reacquired(self) -> bool:
+        """Whether the lock ends with its session and may be acquired again."""
         return not self._outlives_session and self._database.grace_seconds > 0
 
-    # ------------------------------------------------------------ winning
+    # ------------------------------------------------------------ acquisition
 
     def _held(self) -> Keeper:
         keeper = self._keeper
@@ -254,49 +263,49 @@ class PostgresLock(ABC):
         return keeper
 
     def _is_ours(self) -> bool:
-        """Tell whether the lock is held; what is left of a lost one is put away."""
+        """Return whether the lock is held, and clean up after a lost one."""
         keeper = self._keeper
         if keeper is not None and keeper.is_lost():
             self.release()
             return False
         return keeper is not None
 
-    def _waited(self, bell: Bell) -> bool:
-        """Wait for the lock for a while, longer than the database is unreachable if it is."""
+    def _wait_once(self, interrupt: Interrupt) -> bool:
+        """Wait for the lock for some time, or for the next try when the database cannot be reached."""
         try:
-            return self._attempt(bell)
+            return self._attempt(interrupt)
         except DatabaseUnreachable as error:
-            self._tell(error)
-            self._goes_second = self._is_regained
-            bell.pause(_RETRY_SECONDS)
+            self._log_unreachable(error)
+            self._defers_to_master = self._is_reacquired
+            interrupt.wait(_RETRY_SECONDS)
             return False
 
-    def _attempt(self, bell: Bell | None) -> bool:
-        """Try to win on a new session: with a bell to wait for it, without to try once."""
+    def _attempt(self, interrupt: Interrupt | None) -> bool:
+        """Try to acquire the lock on a new session. With an interrupt, wait for it; without, try once."""
         try:
-            return self._attempt_once(bell)
-        except Refused as error:
-            if not error.may_pass:
+            return self._attempt_once(interrupt)
+        except StatementRefused as error:
+            if not error.is_transient:
                 raise
             name = self._database.target.name
             hint = "see who cancels its statements, or locks its table"
             raise DatabaseUnreachable(name, str(error).removeprefix(f"{name}: "), hint=hint) from error
 
-    def _attempt_once(self, bell: Bell | None) -> bool:
-        session = self._database.open(bell=bell)
+    def _attempt_once(self, interrupt: Interrupt | None) -> bool:
+        session = self._database.open(interrupt=interrupt)
         try:
-            self._told_at = None
-            if bell is not None and self._goes_second:
-                self._goes_second = False
-                bell.pause(_HEAD_START_SECONDS)
+            self._logged_at = None
+            if interrupt is not None and self._defers_to_master:
+                self._defers_to_master = False
+                interrupt.wait(_HEAD_START_SECONDS)
             self._prepare(session)
-            if not (self._take(session) if bell is None else self._wait(session, bell)):
+            if not (self._take(session) if interrupt is None else self._wait(session, interrupt)):
                 return False
-            # What the server answered may be old by now: this process may have been frozen between. A question that
-            # is asked after it tells, and its start is what to count from.
+            # This process may have been frozen since the server answered. A statement that is sent now shows whether
+            # the lock is still held, and its start is the time to count from.
             started = now()
             self._confirm(session, self._database.timing.hold_seconds)
-            self._backend = session.backend() if self._is_regained else None
+            self._backend = session.backend() if self._is_reacquired else None
             self._keep(session, started)
         finally:
             if self._keeper is None:
@@ -310,14 +319,14 @@ class PostgresLock(ABC):
             timing=self._database.timing,
             confirmed_at=confirmed_at,
             confirm=self._confirm,
-            reopen=self._reopen if self._outlives_session or self._is_regained else None,
-            grace_seconds=self._database.grace_seconds if self._is_regained else None,
+            reopen=self._reopen if self._outlives_session or self._is_reacquired else None,
+            grace_seconds=self._database.grace_seconds if self._is_reacquired else None,
         )
         with self._mutex:
             self._keeper = keeper
 
-    def _tell(self, error: DatabaseUnreachable) -> None:
-        """Log that the database cannot be reached, or ended a wait, every now and then."""
-        if self._told_at is None or now() - self._told_at >= _TELL_SECONDS:
-            self._told_at = now()
+    def _log_unreachable(self, error: DatabaseUnreachable) -> None:
+        """Log that the database cannot be reached, or has ended a wait, at most once in a minute."""
+        if self._logged_at is None or now() - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = now()
             _log.warning("the lock cannot be asked for, trying again: %s", error)

@@ -1,12 +1,12 @@
-"""A PostgreSQL session with a deadline on every step, that another thread can interrupt.
+"""A PostgreSQL session with a deadline on each step, that another thread can interrupt.
 
-psycopg2's blocking calls can neither be bounded nor interrupted: a black-holed link holds them until TCP gives up. So
-the connection is used in its asynchronous mode, and this module waits for the socket itself, for the deadline, and for
-a `Bell`. A statement that was given up leaves the connection in the middle of an answer, so it is closed; the server
-sees the end of the stream and rolls back.
+psycopg2's blocking calls have no deadline and cannot be interrupted: on a link that drops packets they block until TCP
+gives up. So the connection is used in its asynchronous mode, and this module waits for the socket, the deadline and an
+`Interrupt`. A statement that was given up leaves its connection in the middle of an answer, so the connection is
+closed; the server sees the end of the stream and rolls back.
 
-Nothing here shows a password: the target is named by host, port and database only, and the driver's messages are
-searched for it.
+No message contains a password: the target is named by host, port and database only, and passwords are removed from the
+driver's messages.
 """
 
 import math
@@ -30,23 +30,23 @@ _extensions: Any = _untyped_extensions
 SCHEMES = ("postgresql://", "postgres://")
 
 LOCK_NOT_AVAILABLE = "55P03"
-"""Sqlstate of NOWAIT where somebody has the lock, and of lock_timeout."""
+"""The sqlstate of NOWAIT on a lock that is held, and of lock_timeout."""
 
 _READ_ONLY = "25006"
 _FORBIDDEN = "42501"
 _UNAVAILABLE = ("08", "53", "57P", "58")
-"""Beginnings of sqlstates that pass: connection, resources, shutdown and start, the server's own disk."""
+"""Prefixes of transient sqlstates: connection, resources, shutdown and start, the server's disk."""
 
 _CANCELED = "57014"
-"""Of `pg_cancel_backend`, which monitors send to whoever waits long, and of `statement_timeout`."""
+"""The sqlstate of `pg_cancel_backend`, which monitors send to long waits, and of `statement_timeout`."""
 
-_PASSING = (_CANCELED, LOCK_NOT_AVAILABLE, "40")
-"""Beginnings of sqlstates of statements that may be tried again: the last is of deadlocks and conflicts."""
+_TRANSIENT = (_CANCELED, LOCK_NOT_AVAILABLE, "40")
+"""Prefixes of sqlstates after which a statement may be tried again; 40 is for deadlocks and conflicts."""
 
 _STRINGS = "-c standard_conforming_strings=on"
-"""Goes before what role and database say: the driver looks at it once, when it connects, to choose how it quotes."""
+"""Overrides the settings of role and database, since the driver chooses how it quotes once, when it connects."""
 
-# {setting} is where the URL stands.
+# {setting} is the name of the setting with the URL.
 _REMEDIES = (
     ("password authentication failed", "check user and password in {setting}, or its passfile"),
     ("no password supplied", "put the password into {setting}, or into a file that PGPASSFILE names"),
@@ -64,24 +64,24 @@ _REMEDIES = (
 
 
 class DatabaseUnreachable(StoreUnavailable):
-    """No connection, or it broke, or nothing came in time: to try again later may help.
+    """The database cannot be reached: no connection, a broken one, or no answer in time. A later try may succeed.
 
     Attributes:
-        reason: what happened, without where and what to do.
+        reason: what happened, without the place and the remedy.
     """
 
     def __init__(self, where: str, reason: str, *, hint: str = "check server and network") -> None:
-        """Describe it by the server's or libpq's words, where there are any."""
+        """Create the error; `reason` is the message of the server or of libpq where there is one."""
         super().__init__(f"{where}: {reason}", path=where, hint=hint)
         self.reason = reason
 
 
 class Interrupted(Exception):
-    """A wait was ended from another thread."""
+    """A wait was ended by another thread."""
 
 
-class Bell:
-    """Wakes a thread that waits for a socket. It rings until it is silenced."""
+class Interrupt:
+    """Ends waits for a socket from another thread: an event with a descriptor to poll. It stays set until cleared."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -89,41 +89,41 @@ class Bell:
             weakref.finalize(self, os.close, fd)
 
     def fileno(self) -> int:
-        """Return what is readable while it rings."""
+        """Return a descriptor that is readable while the event is set."""
         return self._read
 
-    def ring(self) -> None:
-        """Wake who waits, or whoever waits next."""
-        if not self.is_ringing():
+    def set(self) -> None:
+        """Interrupt the present wait, or the next one."""
+        if not self.is_set():
             os.write(self._write, b"!")
 
-    def silence(self) -> None:
-        """Let the next wait be one."""
-        while self.is_ringing():
+    def clear(self) -> None:
+        """Clear the event."""
+        while self.is_set():
             os.read(self._read, 64)
 
-    def is_ringing(self) -> bool:
-        """Tell whether a wait would end at once."""
+    def is_set(self) -> bool:
+        """Return whether a wait would end at once."""
         return bool(_ready(0.0, {self._read: select.POLLIN}))
 
-    def pause(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait for some time.
 
         Raises:
-            Interrupted: it rang.
+            Interrupted: the event was set.
         """
         if _ready(seconds, {self._read: select.POLLIN}):
             raise Interrupted
 
 
 class Target:
-    """Where a URL leads: what the driver is told, and what people are."""
+    """The server and database of a URL: the driver's parameters, and a name for messages."""
 
     def __init__(self, url: str, setting: str = "lock_url") -> None:
-        """Read a libpq URL, without connecting; `setting` is its name as the user knows it.
+        """Parse a libpq URL, without connecting; `setting` is the setting it comes from.
 
         Raises:
-            ConfigError: it is none; the message does not quote it.
+            ConfigError: it is not valid. The message does not quote it.
         """
         self.setting = setting
         if not url.startswith(SCHEMES):
@@ -147,7 +147,7 @@ class Target:
         return ConfigError(f"this is not the URL of a PostgreSQL database: {what}", setting=self.setting, hint=hint)
 
     def without_secrets(self, text: str) -> str:
-        """Return the text with the passwords in it made unreadable."""
+        """Return the text with its passwords replaced by asterisks."""
         for key in ("password", "sslpassword"):
             secret = self.parameters.get(key)
             for form in {secret, quote(secret, safe="")} if secret else ():
@@ -160,26 +160,26 @@ def _in_url(host: str, port: str) -> str:
 
 
 class Session:
-    """One connection, used by one thread at a time."""
+    """A connection, used by one thread at a time."""
 
     def __init__(
-        self, target: Target, timing: Timing, *, seconds: float = CONNECT_SECONDS, bell: Bell | None = None
+        self, target: Target, timing: Timing, *, seconds: float = CONNECT_SECONDS, interrupt: Interrupt | None = None
     ) -> None:
-        """Connect and bound the server's side of the session.
+        """Connect, and set the session's time-outs on the server.
 
         Args:
-            target: where to.
-            timing: what it is bounded by.
-            seconds: how long that may take.
-            bell: ends it early.
+            target: the server and database.
+            timing: the time-outs.
+            seconds: how long connecting may take.
+            interrupt: ends waits of this session early.
 
         Raises:
-            DatabaseUnreachable: no connection; the hint says why, as far as the message tells.
-            ConfigError: the server would read strings otherwise than the driver writes them.
-            Interrupted: the bell rang.
+            DatabaseUnreachable: no connection. The hint has the remedy for known messages.
+            ConfigError: the server reads string literals in another way than the driver writes them.
+            Interrupted: the interrupt was set.
         """
         self.target = target
-        self._bell = bell
+        self._interrupt = interrupt
         parameters = {"application_name": "pybroker"} | timing.client_parameters() | target.parameters
         parameters["options"] = f"{parameters.get('options', '')} {_STRINGS}".strip()
         deadline = now() + seconds
@@ -206,23 +206,23 @@ class Session:
 
     @property
     def backend_pid(self) -> int:
-        """The server's process, as in `pg_stat_activity`."""
+        """The process id of the server's backend, as in `pg_stat_activity`."""
         return int(self._connection.info.backend_pid)
 
     def backend(self) -> tuple[int, str]:
-        """Return the server's process and its start, which is another for every session."""
+        """Return the backend's process id and start time, which together are unique to a session."""
         statement = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ((pid, start),) = self.run(statement)
         return pid, start
 
     def end_backend(self, backend: tuple[int, str]) -> bool:
-        """End another session of the same user; False when it is gone already."""
-        self.run("ROLLBACK")  # of what was refused before, or nothing
+        """End another session of the same user. Return False when it has ended already."""
+        self.run("ROLLBACK")  # of a refused statement's transaction, if there is one
         statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start::text = %s"
         return bool(self.run(statement, *backend))
 
     def set(self, settings: Mapping[str, str]) -> None:
-        """Change settings for this session, those that the server knows."""
+        """Change settings of this session. Settings that the server does not know are left out."""
         self.run(
             "SELECT set_config(name, value, false) FROM unnest(%s, %s) AS wanted (name, value) "
             "JOIN pg_catalog.pg_settings USING (name)",
@@ -231,13 +231,13 @@ class Session:
         )
 
     def run(self, statement: str, *arguments: object, seconds: float = CONNECT_SECONDS) -> Sequence[tuple[Any, ...]]:
-        """Execute and return the rows: of an UPDATE those it returns.
+        """Execute a statement and return its rows.
 
         Raises:
-            DatabaseUnreachable: the connection broke or nothing came in time; the session is closed.
-            Refused: the server refused the statement; the session lives.
-            ConfigError: it was refused for rights, or because the server only reads; or strings would be misread.
-            Interrupted: the bell rang; the session is closed.
+            DatabaseUnreachable: the connection broke, or the answer came too late; the session is closed.
+            StatementRefused: the server refused the statement; the session stays open.
+            ConfigError: rights are missing, the server is read-only, or it would misread string literals.
+            Interrupted: the interrupt was set; the session is closed.
         """
         deadline = now() + seconds
         if arguments:
@@ -254,32 +254,32 @@ class Session:
             raise
         return rows
 
-    def idle(self, seconds: float, bell: Bell) -> None:
-        """Wait, and return early if the server says something unasked, which is mostly the end.
+    def idle(self, seconds: float, interrupt: Interrupt) -> None:
+        """Wait, and return early when the server sends anything, which mostly is the end of the session.
 
         Raises:
-            Interrupted: the bell rang.
+            Interrupted: the interrupt was set.
         """
-        ready = _ready(seconds, {self._connection.fileno(): select.POLLIN, bell.fileno(): select.POLLIN})
-        if bell.fileno() in ready:
+        ready = _ready(seconds, {self._connection.fileno(): select.POLLIN, interrupt.fileno(): select.POLLIN})
+        if interrupt.fileno() in ready:
             raise Interrupted
 
-    def listen_to(self, bell: Bell | None) -> None:
-        """Let another bell interrupt what is run from here on; None: nobody."""
-        self._bell = bell
+    def set_interrupt(self, interrupt: Interrupt | None) -> None:
+        """Choose what interrupts later statements; None: nothing does."""
+        self._interrupt = interrupt
 
     def close(self) -> None:
-        """End the session; the server rolls back and frees what it held. Harmless when repeated."""
+        """Close the session. The server rolls back and releases its locks. May be repeated."""
         _sessions.discard(self)
         self._connection.close()
 
-    def forget(self) -> None:
-        """In a forked child: let go of the socket, without a word to the server, whose client is the parent."""
+    def close_inherited(self) -> None:
+        """Close an inherited socket in a forked child. Nothing is sent: the session is the parent's."""
         if not self._connection.closed and (fd := self._connection.fileno()) >= 0:
             os.close(fd)
 
     def _require_standard_strings(self) -> None:
-        """Make sure that the server reads strings as the driver quotes them; nothing is asked."""
+        """Verify that the server reads string literals as the driver quotes them, without a round trip."""
         found = self._connection.get_parameter_status("standard_conforming_strings")
         if found != "on":
             hint = "ALTER ROLE … RESET it, and the same for the database; and let no pooler set it"
@@ -289,14 +289,14 @@ class Session:
     # ------------------------------------------------------------ waiting
 
     def _finish(self, deadline: float) -> None:
-        """Drive the connection until what it is doing is done."""
+        """Drive the connection until its present operation is complete."""
         while (state := self._connection.poll()) != _extensions.POLL_OK:
             wanted = {self._connection.fileno(): select.POLLIN if state == _extensions.POLL_READ else select.POLLOUT}
-            if self._bell is not None:
-                wanted[self._bell.fileno()] = select.POLLIN
+            if self._interrupt is not None:
+                wanted[self._interrupt.fileno()] = select.POLLIN
             left = deadline - now()
             ready = _ready(left, wanted) if left > 0 else ()
-            if self._bell is not None and self._bell.fileno() in ready:
+            if self._interrupt is not None and self._interrupt.fileno() in ready:
                 raise Interrupted
             if not ready:
                 raise DatabaseUnreachable(self.target.name, "no answer in time")
@@ -304,7 +304,7 @@ class Session:
     # ------------------------------------------------------------ errors
 
     def _translated(self, error: Any) -> BrokerError:
-        """Return our error for the driver's; a broken session is closed."""
+        """Return our error for an error of the driver, and close a broken session."""
         state: str = error.pgcode or ""
         name, message = self.target.name, _first_line(self.target.without_secrets(str(error)))
         if state == _READ_ONLY:
@@ -319,7 +319,7 @@ class Session:
         if not state or state.startswith(_UNAVAILABLE) or self._connection.closed:
             self.close()
             return self._unreachable(error)
-        return Refused(f"{name}: {message}", state)
+        return StatementRefused(f"{name}: {message}", state)
 
     def _unreachable(self, error: Any) -> DatabaseUnreachable:
         message = _first_line(self.target.without_secrets(str(error)))
@@ -328,26 +328,26 @@ class Session:
         return DatabaseUnreachable(self.target.name, message, hint=hint.format(setting=self.target.setting))
 
 
-class Refused(LockError):
+class StatementRefused(LockError):
     """A statement that the server refused.
 
     Attributes:
-        state: its sqlstate.
+        state: the sqlstate.
     """
 
     def __init__(self, message: str, state: str) -> None:
-        """Describe it by the server's words."""
+        """Create the error with the server's message."""
         super().__init__(message)
         self.state = state
 
     @property
-    def may_pass(self) -> bool:
-        """True for one that another member's, or an operator's, doing had refused, and not the statement itself."""
-        return self.state.startswith(_PASSING)
+    def is_transient(self) -> bool:
+        """Whether the cause is temporary, such as another member's lock or an operator's cancel."""
+        return self.state.startswith(_TRANSIENT)
 
 
 def read_only(target: Target) -> DatabaseUnreachable:
-    """Return the error for a server, or a session, that only reads: a replica, which may become the primary."""
+    """Return the error for a read-only server or session: a replica may become the primary later."""
     return DatabaseUnreachable(
         target.name,
         "the database is read-only",
@@ -362,7 +362,7 @@ def _first_line(message: str) -> str:
 
 
 def _ready(seconds: float, wanted: Mapping[int, int]) -> set[int]:
-    """Return which descriptors are ready, none when the time is over."""
+    """Wait for descriptors and return those that are ready; none when the time is over."""
     poller = select.poll()
     for fd, events in wanted.items():
         poller.register(fd, events)
@@ -372,11 +372,11 @@ def _ready(seconds: float, wanted: Mapping[int, int]) -> set[int]:
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
-def _forget_in_child() -> None:
-    """Close the sockets a forked child got: it would keep the lock alive after its parent's death."""
+def _close_in_child() -> None:
+    """Close the sockets that a forked child inherits, so that no lock outlives its holder."""
     for session in list(_sessions):
-        session.forget()
+        session.close_inherited()
     _sessions.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,19 +1,19 @@
-"""ActiveMQ's table `activemq_lock`: found and made sure of, or created as ActiveMQ does.
+"""ActiveMQ's table `activemq_lock`: verified, or created as ActiveMQ does.
 
 | column | type | |
 |---|---|---|
 | id | bigint, primary key | 1, in the only row |
-| time | bigint | end of the lease, milliseconds since 1970; null or 0: none |
-| broker_name | varchar(250) | who has the lease; null: nobody |
+| time | bigint | end of the lease, milliseconds since 1970; null or 0: no lease |
+| broker_name | varchar(250) | holder of the lease; null: no holder |
 """
 
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
-from pybroker.locks.postgres.session import Refused, Session, read_only
+from pybroker.locks.postgres.session import Session, StatementRefused, read_only
 
 TABLE = "activemq_lock"
 
 NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-"""The database's clock: the one that all members share, however their own differ."""
+"""The database's clock, which all members share however much their own clocks differ."""
 
 _COLUMNS = {"id": "bigint", "time": "bigint", "broker_name": "character varying"}
 
@@ -21,7 +21,7 @@ _FIND_COLUMNS = """
 SELECT attname, split_part(format_type(atttypid, NULL), '(', 1) FROM pg_catalog.pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
-# One simple query, thereby one transaction: all of it or nothing.
+# One simple query, and so one transaction.
 _CREATE = f"""
 CREATE TABLE {TABLE} (id bigint NOT NULL, time bigint, broker_name varchar(250), PRIMARY KEY (id));
 INSERT INTO {TABLE} (id) VALUES (1)
@@ -34,10 +34,10 @@ _ALREADY_THERE = ("42P07", "42710", "23505")
 
 
 def require_primary(session: Session) -> None:
-    """Make sure that the server writes: a replica's locks exclude nobody on the primary.
+    """Verify that the server accepts writes: a lock on a replica does not exclude members on the primary.
 
     Raises:
-        DatabaseUnreachable: it does not, now.
+        DatabaseUnreachable: it is read-only at present.
     """
     ((recovering, reads_only),) = session.run(
         "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
@@ -48,11 +48,11 @@ def require_primary(session: Session) -> None:
 
 
 def require_table(session: Session, *, may_create: bool = True) -> None:
-    """Make sure that the table is there with its row, or create them.
+    """Verify that the table and its row exist, or create them.
 
     Raises:
-        ConfigError: it may not be created or used.
-        StoreUnavailable: there is another table of that name.
+        ConfigError: the table may not be created or used.
+        StoreUnavailable: a table of that name has other columns.
     """
     columns = dict(session.run(_FIND_COLUMNS, TABLE))
     if not columns and not may_create:
@@ -74,10 +74,10 @@ def require_table(session: Session, *, may_create: bool = True) -> None:
 
 
 def _create(session: Session) -> bool:
-    """Create the table; False when somebody else does."""
+    """Create the table. Return False when another member created it at the same time."""
     try:
         session.run(_CREATE)
-    except Refused as error:
+    except StatementRefused as error:
         if error.state in _ALREADY_THERE:
             return False
         raise ConfigError(

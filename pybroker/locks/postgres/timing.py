@@ -1,4 +1,4 @@
-"""Who gives up when: the one sum that all timeouts of a lock in a database come from.
+"""The time-outs of a lock in a database, all derived from the length of its lease.
 
 ```text
 confirmed                                                    gives up   freed
@@ -7,14 +7,18 @@ confirmed                                                    gives up   freed
                                                                  |<margin>|
 ```
 
-A master counts from the *start* of the last statement that the database answered, so that it never counts from later
-than the server does. It gives up a sixth of the lease before the server, or a competitor, may take the lock from it:
-old master first, then the database (ActiveMQ 5.17 has no such order: its statements have no timeout at all).
+A master counts from the *start* of the last statement that the database answered, so its count never begins later
+than the server's. It gives the lock up a sixth of the lease before the server, or another member, may take it: the
+former master stops first, then the database frees the lock. (ActiveMQ 5.17 has no such order: its statements have no
+time-out.)
 
-On the server several things bound a session whose client is gone, because each sees what the others miss: keepalives an
-idle connection, `tcp_user_timeout` one with an unacknowledged reply, `idle_in_transaction_session_timeout` (or
-`idle_session_timeout`) a client that is frozen while its kernel answers, `client_connection_check_interval` one that
-waits inside a statement, `statement_timeout` a statement that hangs.
+On the server, five settings end a session whose client is gone, because each covers a case that the others do not:
+
+* keepalives: an idle connection;
+* `tcp_user_timeout`: a connection with an unacknowledged reply;
+* `idle_in_transaction_session_timeout` or `idle_session_timeout`: a frozen client whose kernel still answers;
+* `client_connection_check_interval`: a session that waits inside a statement;
+* `statement_timeout`: a statement that hangs.
 """
 
 import math
@@ -25,13 +29,13 @@ from dataclasses import dataclass
 from pybroker.broker.domain.errors import ConfigError
 
 LEASE_SECONDS = 9.0
-"""With it, a standby serves within ten seconds of the master's network being cut."""
+"""The default. A standby then serves within ten seconds after the master's network was cut."""
 
 LEASE_SECONDS_MIN = 1.0
-"""Less than that, and a busy machine loses its lock to its own scheduler."""
+"""With a shorter lease, a busy machine loses its lock because its own threads are scheduled too late."""
 
 CONNECT_SECONDS = 5.0
-"""For a connection with all its round trips, and for a statement that waits for nobody."""
+"""Time limit for a connection with all its round trips, and for a statement that waits for no lock."""
 
 _KEEPALIVE_COUNT = 4
 _CLIENT_CHECK_MS = 1000
@@ -42,8 +46,8 @@ class Timing:
     """The times of one lock.
 
     Attributes:
-        lease_seconds: how long the database keeps a lock for a master it hears nothing of.
-        renew_seconds: how often the master is heard of.
+        lease_seconds: how long the database keeps the lock of a silent master.
+        renew_seconds: time between two renewals.
     """
 
     lease_seconds: float
@@ -51,10 +55,10 @@ class Timing:
 
     @classmethod
     def of(cls, lease_seconds: float = LEASE_SECONDS, renew_seconds: float | None = None) -> "Timing":
-        """Derive what is not given: a renewal every third of the lease.
+        """Return the times for a lease; by default it is renewed three times in its length.
 
         Raises:
-            ConfigError: the two contradict each other.
+            ConfigError: a value is out of range, or they contradict each other.
         """
         if lease_seconds < LEASE_SECONDS_MIN:
             raise ConfigError(
@@ -73,16 +77,16 @@ class Timing:
 
     @property
     def hold_seconds(self) -> float:
-        """How long after a confirmation the master may count on the lock."""
+        """How long after the start of a renewal the master may rely on the lock."""
         return self.lease_seconds * 5 / 6
 
     @property
     def grace_seconds_max(self) -> float:
-        """How much of that is left at least, whenever the database goes away: it may just have been due to confirm."""
+        """The least that is left of `hold_seconds` when the database goes away, just before a renewal."""
         return self.hold_seconds - self.renew_seconds
 
     def client_parameters(self) -> dict[str, str]:
-        """Return what libpq is told, for a connection whose server is gone."""
+        """Return the parameters by which libpq notices that the server is gone."""
         return {
             "keepalives": "1",
             "keepalives_idle": str(self._keepalive_idle),
@@ -93,7 +97,7 @@ class Timing:
         }
 
     def server_settings(self) -> dict[str, str]:
-        """Return what the session is set to; a server leaves out those it does not know."""
+        """Return the session's settings, of which `Session.set` leaves out those that the server does not know."""
         lease_ms = str(_ms(self.lease_seconds))
         return {
             "tcp_keepalives_idle": str(self._keepalive_idle),
@@ -107,7 +111,7 @@ class Timing:
             "default_transaction_isolation": "read committed",
         }
 
-    # Together at least the lease, for servers before 12, which know no tcp_user_timeout.
+    # Together at least the lease, for servers before version 12, which lack tcp_user_timeout.
 
     @property
     def _keepalive_idle(self) -> int:
@@ -123,7 +127,7 @@ def _ms(seconds: float) -> int:
 
 
 def _now() -> Callable[[], float]:
-    """Return a clock that nobody sets and that goes on while the machine is suspended, which `monotonic` does not."""
+    """Return a clock that cannot be set and that goes on while the machine is suspended, unlike `monotonic`."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return time.monotonic
     clock = time.CLOCK_BOOTTIME
@@ -131,4 +135,4 @@ def _now() -> Callable[[], float]:
 
 
 now = _now()
-"""Seconds since some instant."""
+"""Seconds since an arbitrary instant."""

@@ -468,7 +468,7 @@ def test_a_failing_file_system_does_not_keep_a_holder_from_stepping_back(
 
     monkeypatch.setattr(held, "_unlock", fail)
     held.release()
-    assert "Input/output error while giving the lock back" in caplog.text
+    assert "Input/output error while releasing the lock" in caplog.text
     assert descriptors_of(Path(held.name)) == 0
     assert type(held)(held.name, clock=clock).try_acquire(), "the close gave it up"
 

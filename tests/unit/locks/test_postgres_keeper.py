@@ -12,7 +12,7 @@ pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres import keeper as module
 from pybroker.locks.postgres.keeper import Keeper
-from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted
+from pybroker.locks.postgres.session import DatabaseUnreachable, Interrupt, Interrupted
 from pybroker.locks.postgres.timing import Timing
 
 WAIT_SECONDS = 20
@@ -20,7 +20,7 @@ TIMING = Timing.of(9.0)  # renewed every 3 s, good for 7.5 s
 
 
 class FakeSession:
-    """Sleeps until it is poked, or the bell rings."""
+    """Sleeps until it is poked or interrupted."""
 
     is_closed = False
     backend_pid = 1
@@ -29,14 +29,14 @@ class FakeSession:
         self.pokes = threading.Semaphore(0)
         self.asleep = threading.Event()
 
-    def idle(self, seconds: float, bell: Bell) -> None:
+    def idle(self, seconds: float, interrupt: Interrupt) -> None:
         self.asleep.set()
         while not self.pokes.acquire(timeout=0.002):
-            if bell.is_ringing():
+            if interrupt.is_set():
                 raise Interrupted
         self.asleep.clear()
 
-    def listen_to(self, bell: Bell | None) -> None:
+    def set_interrupt(self, interrupt: Interrupt | None) -> None:
         pass
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class World:
         self.asked += 1
         self.answer()
 
-    def _reopen(self, seconds: float, bell: Bell) -> Any:
+    def _reopen(self, seconds: float, interrupt: Interrupt) -> Any:
         self.reopened += 1
         self.reopen()
         self.session = FakeSession()
@@ -92,13 +92,13 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World()
     monkeypatch.setattr(module, "now", lambda: world.time)
-    monkeypatch.setattr(Bell, "pause", lambda bell, seconds: pause(world, seconds))
+    monkeypatch.setattr(Interrupt, "wait", lambda interrupt, seconds: wait(world, seconds))
     yield world
     for keeper in world.keepers:
         keeper.stop()
 
 
-def pause(world: World, seconds: float) -> None:
+def wait(world: World, seconds: float) -> None:
     world.time += seconds
 
 
@@ -150,7 +150,7 @@ def test_a_confirmation_that_comes_too_late_revives_nothing(world: World) -> Non
     world.answer = too_slowly
     world.confirm_once()
     world.time = 100  # even if the clock said otherwise
-    with pytest.raises(LockNotHeld, match=r"took 5\.0 s, which was too long"):
+    with pytest.raises(LockNotHeld, match=r"took 5\.0 s, longer than the lock is valid"):
         keeper.check()
 
 
@@ -311,7 +311,7 @@ def test_who_asks_in_doubt_gets_the_answer_that_the_database_gives(world: World,
     def reopen() -> None:
         held()
         if not won:
-            raise LockNotHeld("somebody else has it now")
+            raise LockNotHeld("another member holds it now")
 
     world.answer, world.reopen = break_once, reopen
     broken.pokes.release()
@@ -322,7 +322,7 @@ def test_who_asks_in_doubt_gets_the_answer_that_the_database_gives(world: World,
         assert world.session is not broken
         assert world.asked == 2
     else:
-        with pytest.raises(LockNotHeld, match="somebody else has it now"):
+        with pytest.raises(LockNotHeld, match="another member holds it now"):
             keeper.check_surely()
 
 
@@ -365,5 +365,5 @@ def test_a_lock_given_back_in_doubt_keeps_nobody_waiting(world: World, held: Hel
     world.session.pokes.release()
     assert held.reached.wait(WAIT_SECONDS)
     threading.Timer(0.01, held.go).start()
-    with pytest.raises(LockNotHeld, match="ended before it was given back"):
+    with pytest.raises(LockNotHeld, match="ended before it was released"):
         keeper.check_surely()

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.locks.postgres.session import Bell, DatabaseUnreachable, Interrupted, Session, Target
+from pybroker.locks.postgres.session import DatabaseUnreachable, Interrupt, Interrupted, Session, Target
 from pybroker.locks.postgres.timing import Timing
 
 
@@ -59,14 +59,14 @@ def test_a_server_that_is_not_there_is_unreachable() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_bell_ends_a_pause_and_rings_until_it_is_silenced() -> None:
-    bell = Bell()
-    bell.pause(0.001)
-    threading.Timer(0.01, bell.ring).start()
+def test_a_set_interrupt_ends_waits_until_it_is_cleared() -> None:
+    interrupt = Interrupt()
+    interrupt.wait(0.001)
+    threading.Timer(0.01, interrupt.set).start()
     for _ in range(2):
         with pytest.raises(Interrupted):
-            bell.pause(20)
-    bell.ring()
-    bell.silence()
-    assert not bell.is_ringing()
-    bell.pause(0.001)
+            interrupt.wait(20)
+    interrupt.set()
+    interrupt.clear()
+    assert not interrupt.is_set()
+    interrupt.wait(0.001)
