@@ -1,6 +1,7 @@
 """`pybroker.testing` and its pytest plug-in, with brokers that are killed, frozen, cut off and out of disk."""
 
 import contextlib
+import gc
 import os
 import re
 import select
@@ -418,6 +419,7 @@ class TestNothingIsLeft:
 
         with Broker():
             pass
+        gc.collect()  # what other tests have left
         before = count()
         with Cluster() as cluster, Broker():
             cluster.kill9()

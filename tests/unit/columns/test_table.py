@@ -22,6 +22,7 @@ from pybroker.store.columns.vectors import ODD_BYTES_MAX, ROWS_MAX
 from pybroker.store.journal.commands import RewrittenDataFile, Trace, encode, encode_add, encode_remove
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, encode_batch, encode_record
 from pybroker.store.journal.marks import encode_mark
+from tests.descriptors import open_in
 from tests.unit.columns.agreement import assert_agreement, vector_rows, write_file
 
 ORDERS = queue("ORDERS")
@@ -276,9 +277,9 @@ def test_bodies_that_grow_a_thousandfold_leave_in_small_record_batches(tmp_path:
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     write_file(tmp_path, [[added(number)] for number in range(300)])
-    count = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- numbers, not paths
     (piece,) = plan("j", list_files(tmp_path), None)
     batches = read(piece, window_bytes=1000)
     next(batches)
+    assert open_in(tmp_path)
     batches.close()
-    assert len(os.listdir("/proc/self/fd")) == count  # noqa: PTH208
+    assert not open_in(tmp_path)

@@ -19,6 +19,7 @@ from pybroker.store.journal.appender import (
 )
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER
+from tests.descriptors import open_in
 
 
 class WatchedFiles(JournalFiles):
@@ -160,6 +161,6 @@ def test_owner_is_looked_for_at_the_limit_of_open_files(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for descriptor in opened:
             os.close(descriptor)
-    before = len(list(Path("/dev/fd").iterdir()))
+    assert [*open_in(tmp_path), *open_in(tmp_path.parent)] == ["db-1.log (deleted)", tmp_path.name]
     journal.appender.abandon()
-    assert len(list(Path("/dev/fd").iterdir())) == before - 2, "the data file and the directory"
+    assert not [*open_in(tmp_path), *open_in(tmp_path.parent)]

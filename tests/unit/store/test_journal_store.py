@@ -36,6 +36,7 @@ from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.marks import decode_mark
 from pybroker.store.journal.reader import DataFileWalk
 from pybroker.store.journal.store import JournalStore
+from tests.descriptors import open_in
 from tests.runtimes import runtime, wait_for_end
 from tests.soundness import assert_sound
 
@@ -530,10 +531,9 @@ class TestReading:
 
     def test_no_file_stays_open(self, directory: Path) -> None:
         bench = self.filled(directory)
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (a plain count)
+        before = open_in(directory)
         bench.store.read(QUEUE, self.ids(*range(1, 41)))
-        after = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-        assert after == before, "a removed file would keep its room on the disk"
+        assert open_in(directory) == before, "a removed file would keep its room on the disk"
         bench.store.abandon()
 
     def test_a_recovery_reads_no_body(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """The steps of a take-over, on their own: their order, and what a failure at each of them leaves behind."""
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pybroker.store.journal.reserve import RESERVE_NAME, Reserve
 from pybroker.store.journal.takeover import JournalEnd, TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from tests.crash.test_fence import Jobs, Member, Messages
+from tests.descriptors import open_in
 from tests.runtimes import runtime
 
 SETTINGS = JournalSettings(preallocation=Preallocation.NONE)
@@ -139,15 +139,9 @@ class Rig:
     def run(self) -> dict[int, bytes]:
         """Take the directory over, and return what was read."""
         reading = self._takeover.run(lambda: self.reading, lambda _: self.disk.at("begin"))
-        assert open_files(self.disk.directory) == [data_file_name(self.writers[-1].file_id)]
+        assert open_in(self.disk.directory) == [data_file_name(self.writers[-1].file_id)]
         self.writers[-1].close_claim()
         return reading.found
-
-
-def open_files(directory: Path) -> list[str]:
-    """Return which of a directory's files this process has open."""
-    paths = [Path(os.path.realpath(each)) for each in Path("/proc/self/fd").iterdir()]
-    return [path.name for path in paths if path.parent == directory and path.is_file()]
 
 
 def write(directory: Path, **files: bytes) -> None:
@@ -204,7 +198,7 @@ def test_failure_at_any_step_leaves_a_journal_to_take_over(directory: Path, step
     with pytest.raises(StoreUnavailable if isinstance(error, OSError) else type(error)):
         rig.run()
     assert rig.disk.steps[-1] == step
-    assert not open_files(directory)
+    assert not open_in(directory)
     left = names(directory)
     passed = STEPS[: STEPS.index(step)]
     assert ("db-2.log" in left) == ("create 2" in passed), "a claim stays"
@@ -272,7 +266,7 @@ def test_number_above_the_claim_ends_the_takeover(directory: Path, step: str) ->
     with pytest.raises(LockNotHeld):
         rig.run()
     assert rig.disk.steps[-1] == step
-    assert not open_files(directory)
+    assert not open_in(directory)
 
 
 # ------------------------------------------------------------ a full disk
@@ -298,7 +292,7 @@ def test_full_disk_without_a_reserve_is_explained(directory: Path, step: str) ->
         rig.run()
     assert ("db-2.log" in names(directory)) == (step != "create 2")
     assert (directory / "db-1.log").read_bytes() == WRITTEN + TORN
-    assert not open_files(directory)
+    assert not open_in(directory)
 
 
 # ------------------------------------------------------------ the seal
@@ -312,7 +306,7 @@ def test_file_that_changed_since_it_was_read_is_not_sealed(directory: Path) -> N
         rig.run()
     assert caught.value.offset == 7
     assert (directory / "db-1.log").read_bytes() == other
-    assert not open_files(directory)
+    assert not open_in(directory)
 
 
 def test_clean_stop_spares_all_but_claims_and_torn_files(directory: Path) -> None:
