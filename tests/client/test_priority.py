@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.client.errors import Timeout
 from pybroker.client.sync import connect
 from pybroker.testing import Cluster
 from tests.client.kills import PATIENCE_SECONDS, Worker, stop, wait_until
@@ -27,11 +26,8 @@ def other() -> Iterator[Cluster]:
 
 def drain(uri: str, received: Counter[object], flagged: set[object]) -> None:
     with connect(uri) as connection, connection.consumer("Q") as consumer:
-        while True:
-            try:
-                message = consumer.receive(0.5)
-            except Timeout:
-                return
+        connection.send("Q", "end", timeout=PATIENCE_SECONDS)
+        while (message := consumer.receive(PATIENCE_SECONDS)).body != "end":
             received[message.body] += 1
             if message.redelivered:
                 flagged.add(message.body)

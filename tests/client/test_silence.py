@@ -1,6 +1,7 @@
 """Peers that go silent or elsewhere: SIGSTOP, names with new addresses, TLS that ends while TCP does not."""
 
 import contextlib
+import json
 import random
 import socket
 import ssl
@@ -14,8 +15,6 @@ import pytest
 import trustme
 
 from pybroker.client import BrokerMissing, UntrustedBroker, connect
-from pybroker.client.errors import Timeout
-from pybroker.client.sync import Connection
 from pybroker.testing import Cluster
 from tests.client.kills import (
     KILL_SECONDS,
@@ -47,16 +46,12 @@ NESTED = (
 
 
 def drain(uri: str, ledger: Ledger) -> None:
-    """Consume what is left on a broker."""
-    with connect(uri) as connection, contextlib.suppress(Timeout):
-        work = consuming(connection, "KILLS", "auto", ledger)
-        stopping = threading.Event()
-        drainer = Worker("drain", lambda _: work(stopping))
-        count = -1
-        while count != len(ledger.received):
-            count = len(ledger.received)
-            threading.Event().wait(1.0)
-        stopping.set()
+    """Consume what is left on a broker, up to a last message."""
+    last = (uri, 1)
+    with connect(uri) as connection:
+        connection.send("KILLS", json.dumps(last), timeout=PATIENCE)
+        drainer = Worker("drain", consuming(connection, "KILLS", "auto", ledger))
+        wait_until(lambda: last in ledger.received, lambda: "the last message does not come", [drainer])
         stop([drainer])
 
 
@@ -133,15 +128,9 @@ def test_a_name_is_looked_up_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -
             wait_until(lambda: len(asked) > 3, lambda: f"{asked}")
             addresses += ["127.0.0.2", "127.0.0.3"]  # ... and comes back with another machine
             connection.send("Q", "to the second", timeout=PATIENCE)
-            assert received(connection) == ["to the second"]
-
-
-def received(connection: Connection) -> list[object]:
-    bodies: list[object] = []
-    with connection.consumer("Q") as consumer, contextlib.suppress(Timeout):
-        while True:
-            bodies.append(consumer.receive(0.5).body)
-    return bodies
+            connection.send("Q", "end", timeout=PATIENCE)
+            with connection.consumer("Q") as consumer:
+                assert [consumer.receive(PATIENCE).body for _ in range(2)] == ["to the second", "end"]
 
 
 # ---------------------------------------------------------------- TLS

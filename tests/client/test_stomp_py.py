@@ -34,7 +34,7 @@ from pybroker.client.stomp_messages import RESENT
 from pybroker.client.stomp_py import FailoverConnection
 from pybroker.testing import Broker, Cluster
 from tests.client.brokers import Pair
-from tests.client.kills import nothing_left
+from tests.client.kills import nothing_left, wait_until
 from tests.integration.cluster import free_port
 
 PATIENCE = 30.0
@@ -399,7 +399,7 @@ def test_a_message_that_was_sent_again_says_so(cluster: Cluster) -> None:
             target=connection.send, args=("/queue/Q", "x"), kwargs={"persistent": "true"}, daemon=True
         )
         sender.start()
-        sender.join(0.2)
+        wait_until(lambda: bool(connection._inner and connection._inner.outcomes), lambda: "it is not sent")
         assert sender.is_alive(), "nobody can have answered"
         cluster.kill9("master")
         cluster.heal()

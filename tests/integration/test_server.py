@@ -62,19 +62,25 @@ def test_who_never_connects_is_closed_and_told(start):
 
 def test_one_port_takes_what_it_recognises(start, connect):
     port = free_port()
-    broker = start("--auto", str(port), "--connect-timeout", "1s", store="memory:")
+    broker = start("--auto", str(port), store="memory:")
     broker.wait_for("listening on")
     client = connect(port)
     assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
-    late = open_socket(port)
-    late.sendall(b"\n\nCON")
-    assert read_all(late) == b""
-    broker.wait_for("closed: within 1 seconds it has not said which protocol it speaks")
     browser = open_socket(port)
     browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
     assert read_all(browser) == b""
     broker.wait_for("closed: it speaks neither OpenWire nor STOMP, but begins with b'GET / HTTP/1.1")
     assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
+
+
+def test_who_says_too_little_is_closed(start):
+    port = free_port()
+    broker = start("--auto", str(port), "--connect-timeout", "300ms", store="memory:")
+    broker.wait_for("listening on")
+    late = open_socket(port)
+    late.sendall(b"\n\nCON")
+    assert read_all(late) == b""
+    broker.wait_for("closed: within 0.3 seconds it has not said which protocol it speaks")
 
 
 def test_openwire_is_recognised_too(start, connect):

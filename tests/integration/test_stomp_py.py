@@ -92,8 +92,8 @@ def test_the_context_manager_waits_for_the_farewell(broker, version):
 def test_waiting_and_statistics_listeners(open_connection, version):
     connection, inbox = open_connection(version)
     waiting, statistics = WaitingListener("mine"), StatsListener()
-    connection.set_listener("waiting", waiting)
-    connection.set_listener("statistics", statistics)
+    connection.set_listener("a waiting one", waiting)  # by their names these come before the inbox
+    connection.set_listener("a statistician", statistics)
     connection.subscribe("/topic/test", id=1)
     connection.send("/topic/test", "x", receipt="mine")
     waiting.wait_on_receipt()
