@@ -96,7 +96,7 @@ class Client:
         if self.is_open:
             self.is_open = False
             self.lost()
-        self.world.after(self.world.duration(0.004), self._connect)
+        self.scenario.net.try_again(self._connect)
 
     def hang_up(self) -> None:
         """Leave the broker."""

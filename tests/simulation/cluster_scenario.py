@@ -44,6 +44,9 @@ STOP_SECONDS = 2.0
 OVERLAP_SECONDS = 1.6
 """An idle master looks once a second whether another one has taken over, and may be slow to step back."""
 
+FILE_BYTES = 1 << 20
+"""As short as data files may be: preallocated ones, which are written in memory, take their time."""
+
 PAUSE_SECONDS = 0.05
 """Before a member that has lost its lock stands by again."""
 
@@ -163,6 +166,8 @@ class Slot:
             expire_interval=0.1,
             disk_reserve=scenario.reserve_bytes,
             memory_limit=scenario.memory_limit,
+            journal_file_max=FILE_BYTES,
+            journal_batch_max=FILE_BYTES,
             journal_preallocate=scenario.preallocates,
             stop_timeout=0.3,
         )
@@ -176,6 +181,7 @@ class Slot:
             bind=partial(scenario.net.bind, process),  # type: ignore[arg-type]  # what `Server` uses of a socket
             new_id=self._new_id,
             make_lock=self._make_lock,
+            large_page_bytes=lambda: 0,
         )
         run_loop(process, self._live, NetLoop)
 

@@ -146,7 +146,9 @@ class SimSystem:
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self._disk = disk
         self._process = process
-        self._open: dict[int, Path] = {}
+        self._open: dict[int, str | Path] = {}
+        self._contents: dict[int, Content] = {}
+        """By descriptor, of those that were written to."""
         self.failing: Callable[[str], None] = _succeed
         """Called with the name of an operation before it changes anything; what it raises fails the operation."""
         process.on_death.append(self._close_all)
@@ -154,15 +156,15 @@ class SimSystem:
     # ------------------------------------------------------------ descriptors
 
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
-        path = Path(path)
         if not flags & os.O_CREAT:
             self._step(1e-6)
             return self._opened(os.open(path, flags, mode), path)
+        path = Path(path)
         self._begin("create", 0.2)
         is_new = not path.exists()
         descriptor = self._opened(os.open(path, flags, mode), path)
         if is_new:
-            content = self._disk.contents[os.fstat(descriptor).st_ino] = Content()
+            content = self._disk.contents[os.fstat(descriptor).st_ino] = self._contents[descriptor] = Content()
             self._disk.renamed.append((path, None, content))
             self._disk.touch(path)
         elif flags & os.O_TRUNC:
@@ -173,14 +175,17 @@ class SimSystem:
     def close(self, descriptor: int) -> None:
         if descriptor in self._open:  # else the process is dead, and it is closed
             del self._open[descriptor]
+            self._contents.pop(descriptor, None)
             os.close(descriptor)
 
-    def _opened(self, descriptor: int, path: Path) -> int:
+    def _opened(self, descriptor: int, path: str | Path) -> int:
         self._open[descriptor] = path
         return descriptor
 
     def _content(self, descriptor: int) -> Content:
-        return self._disk.content_of(os.fstat(descriptor).st_ino)
+        if (content := self._contents.get(descriptor)) is None:
+            content = self._contents[descriptor] = self._disk.content_of(os.fstat(descriptor).st_ino)
+        return content
 
     def _close_all(self) -> None:
         for descriptor in list(self._open):
@@ -235,7 +240,7 @@ class SimSystem:
         self._end(f"sync {self._name(descriptor)}")
 
     def fsync(self, descriptor: int) -> None:
-        path = self._open[descriptor]
+        path = Path(self._open[descriptor])
         if not path.is_dir():
             self.fdatasync(descriptor)
             return
@@ -291,7 +296,7 @@ class SimSystem:
         self._process.wait(self._disk.world.duration(typical))
 
     def _name(self, descriptor: int) -> str:
-        return self._open[descriptor].name
+        return Path(self._open[descriptor]).name
 
 
 def _borders(offset: int, length: int) -> Sequence[int]:

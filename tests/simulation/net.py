@@ -20,6 +20,7 @@ from pybroker.broker.domain.errors import ConfigError
 from tests.simulation.world import Process, SimLoop, World
 
 LATENCY_SECONDS = 0.0003
+RETRY_SECONDS = 0.004
 
 
 class Peer(Protocol):
@@ -44,10 +45,24 @@ class Net:
     def __init__(self, world: World) -> None:
         self.world = world
         self.listeners: dict[tuple[str, int], SimSocket] = {}
+        self._refused: list[Callable[[], None]] = []
 
     def connect(self, host: str, port: int, peer: Peer) -> None:
         """Have a client connect; it is called with what becomes of it."""
         self.world.after(self.world.duration(LATENCY_SECONDS), partial(self._arrive, (host, port), peer))
+
+    def try_again(self, connect: Callable[[], None]) -> None:
+        """Have a client connect again, once there is a listener anywhere: attempts in vain would be most events."""
+        if any(each.is_listening for each in self.listeners.values()):
+            self.world.after(self.world.duration(RETRY_SECONDS), connect)
+        else:
+            self._refused.append(connect)
+
+    def listening(self) -> None:
+        """Have those connect who could not."""
+        refused, self._refused = self._refused, []
+        for connect in refused:
+            self.try_again(connect)
 
     def _arrive(self, address: tuple[str, int], peer: Peer) -> None:
         listener = self.listeners.get(address)
@@ -168,6 +183,7 @@ class SimSocket:
 
     def listen(self, backlog: int) -> None:
         self.is_listening = True
+        self._net.listening()
 
     def arrive(self, link: Link) -> None:
         self._backlog.append(link)

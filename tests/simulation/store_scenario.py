@@ -167,13 +167,14 @@ class Checker:
         optional = former.consumed() if self._elides else frozenset[str]()
         least = max(former.durable, self._least_of_sent(former, optional))
         outcomes = [former.begun.copy()]
-        for operation in former.operations:
-            outcomes.append(outcomes[-1].copy())
+        for count, operation in enumerate(former.operations, 1):
+            if count > least:
+                outcomes.append(outcomes[-1].copy())
             outcomes[-1].apply(operation)
-        for count in range(len(outcomes) - 1, least - 1, -1):
-            if self._is_same(outcomes[count], queues, branches, optional):
+        for count, outcome in zip(range(len(former.operations), least - 1, -1), reversed(outcomes), strict=True):
+            if self._is_same(outcome, queues, branches, optional):
                 former.kept = count
-                found = outcomes[count].recovered()
+                found = outcome.recovered()
                 found.queues = {name: list(queues.get(name, ())) for name in found.queues}
                 return found
         raise Violation(
@@ -257,7 +258,7 @@ class Member:
         follower = Follower(self.scenario.directory) if random.random() < 0.6 else None
         waiting = loop.run_in_executor(None, self.lock.acquire)
         while not waiting.done():
-            await asyncio.wait([waiting], timeout=self.world.duration(0.01))
+            await asyncio.wait([waiting], timeout=self._pause(0.01))
             if follower is not None:
                 step = follower.advance(look=random.random() < 0.3)
                 if step.is_at_end and random.random() < 0.2:
@@ -273,7 +274,7 @@ class Member:
         store.cleanup()
         work = Work(self, store, term)
         while not self.is_stopping and not failed.done():
-            await asyncio.wait([failed], timeout=self._pause())
+            await asyncio.wait([failed], timeout=self._pause(0.003))
             if not failed.done():
                 work.go_on()
         if failed.done():
@@ -282,9 +283,9 @@ class Member:
         scenario.checker.promise(term, "durable", len(term.operations))
         self.world.say(self.process.name, "stopped in order")
 
-    def _pause(self) -> float:
+    def _pause(self, typical: float) -> float:
         """Return how long nobody wants anything; where nothing bad happens any more, there is not much to learn."""
-        return self.world.duration(0.003) if self.world.now < FAULTS_END else self.world.random.uniform(0, 0.1)
+        return self.world.duration(typical) if self.world.now < FAULTS_END else self.world.random.uniform(0, 0.1)
 
     def _recover(self, store: JournalStore) -> Term:
         recovery = store.recover()

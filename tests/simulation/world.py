@@ -1,8 +1,8 @@
 """A world with a clock, processes and threads of its own: one event at a time, in an order that a seed chooses.
 
-Threads are threads of Python, of which exactly one runs: it has the baton until it waits. What it waits for is always
-something of this world: time, another thread, an event, an inbox, a file operation. So the same seed makes the same
-history, whatever the machine does meanwhile.
+Threads are greenlets, of which exactly one runs: it has the baton until it waits. (Threads of Python hand over in
+twenty times as long.) What it waits for is always something of this world: time, another thread, an event, an
+inbox, a file operation. So the same seed makes the same history, whatever the machine does meanwhile.
 
 ```text
 World.run    next event of the heap -> a callback, or a thread is given the baton -> until it waits -> next event
@@ -15,14 +15,16 @@ is free where durations are drawn from the seed, and they all are.
 
 import asyncio
 import contextlib
-import heapq
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heappop, heappush
+from math import log
 from queue import Empty
 from typing import Any
+
+from greenlet import getcurrent, greenlet
 
 Callback = Callable[[], None]
 
@@ -31,6 +33,9 @@ EPOCH_MS = 1_700_000_000_000
 
 TURN_SECONDS = 20e-6
 """About how long a turn of an event loop takes."""
+
+STRETCHES = (0.2, 1, 1, 1, 8)
+"""Of what takes time, some takes much longer."""
 
 
 class Killed(SystemExit):
@@ -54,11 +59,12 @@ class World:
         self.failure: BaseException | None = None
         """The first violation, or an error that a thread has died of."""
         self._is_traced = is_traced
+        self._draw = self.random.random
         self._heap: list[tuple[float, int, Process | None, Callback]] = []
         self._serial = 0
         self._until = 0.0
-        self.baton = threading.Lock()
-        self.baton.acquire()
+        self.root = getcurrent()
+        """What the threads of this world give way to when they wait."""
 
     def say(self, who: str, text: str) -> None:
         """Write a line of the trace."""
@@ -68,7 +74,7 @@ class World:
     def at(self, when: float, callback: Callback, process: "Process | None" = None) -> None:
         """Have a callback called at a time; not if its process is dead by then, and later if it is frozen."""
         self._serial += 1
-        heapq.heappush(self._heap, (when, self._serial, process, callback))
+        heappush(self._heap, (when, self._serial, process, callback))
 
     def after(self, seconds: float, callback: Callback, process: "Process | None" = None) -> None:
         """Have a callback called after so many seconds."""
@@ -81,35 +87,33 @@ class World:
             BaseException: what was found, or what a thread has died of.
         """
         self._until = until
-        while self.failure is None and self._heap and self._heap[0][0] <= until:
-            if (callback := self._next()) is not None:
-                callback()
+        heap = self._heap
+        while self.failure is None and heap and heap[0][0] <= until:
+            when, serial, process, callback = heappop(heap)
+            if process is not None:
+                if process.is_dead:
+                    continue
+                if process.frozen_until > when:
+                    heappush(heap, (process.frozen_until, serial, process, callback))
+                    continue
+            self.now = when
+            callback()
         if self.failure is not None:
             raise self.failure
         self.now = max(self.now, until)
 
-    def _next(self) -> Callback | None:
-        """Take the next event; None if its time is yet to come, or never will."""
-        when, serial, process, callback = heapq.heappop(self._heap)
-        if process is not None:
-            if process.is_dead:
-                return None
-            if process.frozen_until > when:
-                heapq.heappush(self._heap, (process.frozen_until, serial, process, callback))
-                return None
-        self.now = when
-        return callback
-
-    def is_next(self, callback: Callback) -> bool:
-        """Take the next event if it is this one: then whoever planned it needs not hand the baton over and back."""
-        heap = self._heap
-        if heap[0][3] is not callback or heap[0][0] > self._until or self.failure is not None:
+    def skip_to(self, when: float, process: "Process") -> bool:
+        """Let time pass at once if nothing happens until then: whoever waits needs not hand the baton over and back."""
+        if when > self._until or self.failure is not None or process.frozen_until > when:
             return False
-        return self._next() is callback
+        if self._heap and self._heap[0][0] <= when:
+            return False
+        self.now = when
+        return True
 
     def duration(self, typical: float) -> float:
         """Return how long something takes: about `typical` seconds, sometimes much longer."""
-        return self.random.expovariate(1 / typical) * self.random.choice((0.2, 1, 1, 1, 8))
+        return -log(1 - self._draw()) * typical * STRETCHES[int(self._draw() * len(STRETCHES))]
 
     def end(self) -> None:
         """Kill everything."""
@@ -183,16 +187,13 @@ class SimThread:
         self.process = process
         self.name = name
         self.ended = Signal(process.world)
-        self._world = process.world
+        self._world = world = process.world
         self._run = run
         self._is_alive = True
         self._wait = 0
-        self._go = threading.Lock()
-        self._go.acquire()
+        self._greenlet = greenlet(self._main, world.root)
         process.threads.append(self)
-        self._system_thread = threading.Thread(target=self._main, name=f"{process.name} {name}", daemon=True)
-        self._system_thread.start()
-        self._world.after(self._world.duration(20e-6), self._resume, process)
+        world.after(world.duration(20e-6), self._greenlet.switch, process)
 
     def is_alive(self) -> bool:
         """Tell whether it still runs."""
@@ -208,13 +209,13 @@ class SimThread:
         assert world.current is self, "a thread waits by itself"
         self._wait += 1
         if until is not None:
-            wake = partial(self._wake, self._wait)
-            world.at(until, wake, self.process)
-            if world.is_next(wake):
+            if world.skip_to(until, self.process):
                 return
+            world.at(until, partial(self._wake, self._wait), self.process)
+        loop, task = _leave_loop()
         world.current = None
-        world.baton.release()
-        self._go.acquire()
+        world.root.switch()
+        _enter_loop(loop, task)
         if self.process.is_dead:
             raise Killed
         world.current = self
@@ -228,21 +229,14 @@ class SimThread:
         """Run what is left of it in a dead process: every wait raises, and every file operation."""
         if self._is_alive:
             self._is_alive = False
-            self._go.release()
-            self._world.baton.acquire()
-        self._system_thread.join()
+            self._greenlet.switch()
 
     def _wake(self, wait: int) -> None:
         if wait == self._wait and self._is_alive:
-            self._resume()
-
-    def _resume(self) -> None:
-        self._go.release()
-        self._world.baton.acquire()
+            self._greenlet.switch()
 
     def _main(self) -> None:
         world = self._world
-        self._go.acquire()
         try:
             if not self.process.is_dead:
                 world.current = self
@@ -255,7 +249,6 @@ class SimThread:
             world.current = None
             self._is_alive = False
             self.ended.notify()
-            world.baton.release()
 
 
 class Signal:
@@ -424,6 +417,25 @@ def run_loop(process: Process, main: Callable[[], Any], make_loop: type[SimLoop]
         process.world.after(0, process.kill)
 
     return process.spawn("main", run)
+
+
+def _leave_loop() -> "tuple[asyncio.AbstractEventLoop | None, asyncio.Task[Any] | None]":
+    """Make asyncio forget what runs, which it keeps once for all threads of this world; return it."""
+    loop = asyncio._get_running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
+    if loop is not None:
+        if task is not None:
+            asyncio.tasks._leave_task(loop, task)
+        asyncio._set_running_loop(None)
+    return loop, task
+
+
+def _enter_loop(loop: asyncio.AbstractEventLoop | None, task: "asyncio.Task[Any] | None") -> None:
+    """Make asyncio know again what runs."""
+    if loop is not None:
+        asyncio._set_running_loop(loop)
+        if task is not None:
+            asyncio.tasks._enter_task(loop, task)
 
 
 def _unless_done(future: "asyncio.Future[Any]", conclude: Callable[[Any], None], value: Any) -> None:

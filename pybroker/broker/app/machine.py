@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.large_pages import supported_bytes
 from pybroker.broker.domain.ports import Clock, LockProvider
 from pybroker.store.journal.files import OS, System
 from pybroker.store.runtime import Callback, Event, Inbox, Worker, start_thread
@@ -52,6 +53,7 @@ class Machine:
         bind: returns a bound socket for an address, a port and the setting that names it.
         new_id: returns an id no other broker and no earlier run makes.
         make_lock: returns the lock of the configured store; None: what the settings say.
+        large_page_bytes: returns how large a large page of memory is; 0: there are none.
     """
 
     clock: Clock = clock
@@ -63,6 +65,7 @@ class Machine:
     bind: Callable[[str, int, str], socket.socket] = bind
     new_id: Callable[[], str] = new_id
     make_lock: Callable[[Config], LockProvider] | None = None
+    large_page_bytes: Callable[[], int] = supported_bytes
 
 
 MACHINE = Machine()

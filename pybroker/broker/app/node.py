@@ -17,7 +17,7 @@ from typing import Any
 
 from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.large_pages import LargePages, supported_bytes
+from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
@@ -111,7 +111,7 @@ class Node:
         """
         self._publish(self.role, [], 0)
         waiting = asyncio.create_task(self._wait_for_lock())
-        pages = LargePages(supported_bytes())
+        pages = LargePages(self._machine.large_page_bytes())
         try:
             while self.role is not Role.STOPPED:
                 for action in await self._events.get():
