@@ -111,7 +111,7 @@ clean: ## Remove the environment and every cache; ./data stays
 	@touch $@
 
 .venv/.complete: $(LOCKED)
-	@echo "Setting up .venv with every extra; the first time downloads about 500 MB, most of it Spark"
+	@echo "Setting up .venv with every extra; the first time downloads about 530 MB, most of it Spark"
 	$(SYNC) --all-extras
 	@touch .venv/.runtime $@
 

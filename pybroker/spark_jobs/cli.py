@@ -20,8 +20,6 @@ import click
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 from pybroker.spark_jobs.history import Tables
 from pybroker.spark_jobs.options import parse
-from pybroker.spark_jobs.report_sections import DRAWN
-from pybroker.spark_jobs.report_writer import write_report
 from pybroker.spark_jobs.session import session
 from pybroker.store.columns.files import NoJournal, list_files
 
@@ -98,6 +96,10 @@ def command(job: Callable[..., Tables], options: Sequence[Option] = ()) -> click
 
 
 def _write_page(job: Callable[..., Tables], directories: Sequence[str], output: Path) -> None:
+    # Only a page needs Altair, which a cluster's driver may not have.
+    from pybroker.spark_jobs.report_sections import DRAWN
+    from pybroker.spark_jobs.report_writer import write_report
+
     name = job.__name__
     if name not in DRAWN:
         raise click.UsageError(f"{name} has no page; there are {', '.join(DRAWN)}")

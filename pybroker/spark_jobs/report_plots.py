@@ -1,59 +1,89 @@
-"""Plots as inline SVG: lines over time, stacked areas, columns, ranges on a logarithmic scale, strips. Pure.
+"""Plots as inline SVG: lines over time, stacked areas, columns, bars, ranges on a logarithmic scale, strips. Pure.
 
-A plot is text for a page that works without a network and without scripts. Colours are the page's CSS variables
-(`--c1` to `--c8`, see `report_page`), so light and dark are the page's business. What a mark stands for is in its
-`<title>`, which browsers show beside the pointer and screen readers read aloud.
-
-```text
-+--------+----------------------------------+
-| labels |              marks               |  TOP to HEIGHT - BOTTOM
-+--------+----------------------------------+
-         |  ticks                           |  BOTTOM
-         LEFT                          WIDTH - RIGHT
-```
+Altair draws them when the report is made, so the page needs no script and no network. Colours are the page's CSS
+variables (`--c1` to `--c8`), which the page sets for light and dark. The `<title>` of each mark says its name and
+value: browsers show it beside the pointer, and screen readers read it aloud.
 """
 
-import math
+import json
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
+from typing import Any, Final
+from xml.etree import ElementTree
 
-WIDTH = 960
-HEIGHT = 250
+import altair as alt
+import vl_convert
+from markupsafe import Markup
+
+WIDTH: Final = 960
+HEIGHT: Final = 214
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 10, 26
-COLOURS = 8
-"""Colours a page has; further series share grey."""
-ROW = 26
+COLOURS: Final = 8
+"""Colours of the page; further series share grey."""
+ROW: Final = 26
 """Height of a row in a plot that has one per name."""
-NAME_LEFT = 250
+NAME_LEFT: Final = 250
 """Room for names on the left of such a plot."""
-SIDE = 270
-"""Room for words behind the longest bar."""
+SIDE: Final = 270
+"""Room for text behind the longest bar."""
 _NAME_CHARACTER, _TEXT_CHARACTER = 8.0, 7.3
 """Width of a wide character in a name and in other texts, which are smaller: longer ones are shortened."""
 
 Point = tuple[float, float]
+_Rows = list[dict[str, Any]]
 
-_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Seconds between ticks of a time axis."""
-_DURATIONS = (1.0, 10.0, 100.0, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 8.64e8, 8.64e9, 8.64e10)
+_DURATIONS: Final = (1.0, 10.0, 100.0, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 8.64e8, 8.64e9, 8.64e10)
 """Milliseconds at the ticks of a logarithmic scale, from one to a thousand days."""
-_MILLISECONDS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
+_MILLISECONDS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
+
+_COLOUR: Final = alt.Color("colour:N", scale=None)
+_DETAIL: Final = alt.Detail("name:N")
+_WORDS: Final = alt.Description("words:N")
+_ROW: Final = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0.3, paddingOuter=0.15))
+_AMOUNT: Final = alt.Y("y:Q", scale=alt.Scale(nice=5), axis=alt.Axis(title=None, tickCount=5))
+_FINER: Final = re.compile(r"(?<=\.\d\d)\d+")
+"""Digits of a coordinate beyond a hundredth of a pixel."""
+_SVG: Final = "http://www.w3.org/2000/svg"
+_CONFIG: Final = {
+    "autosize": "none",
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "line": {"strokeJoin": "round"},
+    "axis": {
+        "aria": False,
+        "domain": False,
+        "ticks": False,
+        "gridColor": "var(--line)",
+        "labelColor": "var(--soft)",
+        "labelFontSize": 12,
+        "labelPadding": 8,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing, and the names beside their colours (CSS) that explain it."""
+
+    svg: Markup
+    legend: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A row of a range plot: a name, and values in ascending order, in milliseconds, with what each of them is."""
+    """A row of a range plot: a name, and values in milliseconds with their meanings, in ascending order."""
 
     name: str
-    values: tuple[tuple[str, float], ...]
+    values: Sequence[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a strip: from and to in the strip's unit, a colour (1 to 8, 0 for grey), and words."""
+    """A piece of a strip: start and end in the strip's unit, a colour (1 to 8, 0 for grey), and its title."""
 
     start: float
     end: float
@@ -61,11 +91,11 @@ class Span:
     words: str
 
 
-# ---------------------------------------------------------------- words for numbers
+# ---------------------------------------------------------------- numbers as text
 
 
 def count(value: float) -> str:
-    """Return a number as people write it: 950, 12,300, 4.2 M."""
+    """Return a number for people: 950, 12,300, 4.2 M."""
     if abs(value) >= 1_000_000:
         return f"{value / 1_000_000:,.1f} M"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.2g}"
@@ -89,14 +119,13 @@ def duration(milliseconds: float) -> str:
     return "0" if not milliseconds else f"{milliseconds:.2g} ms"
 
 
-def moment(seconds: float, span: float = 0) -> str:
-    """Return a time in UTC; over a `span` of more than two days without its seconds, with its date."""
-    at = datetime.fromtimestamp(seconds, UTC)
-    return at.strftime("%m-%d %H:%M" if span > 172_800 else "%H:%M:%S")
+def moment(seconds: float) -> str:
+    """Return a time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def shortened(text: str, length: int) -> str:
-    """Return a text of at most so many characters: the middle gives way, for both ends tell names apart."""
+    """Return a text of at most `length` characters: the middle is left out, since both ends tell names apart."""
     if len(text) <= length:
         return text
     kept = max(length - 1, 2)
@@ -106,223 +135,191 @@ def shortened(text: str, length: int) -> str:
 # ---------------------------------------------------------------- plots
 
 
-def lines(series: Mapping[str, Sequence[Point]], *, label: Callable[[float], str] = count) -> str:
+def lines(series: Mapping[str, Sequence[Point]]) -> Plot:
     """Draw one line per name; x are seconds since the epoch, in ascending order."""
-    axes = _time_axes([points for points in series.values() if points], label)
-    marks = [
-        f'<polyline class="line s{_colour(number)}" points="{axes.path(points)}">{_title(name)}</polyline>'
-        for number, (name, points) in enumerate(series.items())
-        if points
+    colours = colours_of(series)
+    points: _Rows = [
+        {"name": name, "colour": colours[name], "x": x * 1000, "y": y, "words": f"{name} {moment(x)}: {count(y)}"}
+        for name, values in series.items()
+        for x, y in values
     ]
-    dots = [
-        f'<circle class="dot" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="4">'
-        f"{_title(f'{name} {moment(x, axes.x_span)}: {label(y)}')}</circle>"
-        for name, points in series.items()
-        for x, y in points
-    ]
-    return _figure(axes.frame() + "".join(marks) + "".join(dots), series)
+    base = _chart(points).encode(x=_time([each["x"] for each in points]), y=_AMOUNT, color=_COLOUR)
+    named = base.mark_line().encode(detail=_DETAIL, description="name:N")
+    dots = base.mark_circle(opacity=0, size=60).encode(description=_WORDS)
+    return _framed(alt.layer(named, dots), colours)
 
 
-def areas(series: Mapping[str, Sequence[float]], xs: Sequence[float], *, label: Callable[[float], str] = count) -> str:
+def areas(series: Mapping[str, Sequence[float]], xs: Sequence[float]) -> Plot:
     """Draw names on top of one another; each has one value for every x (seconds since the epoch)."""
-    totals = [sum(values) for values in zip(*series.values(), strict=True)]
-    axes = _time_axes([list(zip(xs, totals, strict=True))], label)
-    floor = [0.0] * len(xs)
-    marks: list[str] = []
-    for number, (name, values) in enumerate(series.items()):
-        top = [low + value for low, value in zip(floor, values, strict=True)]
-        outline = axes.path(list(zip(xs, top, strict=True)))
-        back = axes.path(list(zip(reversed(xs), reversed(floor), strict=True)))
-        marks.append(f'<polygon class="area f{_colour(number)}" points="{outline} {back}">{_title(name)}</polygon>')
-        floor = top
-    return _figure(axes.frame() + "".join(marks), series)
+    colours = colours_of(series)
+    points: _Rows = [
+        {"name": name, "number": number, "colour": colours[name], "x": x * 1000, "y": y}
+        for number, (name, values) in enumerate(series.items())
+        for x, y in zip(xs, values, strict=True)
+    ]
+    base = _chart(points).encode(x=_time([each["x"] for each in points]), y=_AMOUNT, color=_COLOUR)
+    stacked = base.mark_area(opacity=0.8).encode(detail=_DETAIL, order="number:Q", description="name:N")
+    return _framed(stacked, colours)
 
 
-def columns(bars: Sequence[tuple[str, Mapping[str, float]]], *, label: Callable[[float], str] = count) -> str:
+def columns(bars: Sequence[tuple[str, Mapping[str, float]]]) -> Plot:
     """Draw one column per label, made of one piece per name."""
     names = list(dict.fromkeys(name for _, pieces in bars for name in pieces))
-    highest = max((sum(pieces.values()) for _, pieces in bars), default=0)
-    axes = _Axes((0, max(len(bars), 1)), (0, highest or 1), label)
-    step = axes.width / max(len(bars), 1)
-    marks: list[str] = []
-    for index, (title, pieces) in enumerate(bars):
-        left = LEFT + index * step
-        floor = 0.0
-        for name, value in pieces.items():
-            high, low = axes.y(floor + value), axes.y(floor)
-            words = f"{title}, {name}: {label(value)}"
-            marks.append(_rect(left + 2, high, step - 4, low - high, _colour(names.index(name)), words))
-            floor += value
-        if index % max(1, math.ceil(len(bars) / 16)) == 0:
-            marks.append(_text(left + step / 2, HEIGHT - BOTTOM + 16, title, "middle"))
-    return _figure(axes.frame(ticks=False) + "".join(marks), dict.fromkeys(names))
+    colours = colours_of(names)
+    pieces: _Rows = [
+        {
+            "x": label,
+            "y": y,
+            "number": names.index(name),
+            "colour": colours[name],
+            "words": f"{label}, {name}: {count(y)}",
+        }
+        for label, values in bars
+        for name, y in values.items()
+    ]
+    labels = alt.Scale(domain=[label for label, _ in bars], padding=0.05)
+    axis = alt.Axis(title=None, labelAngle=0, labelOverlap=True)
+    stacked = _chart(pieces).mark_bar().encode(x=alt.X("x:O", scale=labels, axis=axis), y=_AMOUNT, color=_COLOUR)
+    return _framed(stacked.encode(order="number:Q", description=_WORDS), colours)
 
 
-def bars(rows: Sequence[tuple[str, float, str]], *, label: Callable[[float], str] = count) -> str:
-    """Draw a horizontal bar per name, value and words behind it."""
+def bars(rows: Sequence[tuple[str, float, str]]) -> Plot:
+    """Draw a horizontal bar per name, with its value and a text behind it."""
     highest = max((value for _, value, _ in rows), default=0) or 1
     room = WIDTH - NAME_LEFT - SIDE
-    marks: list[str] = []
-    for index, (name, value, words) in enumerate(rows):
-        y = index * ROW + 4
-        length = max(room * value / highest, 2)
-        marks.append(_name(y, name))
-        marks.append(_rect(NAME_LEFT, y, length, ROW - 8, 1, f"{name}: {label(value)}"))
-        start = NAME_LEFT + length + 8
-        behind = f"{label(value)}{' · ' if words else ''}{words}"
+    drawn: _Rows = []
+    for number, (name, value, words) in enumerate(rows):
+        behind = f"{count(value)}{' · ' if words else ''}{words}"
+        start = NAME_LEFT + 8 + room * value / highest
         shown = shortened(behind, int((WIDTH - start) / _TEXT_CHARACTER))
-        marks.append(_text(start, y + 13, shown, "start", behind if shown != behind else ""))
-    return _svg("".join(marks), len(rows) * ROW + 4)
+        drawn.append({"row": number, "x": value, "shown": shown, "behind": behind, "words": f"{name}: {count(value)}"})
+    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, highest]))
+    base = _chart(drawn).encode(x=x, y=_ROW)
+    texts = base.mark_text(align="left", dx=8, fontSize=12, color="var(--soft)").encode(
+        text="shown:N", description="behind:N"
+    )
+    marks = base.mark_bar(color="var(--c1)").encode(description=_WORDS)
+    return _named([name for name, _, _ in rows], [marks, texts], right=SIDE, bottom=4)
 
 
-def ranges(rows: Sequence[Range]) -> str:
+def ranges(rows: Sequence[Range]) -> Plot:
     """Draw per name a line from its first to its last value, and a dot for each, on a logarithmic scale of times."""
     values = [max(value, 1.0) for row in rows for _, value in row.values]
     first = min(bisect_right(_DURATIONS, min(values, default=1.0)), len(_DURATIONS) - 1) - 1
     last = min(max(bisect_left(_DURATIONS, max(values, default=1.0)), first + 1), len(_DURATIONS) - 1)
-    low, high = math.log10(_DURATIONS[first]), math.log10(_DURATIONS[last])
-    room = WIDTH - NAME_LEFT - 40
+    colours = colours_of(what for row in rows for what, _ in row.values)
 
     def x(value: float) -> float:
-        return NAME_LEFT + room * (min(math.log10(max(value, 1.0)), high) - low) / (high - low)
+        return min(max(value, 1.0), _DURATIONS[last])
 
-    bottom = len(rows) * ROW + 4
-    marks = [
-        f'<line class="grid" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="0" y2="{bottom}"/>'
-        + _text(x(value), bottom + 16, duration(value), "middle")
-        for value in _DURATIONS[first : last + 1]
+    dots: _Rows = [
+        {"row": number, "x": x(value), "colour": colours[what], "words": f"{row.name}, {what}: {duration(value)}"}
+        for number, row in enumerate(rows)
+        for what, value in row.values
     ]
-    for index, row in enumerate(rows):
-        y = index * ROW + ROW / 2
-        least, most = row.values[0][1], row.values[-1][1]
-        marks.append(_name(y - 9, row.name))
-        marks.append(f'<line class="span" x1="{x(least):.1f}" x2="{x(most):.1f}" y1="{y}" y2="{y}"/>')
-        marks += [
-            f'<circle class="f{number}" cx="{x(value):.1f}" cy="{y}" r="6">'
-            f"{_title(f'{row.name}, {what}: {duration(value)}')}</circle>"
-            for number, (what, value) in enumerate(row.values, 1)
-        ]
-    legend = dict.fromkeys(what for row in rows for what, _ in row.values)
-    return _figure("".join(marks), legend, height=bottom + 22)
+    spans: _Rows = [{"row": n, "x": x(row.values[0][1]), "end": x(row.values[-1][1])} for n, row in enumerate(rows)]
+    scale = alt.Scale(type="log", domain=[_DURATIONS[first], _DURATIONS[last]])
+    across = alt.X("x:Q", scale=scale, axis=_ticks(_DURATIONS[first : last + 1], duration, grid=True))
+    span = _chart(spans).mark_rule(color="var(--c0)", strokeWidth=3, aria=False).encode(x=across, x2="end:Q", y=_ROW)
+    dot = _chart(dots).mark_circle(size=110, opacity=1).encode(x=across, y=_ROW, color=_COLOUR, description=_WORDS)
+    return _named([row.name for row in rows], [span, dot], colours, right=40, bottom=22)
 
 
-def strips(rows: Sequence[tuple[str, Sequence[Span]]], *, tick: Callable[[float], str] | None = None) -> str:
-    """Draw per name a strip of coloured pieces on one common scale; `tick` puts that scale's ends into words."""
-    starts = [span.start for _, spans in rows for span in spans]
-    ends = [span.end for _, spans in rows for span in spans]
-    first, last = min(starts, default=0), max(ends, default=1)
-    scale = (WIDTH - NAME_LEFT - RIGHT) / ((last - first) or 1)
-    marks: list[str] = []
-    for index, (name, spans) in enumerate(rows):
-        y = index * ROW + 4
-        marks.append(_name(y, name))
-        for span in spans:
-            left = NAME_LEFT + (span.start - first) * scale
-            width = max((span.end - span.start) * scale - 1, 2)
-            marks.append(_rect(left, y, width, ROW - 8, span.colour, span.words))
-    bottom = len(rows) * ROW + 4
-    if tick is not None:
-        marks.append(_text(NAME_LEFT, bottom + 14, tick(first), "start"))
-        marks.append(_text(WIDTH - RIGHT, bottom + 14, tick(last), "end"))
-    return _svg("".join(marks), bottom + (20 if tick is not None else 0))
+def strips(
+    rows: Sequence[tuple[str, Sequence[Span]]], tick: Callable[[float], str], legend: Mapping[str, int] | None = None
+) -> Plot:
+    """Draw per name a strip of coloured pieces on one common scale; `tick` writes that scale's ends."""
+    first = min((span.start for _, spans in rows for span in spans), default=0)
+    last = max((span.end for _, spans in rows for span in spans), default=1)
+    room = WIDTH - NAME_LEFT - RIGHT
+    least = 2 * ((last - first) or 1) / room  # two pixels
+    pieces: _Rows = [
+        {
+            "row": number,
+            "x": span.start,
+            "end": max(span.end, span.start + least),
+            "colour": _colour(span.colour),
+            "words": span.words,
+        }
+        for number, (_, spans) in enumerate(rows)
+        for span in spans
+    ]
+    scale = alt.Scale(domain=[first, max(last, first + least)], nice=False, zero=False)
+    across = alt.X("x:Q", scale=scale, axis=_ticks([first, last], tick))
+    marks = _chart(pieces).mark_bar(stroke="var(--card)", strokeWidth=1)
+    drawn = marks.encode(x=across, x2="end:Q", y=_ROW, color=_COLOUR, description=_WORDS)
+    colours = {name: _colour(number) for name, number in (legend or {}).items()}
+    return _named([name for name, _ in rows], [drawn], colours, right=RIGHT, bottom=22)
 
 
-def legend(names: Iterable[tuple[str, int]]) -> str:
-    """Return names beside their colours."""
-    items = "".join(f'<li><i class="b{colour}"></i>{escape(name)}</li>' for name, colour in names)
-    return f'<ul class="legend">{items}</ul>'
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each name, in their order; grey for those beyond the page's colours."""
+    return {name: _colour(number if number <= COLOURS else 0) for number, name in enumerate(dict.fromkeys(names), 1)}
 
 
-# ---------------------------------------------------------------- axes
+def _colour(number: int) -> str:
+    return f"var(--c{number})"
 
 
-class _Axes:
-    """Maps values to places; draws the grid, its labels and the ticks."""
-
-    def __init__(self, xs: Point, ys: Point, label: Callable[[float], str]) -> None:
-        self._x_min, x_max = xs
-        self.x_span = (x_max - self._x_min) or 1
-        self._steps = _nice(ys[1])
-        self._y_max = self._steps[-1]
-        self._label = label
-        self.width = WIDTH - LEFT - RIGHT
-
-    def x(self, value: float) -> float:
-        return LEFT + (value - self._x_min) / self.x_span * self.width
-
-    def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - value / self._y_max * (HEIGHT - TOP - BOTTOM)
-
-    def path(self, points: Sequence[Point]) -> str:
-        return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
-
-    def frame(self, *, ticks: bool = True) -> str:
-        grid = [
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{self.y(y):.1f}" y2="{self.y(y):.1f}"/>'
-            + _text(LEFT - 8, self.y(y) + 4, self._label(y), "end")
-            for y in self._steps
-        ]
-        times = [
-            _text(self.x(second), HEIGHT - BOTTOM + 16, moment(second, self.x_span), "middle")
-            for second in (self._times() if ticks else ())
-        ]
-        return "".join(grid + times)
-
-    def _times(self) -> Iterable[float]:
-        step = next((each for each in _TIME_STEPS if self.x_span / each <= 8), 86400 * math.ceil(self.x_span / 691_200))
-        second = math.ceil(self._x_min / step) * step
-        while second <= self._x_min + self.x_span:
-            if LEFT + 20 < self.x(second) < WIDTH - RIGHT - 20:
-                yield second
-            second += step
+# ---------------------------------------------------------------- charts
 
 
-def _time_axes(series: Sequence[Sequence[Point]], label: Callable[[float], str]) -> _Axes:
-    xs = [x for points in series for x, _ in points]
-    highest = max((y for points in series for _, y in points), default=0)
-    return _Axes((min(xs, default=0), max(xs, default=1)), (0, highest or 1), label)
+def _chart(rows: _Rows) -> alt.Chart:
+    return alt.Chart(alt.InlineData(values=rows))
 
 
-def _nice(highest: float) -> list[float]:
-    """Return up to six round numbers from 0 to at least `highest`."""
-    step = 10.0 ** math.floor(math.log10(highest / 4)) if highest > 0 else 1.0
-    step *= next(each for each in (1, 2, 2.5, 5, 10) if highest / (step * each) <= 5)
-    return [step * each for each in range(math.ceil(highest / step - 1e-9) + 1)]
-
-
-# ---------------------------------------------------------------- marks
-
-
-def _colour(number: int) -> int:
-    return number + 1 if number < COLOURS else 0
-
-
-def _title(words: str) -> str:
-    return f"<title>{escape(words)}</title>"
-
-
-def _rect(x: float, y: float, width: float, height: float, colour: int, words: str) -> str:
-    return (
-        f'<rect class="f{colour}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{max(height, 0):.1f}" '
-        f'rx="2">{_title(words)}</rect>'
+def _ticks(values: Sequence[float], label: Callable[[float], str], *, grid: bool = False) -> alt.Axis:
+    """Return an axis with ticks at values of one's own, and labels that Python writes."""
+    labels = json.dumps({f"{value:.0f}": label(value) for value in values})
+    return alt.Axis(
+        title=None, grid=grid, values=values, labelExpr=f"{labels}['' + round(datum.value)]", labelFlush=True
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str, whole: str = "") -> str:
-    title = _title(whole) if whole else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}{title}</text>'
+def _time(milliseconds: Sequence[float]) -> alt.X:
+    """Return a time axis in UTC; for more than two days with dates instead of seconds."""
+    is_long = bool(milliseconds) and max(milliseconds) - min(milliseconds) > 172_800_000
+    form = "%m-%d %H:%M" if is_long else "%H:%M:%S"
+    return alt.X("x:T", scale=alt.Scale(type="utc"), axis=alt.Axis(title=None, grid=False, tickCount=8, format=form))
 
 
-def _name(y: float, name: str) -> str:
-    shown = shortened(name, int((NAME_LEFT - 10) / _NAME_CHARACTER))
-    place = f'x="{NAME_LEFT - 10}" y="{y + 13:.1f}"'
-    return f'<text class="name" {place} text-anchor="end">{escape(shown)}{_title(name)}</text>'
+def _framed(chart: alt.typing.ChartType, colours: Mapping[str, str]) -> Plot:
+    padding = {"left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM}
+    return Plot(_svg(chart, WIDTH - LEFT - RIGHT, HEIGHT, padding), list(colours.items()))
 
 
-def _svg(marks: str, height: float) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{marks}</svg>'
+def _named(
+    names: Sequence[str],
+    marks: Sequence[alt.Chart],
+    colours: Mapping[str, str] | None = None,
+    *,
+    right: int,
+    bottom: int,
+) -> Plot:
+    """Put names on the left of marks, a row each."""
+    length = int((NAME_LEFT - 10) / _NAME_CHARACTER)
+    rows: _Rows = [{"row": number, "name": name, "shown": shortened(name, length)} for number, name in enumerate(names)]
+    texts = _chart(rows).mark_text(align="right", x=-10, fontSize=13, color="var(--ink)")
+    chart = alt.layer(*marks, texts.encode(y=_ROW, text="shown:N", description="name:N"))
+    padding = {"left": NAME_LEFT, "right": right, "top": 0, "bottom": bottom}
+    return Plot(_svg(chart, WIDTH - NAME_LEFT - right, len(names) * ROW, padding), list((colours or {}).items()))
 
 
-def _figure(marks: str, names: Iterable[str], *, height: float = HEIGHT) -> str:
-    shown = legend((name, _colour(number)) for number, name in enumerate(names))
-    return f"<figure>{shown}{_svg(marks, height)}</figure>"
+def _svg(chart: alt.typing.ChartType, width: int, height: int, padding: Mapping[str, int]) -> Markup:
+    """Draw a chart; its marks' descriptions become titles, which browsers show."""
+    spec = chart.to_dict() | {"width": width, "height": height, "padding": dict(padding)}
+    drawn = vl_convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(drawn)  # noqa: S314  it was made in this process
+    for each in list(root.iter()):
+        words = each.attrib.pop("aria-label", None)
+        for name in ("role", "aria-roledescription", "aria-hidden"):
+            each.attrib.pop(name, None)
+        for name in {"d", "transform"}.intersection(each.keys()):
+            each.set(name, _FINER.sub("", each.attrib[name]))
+        if words is not None:
+            title = ElementTree.Element(f"{{{_SVG}}}title")
+            title.text = words
+            each.insert(0, title)
+    root.set("role", "graphics-document")
+    return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704  texts were escaped as XML

@@ -6,7 +6,7 @@ or the first rows of a list.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pybroker.spark_jobs import report_plots as plots
 from pybroker.spark_jobs.history import DESTINATION, Tables
-from pybroker.spark_jobs.report_page import ROWS_MAX, Said, Section, Tile, table
+from pybroker.spark_jobs.report_page import ROWS_MAX, Marked, Section, Table, Tile
 from pybroker.spark_jobs.store_names import StoreNames
 from pybroker.store.journal.tools.why import Cause
 
@@ -99,7 +99,7 @@ def _seconds(time: datetime) -> float:
 def _throughput(rows: Sequence[Row], name: StoreNames) -> Section:
     section = Section("Throughput", "Messages sent per second, by destination; below, all that was sent and consumed.")
     if not rows:
-        section.note("No record's time is known.")
+        section.add("No record's time is known.")
         return section
     seconds = max(row.seconds for row in rows) or 1
     times, sent = _series(rows, "sent", name, carried=False)
@@ -111,7 +111,7 @@ def _throughput(rows: Sequence[Row], name: StoreNames) -> Section:
         for what, series in (("sent", sent), ("consumed", consumed))
     }
     section.add(plots.lines(totals), heading="Sent and consumed, messages per second")
-    section.note(f"Counted in intervals of {plots.duration(seconds * 1000)}. Times are UTC.")
+    section.add(f"Counted in intervals of {plots.duration(seconds * 1000)}. Times are UTC.")
     return section
 
 
@@ -121,7 +121,7 @@ def _depth(rows: Sequence[Row], name: StoreNames) -> Section:
         own = [row for row in rows if row.destination != OTHERS]
         times, series = _series(own, "depth", name, carried=True)
         section.add(plots.lines({key: list(zip(times, values, strict=True)) for key, values in series.items()}))
-    section.note("Begins at 0 with the oldest data file: what waited in files since deleted is not known.")
+    section.add("Begins at 0 with the oldest data file: what waited in files since deleted is not known.")
     return section
 
 
@@ -129,16 +129,11 @@ def _waits(tables: Tables, name: StoreNames) -> Section:
     section = Section("Time in queue", "From a message's arrival until nobody waited for it any more.")
     rows = collected(tables["time_in_queue"])
     timed = [row for row in rows if row.p50_ms is not None][:NAMED]
-    section.add(
-        plots.ranges(
-            [
-                plots.Range(name(row), (("half", row.p50_ms), ("95 %", row.p95_ms), ("99 %", row.p99_ms)))
-                for row in timed
-            ]
+    if timed:
+        percentiles = (("half", "p50_ms"), ("95 %", "p95_ms"), ("99 %", "p99_ms"))
+        section.add(
+            plots.ranges([plots.Range(name(row), [(what, row[each]) for what, each in percentiles]) for row in timed])
         )
-        if timed
-        else ""
-    )
     headings = [
         "destination",
         "consumed",
@@ -152,7 +147,7 @@ def _waits(tables: Tables, name: StoreNames) -> Section:
         "most",
     ]
     section.add(
-        table(
+        Table(
             headings,
             [
                 (name(row), *(f"{row[column]:,}" for column in _FATES), *(_duration(row[column]) for column in _WAITS))
@@ -161,7 +156,7 @@ def _waits(tables: Tables, name: StoreNames) -> Section:
             numbers=range(1, 10),
         )
     )
-    section.note(_clock_sentence({row.time_source: row.acknowledgements for row in collected(tables["clock"])}))
+    section.add(_clock_sentence({row.time_source: row.acknowledgements for row in collected(tables["clock"])}))
     return section
 
 
@@ -225,7 +220,7 @@ def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
     )
     section.add(plots.bars([(name(row), row.messages, plots.size(row.bytes)) for row in rows[:NAMED]]))
     section.add(
-        table(
+        Table(
             ["destination", "messages", "bytes", "oldest", "waits for", "last acknowledgement", "oldest message"],
             [
                 (
@@ -234,7 +229,7 @@ def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
                     plots.size(row.bytes),
                     None if row.age_seconds is None else plots.duration(row.age_seconds * 1000),
                     ", ".join(row.waiting_for) or row.last_consumer_id or "any consumer",
-                    row.last_consumed_time or Said("none in the journal", "warn"),
+                    row.last_consumed_time or Marked("none in the journal", "warn"),
                     row.oldest_id,
                 )
                 for row in rows
@@ -245,7 +240,7 @@ def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
     subscriptions = collected(tables["subscriptions"])
     if subscriptions:
         section.add(
-            table(
+            Table(
                 ["durable subscription", "topic", "selector", "pending", "bytes", "oldest"],
                 [
                     (
@@ -282,9 +277,10 @@ def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
         )
         for row in causes[:NAMED]
     ]
-    section.add(plots.bars(bars) if bars else "")
+    if bars:
+        section.add(plots.bars(bars))
     section.add(
-        table(
+        Table(
             ["queue", "came from", "cause", "messages", "still there", "first", "last"],
             [
                 (
@@ -304,14 +300,14 @@ def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
     poison = collected(tables["poison"])
     if poison:
         section.add(
-            table(
+            Table(
                 ["message", "times", "came from", "latest cause", "last"],
                 [(row.message_id, row.times, _origin(row, name), row.latest_cause, row.last_time) for row in poison],
                 numbers=(1,),
             ),
             heading="Poison: messages that died more than once",
         )
-    section.note("Ordinary redeliveries are not journalled, so they are not counted.")
+    section.add("Ordinary redeliveries are not journalled, so they are not counted.")
     total = sum(row.messages for row in causes)
     tile = Tile("dead letters", plots.count(total), f"{len(causes)} causes", "warn" if total else "good")
     return [section], [tile]
@@ -351,16 +347,15 @@ def draw_pins(tables: Tables, name: StoreNames) -> Drawn:
         )
         colour = _CAUSE_COLOURS.get(first.cause or "", 0) if first.held else 0
         spans.append(plots.Span(start, start + first.bytes, colour, words))
-    legend = plots.legend([*_CAUSE_COLOURS.items(), ("nothing: it can go", 0)])
-    section.add(legend, plots.strips(list(strips.items()), tick=plots.size))
+    section.add(plots.strips(list(strips.items()), plots.size, {**_CAUSE_COLOURS, "nothing: it can go": 0}))
     section.add(
-        table(
+        Table(
             ["file", "bytes", "held by", "what", "how many", "for example", "because of"],
             [
                 (
                     name.of(row.directory, f"db-{row.file}.log"),
                     plots.size(row.bytes),
-                    row.cause or Said("nothing", "good"),
+                    row.cause or Marked("nothing", "good"),
                     row.what or "it can go",
                     f"{row.messages:,}" if row.messages else None,
                     row.examples[0] if row.examples else None,
@@ -387,15 +382,13 @@ def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
     for row in reigns:
         if row.started_time is not None:
             start, end = _seconds(row.started_time), _seconds(row.last_time)
-            words = f"{_broker(row)}: {_day(start)} to {_day(end)}, {row.ended_by}"
+            words = f"{_broker(row)}: {plots.moment(start)} to {plots.moment(end)}, {row.ended_by}"
             strips[name.store(row.directory)].append(plots.Span(start, end, 1 + (row.number - 1) % 2, words))
-    spans = [each for row in strips.values() for each in row]
-    if spans:
-        width = max(each.end for each in spans) - min(each.start for each in spans)
-        section.add(plots.strips(list(strips.items()), tick=lambda second: _day(second) if width else ""))
+    if strips:
+        section.add(plots.strips(list(strips.items()), plots.moment))
     gaps = {(row.directory, row.before_reign): row for row in collected(tables["gaps"], 500)}
     section.add(
-        table(
+        Table(
             ["master", "began with", "started", "last record", "ended by", "messages", "gap before it"],
             [
                 (
@@ -412,7 +405,7 @@ def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
             numbers=(5,),
         )
     )
-    section.note(
+    section.add(
         "Without a clean stop a gap is the longest it can have been: the master may have lived on, writing nothing."
     )
     return [section], [Tile("masters", plots.count(len(reigns)), f"{max(len(reigns) - 1, 0)} changes")]
@@ -427,10 +420,6 @@ def _gap(row: Row | None) -> str | None:
     return None if row is None else plots.duration(row.seconds * 1000)
 
 
-def _day(second: float) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 # ---------------------------------------------------------------- audit
 
 _MOODS: Final = {"damage": "bad", "hazard": "warn", "notice": "", "hint": ""}
@@ -441,11 +430,11 @@ def draw_audit(tables: Tables, name: StoreNames) -> Drawn:
     rows = collected(tables["findings"])
     section = Section("Audit", "Where the journal does not agree with itself, the worst first.")
     section.add(
-        table(
+        Table(
             ["severity", "check", "file", "offset", "how many", "what"],
             [
                 (
-                    Said(row.severity, _MOODS[row.severity]),
+                    Marked(row.severity, _MOODS[row.severity]),
                     row.check,
                     name.of(row.directory, f"db-{row.file}.log"),
                     f"{row.offset:,}",
@@ -457,7 +446,7 @@ def draw_audit(tables: Tables, name: StoreNames) -> Drawn:
             numbers=(3, 4),
         )
     )
-    section.note("Sequence gaps are hints: messages that are not persistent take numbers, and leave no record.")
+    section.add("Sequence gaps are hints: messages that are not persistent take numbers, and leave no record.")
     damage = sum(row.severity == "damage" for row in rows)
     mood, words = ("bad", f"{damage} damages") if damage else ("good", "no damage")
     return [section], [Tile("findings", plots.count(len(rows)), words, mood)]

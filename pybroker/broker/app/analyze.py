@@ -13,7 +13,7 @@ import click
 
 from pybroker.broker.domain.errors import BrokerError
 
-EXTRA = ("pyspark", "pyarrow", "numpy", "pandas")
+EXTRA = ("pyspark", "pyarrow", "numpy", "pandas", "altair", "jinja2", "vl_convert")
 """What `pip install 'pybroker[spark]'` brings, by the names it is imported by."""
 
 _EXAMPLES = """
