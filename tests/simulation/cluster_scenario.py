@@ -31,6 +31,7 @@ from pybroker.broker.domain.ports import LockProvider
 from pybroker.store.journal.files import System
 from tests.simulation.clients import PORTS, Client, Consumer, Producer
 from tests.simulation.disk import SimDisk, SimSystem, make_root
+from tests.simulation.faults import Faults
 from tests.simulation.locks import LockServer, SimLock
 from tests.simulation.net import Net, NetLoop
 from tests.simulation.world import Process, Violation, World, run_loop
@@ -144,7 +145,6 @@ class Slot:
         self.is_stopping = False
         self._lives = 0
         self._ids = 0
-        self._lock: SimLock | None = None
         self.start()
 
     def start(self) -> None:
@@ -155,7 +155,7 @@ class Slot:
         process.clock_error_ms = scenario.world.random.choice((0, 0, -3_600_000, 5000))
         process.on_death.append(self._died)
         self.system = SimSystem(scenario.disk, process)
-        self.system.failing = scenario.fail
+        self.system.failing = scenario.faults.check
         self.config = Config(
             store=str(scenario.root),
             name=self.name,
@@ -184,11 +184,6 @@ class Slot:
             large_page_bytes=lambda: 0,
         )
         run_loop(process, self._live, NetLoop)
-
-    @property
-    def holds_lock(self) -> bool:
-        """Tell whether the lock's server says so."""
-        return self._lock is not None and self.scenario.locks.holder is self._lock
 
     async def _live(self) -> None:
         """Live one life after another, as `serve` has it."""
@@ -229,8 +224,7 @@ class Slot:
         self.is_serving = self.is_stopping = False
 
     def _make_lock(self, config: Config) -> LockProvider:
-        self._lock = SimLock(self.scenario.locks, self.process)
-        return self._lock
+        return SimLock(self.scenario.locks, self.process)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -251,8 +245,8 @@ class ClusterScenario:
         self.reserve_bytes = random.choice((0, 65536))
         self.memory_limit = random.choice((1 << 30, 65536))
         self.preallocates = random.random() < 0.1
-        self.fail_at = ""
         self.slots: list[Slot] = []
+        self.faults = Faults(self.disk, self.locks, self.slots)
         self.hosts = [f"10.0.0.{number}" for number in range(1, random.choice((2, 2, 3)) + 1)]
         self.clients: list[Client] = []
         self._overlap_since: float | None = None
@@ -265,15 +259,13 @@ class ClusterScenario:
             Violation: a promise was not kept.
         """
         try:
-            self.slots = [Slot(self, number) for number in range(1, len(self.hosts) + 1)]
+            self.slots += [Slot(self, number) for number in range(1, len(self.hosts) + 1)]
             self.world.after(0.005, self._start_clients)
             self.world.after(0.01, self._watch)
             self.world.after(0.01, self._revive)
             self._plan()
             self.world.run(FAULTS_END)
-            self.world.say("world", "nothing bad happens from here on")
-            self.disk.room = None
-            self.fail_at = ""
+            self.faults.end()
             self._run_until_consumed()
             self.checker.require_all()
             self._is_over = True
@@ -312,29 +304,20 @@ class ClusterScenario:
 
     # ------------------------------------------------------------ faults
 
-    def fail(self, operation: str) -> None:
-        """Fail a disk operation if one is to fail."""
-        if self.fail_at == operation:
-            self.fail_at = ""
-            self.world.say("disk", f"{operation} fails")
-            raise OSError(5, "the disk has failed")
-
     def _plan(self) -> None:
-        random = self.world.random
-        faults = {
-            self._kill: 4.0,
-            self._fail_power: 2.0,
-            self._freeze: 3.0,
-            self._revoke: 3.0,
-            self._stop: 2.0,
-            self._fill: 0.7,
-            self._break: 0.7,
-            self._step_clock: 1.0,
+        faults = self.faults
+        weights = {
+            faults.kill: 4.0,
+            faults.fail_power: 2.0,
+            faults.freeze: 3.0,
+            faults.revoke: 3.0,
+            faults.stop: 2.0,
+            faults.fill: 0.7,
+            faults.fail_disk: 0.7,
+            faults.step_clock: 1.0,
             self._drop_client: 2.0,
         }
-        for _ in range(random.randint(1, 6)):
-            fault = random.choices(list(faults), list(faults.values()))[0]
-            self.world.after(random.uniform(0.01, FAULTS_END), fault)
+        faults.plan(0.01, FAULTS_END, 6, weights)
 
     def _revive(self) -> None:
         """Start members on hosts where there is none, until there is nothing left to do."""
@@ -344,50 +327,6 @@ class ClusterScenario:
             if slot.process.is_dead and self.world.random.random() < 0.5:
                 slot.start()
         self.world.after(self.world.random.uniform(0, 0.1), self._revive)
-
-    def _master(self) -> Slot | None:
-        return next((slot for slot in self.slots if slot.holds_lock), None)
-
-    def _kill(self) -> None:
-        if (slot := self._master()) is not None:
-            self.world.say(slot.name, "is killed")
-            slot.process.kill()
-
-    def _fail_power(self) -> None:
-        self.world.say("world", "power fails")
-        for slot in self.slots:
-            slot.process.kill()
-        self.disk.fail_power()
-
-    def _freeze(self) -> None:
-        if (slot := self._master()) is not None:
-            slot.process.freeze(self.world.random.choice((0.01, 0.1, 0.3)))
-
-    def _revoke(self) -> None:
-        random = self.world.random
-        if (slot := self._master()) is not None:
-            if random.random() < 0.7:
-                slot.process.freeze(random.choice((0.002, 0.02, 0.2)))
-            self.locks.revoke(is_noticed=random.random() < 0.3)
-
-    def _stop(self) -> None:
-        if (slot := self._master()) is not None:
-            slot.stop()
-
-    def _fill(self) -> None:
-        self.world.say("disk", "is nearly full")
-        self.disk.room = self.world.random.randint(0, 30_000)
-        self.world.after(self.world.random.uniform(0, 0.2), self._empty)
-
-    def _empty(self) -> None:
-        self.disk.room = None
-
-    def _break(self) -> None:
-        self.fail_at = self.world.random.choice(("write", "sync", "create", "rename"))
-
-    def _step_clock(self) -> None:
-        for slot in self.slots:
-            slot.process.clock_error_ms += self.world.random.choice((-7_200_000, -1000, 86_400_000))
 
     def _drop_client(self) -> None:
         if self.clients:

@@ -10,7 +10,7 @@ what was promised; whatever a former master promises later must lie in that begi
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -27,6 +27,7 @@ from pybroker.store.journal.store import JournalStore
 from pybroker.store.runtime import StoreRuntime
 from tests.conformance.conftest import text_message
 from tests.simulation.disk import SimDisk, SimSystem, make_root
+from tests.simulation.faults import Faults
 from tests.simulation.locks import LockServer, SimLock
 from tests.simulation.world import Process, Violation, World, run_loop
 from tests.soundness import assert_sound
@@ -229,7 +230,7 @@ class Member:
         self.process = Process(self.world, name)
         self.process.clock_error_ms = self.world.random.choice((0, 0, -3_600_000, 5000))
         self.system = SimSystem(scenario.disk, self.process)
-        self.system.failing = scenario.fail
+        self.system.failing = scenario.faults.check
         self.lock = SimLock(scenario.locks, self.process)
         self.store: JournalStore | None = None
         self.term: Term | None = None
@@ -237,6 +238,10 @@ class Member:
         self.has_ended = False
         self.error: Exception | None = None
         run_loop(self.process, self.live)
+
+    def stop(self) -> None:
+        """Ask for an orderly end."""
+        self.is_stopping = True
 
     async def live(self) -> None:
         """Wait, serve, end."""
@@ -432,7 +437,7 @@ class StoreScenario:
         self.messages: dict[str, Message] = {}
         self.transactions: dict[str, TransactionId] = {}
         self.members: list[Member] = []
-        self.fail_at: str = ""
+        self.faults = Faults(self.disk, self.locks, self.members)
 
     def run(self) -> None:
         """Let the history happen.
@@ -445,13 +450,11 @@ class StoreScenario:
                 self.world.after(number * 0.001, self._start)
             self._plan()
             self.world.run(FAULTS_END)
-            self.world.say("world", "nothing bad happens from here on")
-            self.disk.room = None
-            self.fail_at = ""
+            self.faults.end()
             self.world.run(END - 0.5)
             self._require_master()
             for member in self.members:
-                member.is_stopping = True
+                member.stop()
             self.world.run(END)
             self._require_end()
         finally:
@@ -515,28 +518,19 @@ class StoreScenario:
 
     # ------------------------------------------------------------ faults
 
-    def fail(self, operation: str) -> None:
-        """Fail a disk operation if one is to fail."""
-        if self.fail_at == operation:
-            self.fail_at = ""
-            self.world.say("disk", f"{operation} fails")
-            raise OSError(5, "the disk has failed")
-
     def _plan(self) -> None:
-        random = self.world.random
-        faults: list[tuple[Callable[[], None], float]] = [
-            (self._kill, 4),
-            (self._fail_power, 3),
-            (self._freeze, 3),
-            (self._revoke, 3),
-            (self._stop, 2),
-            (self._fill, 1),
-            (self._break, 1),
-            (self._step_clock, 1),
-        ]
-        for _ in range(random.randint(1, 7)):
-            fault = random.choices([each for each, _ in faults], [weight for _, weight in faults])[0]
-            self.world.after(random.uniform(0.02, FAULTS_END), fault)
+        faults = self.faults
+        weights = {
+            faults.kill: 4,
+            faults.fail_power: 3,
+            faults.freeze: 3,
+            faults.revoke: 3,
+            faults.stop: 2,
+            faults.fill: 1,
+            faults.fail_disk: 1,
+            faults.step_clock: 1,
+        }
+        faults.plan(0.02, FAULTS_END, 7, weights)
         self.world.after(0.01, self._revive)
 
     def _start(self) -> None:
@@ -551,52 +545,6 @@ class StoreScenario:
             self._start()
         if self.world.now < END - 0.6:
             self.world.after(self.world.random.uniform(0, 0.06), self._revive)
-
-    def _master(self) -> Member | None:
-        """Return who has the lock."""
-        holder = self.locks.holder
-        return next((each for each in self.members if holder is not None and each.lock is holder), None)
-
-    def _kill(self) -> None:
-        if (member := self._master()) is not None:
-            self.world.say(member.process.name, "is killed")
-            member.process.kill()
-
-    def _fail_power(self) -> None:
-        self.world.say("world", "power fails")
-        for member in self.members:
-            member.process.kill()
-        self.disk.fail_power()
-
-    def _freeze(self) -> None:
-        if (member := self._master()) is not None:
-            member.process.freeze(self.world.random.choice((0.01, 0.1, 0.3)))
-
-    def _revoke(self) -> None:
-        random = self.world.random
-        if (member := self._master()) is not None:
-            if random.random() < 0.7:
-                member.process.freeze(random.choice((0.002, 0.02, 0.2)))
-            self.locks.revoke(is_noticed=random.random() < 0.3)
-
-    def _stop(self) -> None:
-        if (member := self._master()) is not None:
-            member.is_stopping = True
-
-    def _fill(self) -> None:
-        self.world.say("disk", "is nearly full")
-        self.disk.room = self.world.random.randint(0, 30_000)
-        self.world.after(self.world.random.uniform(0, 0.2), self._empty)
-
-    def _empty(self) -> None:
-        self.disk.room = None
-
-    def _break(self) -> None:
-        self.fail_at = self.world.random.choice(("write", "sync", "create", "rename"))
-
-    def _step_clock(self) -> None:
-        for member in self.members:
-            member.process.clock_error_ms += self.world.random.choice((-7_200_000, -1000, 86_400_000))
 
     # ------------------------------------------------------------ the end
 
