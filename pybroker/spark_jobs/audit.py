@@ -5,12 +5,12 @@
 | damaged                  | damage            | bytes that cannot be used: a wrong checksum, or no record at all   |
 | unchecked                | notice            | batches without a checksum: changes in them go unnoticed           |
 | missing file             | notice            | a gap in the files' numbers: collected, or lost                    |
-| acknowledged, not there  | notice or damage  | the message is in no file; damage if no file is missing            |
+| acknowledged, never added | notice or damage | the message is in no file; damage if no file can be missing        |
 | acknowledged again       | notice            | compaction copies acknowledgements; brokers repeat them            |
 | added again              | hazard            | one id twice in one destination: a store keeps the first           |
 | sequence gap             | hint              | a producer's numbers have a hole                                   |
 | unfinished transaction   | notice            | neither committed nor rolled back by the journal's end             |
-| in doubt                 | hazard            | prepared, without an outcome: what it touches is held              |
+| in doubt                 | notice            | prepared, without an outcome: what it touches is held              |
 
 Gaps are hints only: messages that are not persistent, or are for topics without durable subscriptions, take numbers
 too.
@@ -26,17 +26,20 @@ from pybroker.spark_jobs.cli import run
 from pybroker.spark_jobs.history import MESSAGE, PREPARED, History, Source, Tables, file_of, full_name, history
 from pybroker.spark_jobs.queue_report import producer
 from pybroker.store.columns.schema import CORRUPT
+from pybroker.store.journal.tools.findings import EXAMPLES_MAX, Level, complete_until, unfinished_transaction
 
-_COLUMNS: Final = ("check", "severity", "directory", "file", "offset", "count", "detail")
+_COLUMNS: Final = (
+    "check string, severity string, directory string, file int, offset bigint, count bigint, detail string"
+)
 _OFFSET_MASK: Final = 2**32 - 1
-_SEVERITIES: Final = ("damage", "hazard", "notice", "hint")
-EXAMPLES: Final = 3
+_HINT: Final = "hint"
+_SEVERITIES: Final = (*(level.value for level in Level), _HINT)
 
 
 def audit(spark: SparkSession, source: Source | History) -> Tables:
     """Return `findings`, the worst first."""
     past = history(spark, source)
-    checks = (_damaged, _unchecked, _missing, _acknowledged_nothing, _acknowledged_again, _added_again, _gaps, _open)
+    checks = (_damaged, _unchecked, _missing, _never_added, _acknowledged_again, _added_again, _gaps, _unfinished)
     findings = checks[0](past)
     for check in checks[1:]:
         findings = findings.unionByName(check(past))
@@ -66,19 +69,19 @@ def _finding(
 
 
 def _examples(column: str) -> Column:
-    return F.concat_ws(", ", F.slice(F.array_sort(F.collect_set(column)), 1, EXAMPLES))
+    return F.concat_ws(", ", F.slice(F.array_sort(F.collect_set(column)), 1, EXAMPLES_MAX))
 
 
 def _damaged(past: History) -> DataFrame:
     damaged = past.records.where(F.col(CORRUPT).isNotNull())
     detail = F.concat(F.col(CORRUPT), F.lit(" ("), F.col("size").cast("string"), F.lit(" bytes)"))
-    return _finding(damaged, "damaged", "damage", detail, count=F.lit(1))
+    return _finding(damaged, "damaged", Level.DAMAGE.value, detail, count=F.lit(1))
 
 
 def _unchecked(past: History) -> DataFrame:
     unchecked = past.records.where(F.col("checksum") == "none").groupBy("directory", "file")
     found = unchecked.agg(F.count("*").alias("count"), F.min("position").alias("position"))
-    return _finding(found, "unchecked", "notice", F.lit("records in batches without a checksum"))
+    return _finding(found, "unchecked", Level.NOTICE.value, F.lit("records in batches without a checksum"))
 
 
 def _missing(past: History) -> DataFrame:
@@ -94,20 +97,22 @@ def _missing(past: History) -> DataFrame:
     return _finding(gaps, "missing file", "notice", detail)
 
 
-def _acknowledged_nothing(past: History) -> DataFrame:
+def _never_added(past: History) -> DataFrame:
     adds = past.operations.where(F.col("record_type") != "remove_message").select(*MESSAGE).distinct()
     acks = past.effects.where(F.col("record_type") == "remove_message")
     none = acks.join(adds, list(MESSAGE), "left_anti")
-    is_whole = past.records.groupBy("directory").agg(
-        (F.count_distinct("file") == F.max("file")).alias("is_whole")  # files are numbered from 1
+    is_add = F.col("record_type").isin("add_message", "update_message")
+    adding = past.records.where(is_add).groupBy("directory").agg(F.collect_set("file").alias("files")).collect()
+    complete = past.spark.createDataFrame(
+        [(row.directory, complete_until(row.files)) for row in adding], "directory string, complete_until int"
     )
     found = (
         none.groupBy("directory", "destination_type", "destination")
         .agg(F.count("*").alias("count"), F.min("position").alias("position"), _examples("message_id").alias("ids"))
-        .join(is_whole, "directory")
+        .join(F.broadcast(complete), "directory", "left")
     )
-    severity = F.when(F.col("is_whole"), "damage").otherwise("notice")
-    return _finding(found, "acknowledged, not there", severity, F.concat_ws(": ", full_name(), "ids"))
+    severity = F.when(file_of("position") <= F.col("complete_until"), "damage").otherwise("notice")
+    return _finding(found, "acknowledged, never added", severity, F.concat_ws(": ", full_name(), "ids"))
 
 
 def _acknowledged_again(past: History) -> DataFrame:
@@ -153,20 +158,23 @@ def _gaps(past: History) -> DataFrame:
     detail = F.format_string(
         "%s: %d holes, the first from %d to %d", "producer_id", "holes", F.col("first.col1"), F.col("first.col2")
     )
-    return _finding(found, "sequence gap", "hint", detail)
+    return _finding(found, "sequence gap", _HINT, detail)
 
 
-def _open(past: History) -> DataFrame:
-    is_prepared = F.col("outcome") == PREPARED
-    detail = F.format_string("%s: %d sent, %d acknowledged", "transaction", "sent", "acknowledged")
-    return _finding(
-        past.unfinished,
-        F.when(is_prepared, "in doubt").otherwise("unfinished transaction"),
-        F.when(is_prepared, "hazard").otherwise("notice"),
-        detail,
-        position="first_position",
-        count=F.lit(1),
-    )
+def _unfinished(past: History) -> DataFrame:
+    found: list[tuple[object, ...]] = []
+    for row in past.unfinished.collect():
+        location = divmod(row.first_position, 2**32)
+        finding = unfinished_transaction(
+            row.directory,
+            row.transaction,
+            added=row.sent,
+            removed=row.acknowledged,
+            file_ids=row.files,
+            is_prepared=row.outcome == PREPARED,
+        )
+        found.append((finding.kind, finding.level.value, row.directory, *location, 1, finding.what))
+    return past.spark.createDataFrame(found, _COLUMNS)
 
 
 if __name__ == "__main__":

@@ -213,14 +213,15 @@ def test_what_holds_files_is_what_journal_why_says(past: "History", stores: Stor
     for row in rows(journal_pins(past.spark, past)["files"]):
         _, reasons = found[stores.name(row.directory)].setdefault(row.file, (row.held, set()))
         if row.cause is not None:
-            reasons.add((row.cause, row.what, row.messages, *(tuple(each) for each in row[-3:])))
+            lists = (tuple(each) for each in (row.examples, row.files, row.because))
+            reasons.add((row.cause, row.what, row.messages, row.remedy, *lists))
 
     for name, directory in stores.directories.items():
         expected = {
             file.file_id: (
                 file.is_held,
                 {
-                    (each.cause.value, each.what, each.count, each.examples, each.files, each.because)
+                    (each.cause.value, each.what, each.count, each.remedy, each.examples, each.files, each.because)
                     for each in file.reasons
                     if each.cause not in (Cause.REMARKS, Cause.ACTIVEMQ)  # of files that can go
                 },

@@ -25,7 +25,7 @@ leaves an ack without its message, which is harmless, and never a message withou
 Source: ActiveMQ 5.17, `MessageDatabase.checkpointUpdate`: the same rules, without what only its index needs.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pybroker.store.journal.commands import Subscribe, Trace
 from pybroker.store.journal.state import StoreState, encode_sequences
@@ -44,7 +44,7 @@ def removable(state: StoreState, file_ids: Collection[int], keep_from: int) -> l
         file_ids: the files there are.
         keep_from: the file that is being written; it and all above stay.
     """
-    return _unreferenced(state, file_ids, keep_from, _pinned(state) | state.subscription_files())
+    return unreferenced(state.usage.references, file_ids, keep_from, _pinned(state) | state.subscription_files())
 
 
 def renewable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[Subscribe]:
@@ -62,7 +62,7 @@ def renewable(state: StoreState, file_ids: Collection[int], keep_from: int) -> l
             command = Subscribe(topic, key, subscription.info)
             idle.setdefault(subscription.location.file_id, []).append(command)
     renewals: list[Subscribe] = []
-    for file_id in _unreferenced(state, file_ids, keep_from, _pinned(state) | busy):
+    for file_id in unreferenced(state.usage.references, file_ids, keep_from, _pinned(state) | busy):
         found = idle.get(file_id, [])
         if len(renewals) + len(found) <= RENEWALS_MAX:
             renewals += found
@@ -82,7 +82,7 @@ def remarks(state: StoreState, file_ids: Collection[int]) -> Iterator[Trace]:
 def compactable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[int]:
     """Return the data files that stay for the fifth rule alone, in ascending order: `compaction` shrinks those."""
     pinned = _pinned(state) | state.subscription_files()
-    gone = set(_unreferenced(state, file_ids, keep_from, pinned))
+    gone = set(unreferenced(state.usage.references, file_ids, keep_from, pinned))
     return sorted(file_id for file_id in file_ids if file_id < keep_from and file_id not in pinned | gone)
 
 
@@ -91,13 +91,22 @@ def _pinned(state: StoreState) -> set[int]:
     return state.usage.live.keys() | state.transaction_files()
 
 
-def _unreferenced(state: StoreState, file_ids: Iterable[int], keep_from: int, pinned: set[int]) -> list[int]:
-    """Return what is left when the pinned files, and those that make their records void, are taken away."""
+def unreferenced(
+    references: Mapping[int, Collection[int]], file_ids: Iterable[int], keep_from: int, pinned: Collection[int]
+) -> list[int]:
+    """Return the files that are left when the pinned ones, and those that make their records void, are taken away.
+
+    Args:
+        references: per file those of whose records it makes some void.
+        file_ids: the files there are.
+        keep_from: the file that is being written; it and all above stay.
+        pinned: files that stay for what they hold.
+    """
     existing = set(file_ids)
-    candidates = {file_id for file_id in existing if file_id < keep_from} - pinned
+    candidates = {file_id for file_id in existing if file_id < keep_from}.difference(pinned)
     referrers: dict[int, list[int]] = {}
     for file_id in candidates:
-        for referred in state.usage.references.get(file_id, ()):
+        for referred in references.get(file_id, ()):
             referrers.setdefault(referred, []).append(file_id)
     staying = list(existing - candidates)
     while staying:

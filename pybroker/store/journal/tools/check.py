@@ -24,7 +24,7 @@ from pybroker.store.journal.commands import (
     UpdateMessage,
     decode,
 )
-from pybroker.store.journal.contents import Removed, Transaction
+from pybroker.store.journal.contents import Removed
 from pybroker.store.journal.files import SEALED_SUFFIX
 from pybroker.store.journal.format import EOF_MARKER, Location, data_file_name
 from pybroker.store.journal.malformed import UnknownCommand
@@ -35,8 +35,10 @@ from pybroker.store.journal.tools.findings import (
     Circumstances,
     Finding,
     Level,
+    complete_until,
     damaged_stretch,
     message_ids,
+    unfinished_transaction,
 )
 from pybroker.store.journal.tools.replaying import SCHEDULER_COMMANDS, Replay, read_jobs
 from pybroker.store.journal.tools.scan import Gap, Record, Scan, flaw
@@ -309,12 +311,8 @@ class _Check(Replay):
             return
         for key in _added(self.snapshot, self._dangling.keys()):
             self._dangling.pop(key, None)
-        # A file without any message, this one too, may have been compacted in place, and its messages meant to be gone.
-        lost = {
-            key: location
-            for key, location in self._dangling.items()
-            if self._adding_files.issuperset(range(1, location.file_id + 1))
-        }
+        complete = complete_until(self._adding_files)
+        lost = {key: location for key, location in self._dangling.items() if location.file_id <= complete}
         if lost:
             ids = [message_id for _, message_id in lost]
             self._find(
@@ -356,22 +354,19 @@ class _Check(Replay):
             )
 
     def _conclude_transactions(self) -> None:
-        for transaction_id in self.unfinished:
-            transaction = self.state.inflight[transaction_id]
-            self._find_transaction(
-                "unfinished transaction",
-                transaction_id,
-                transaction,
-                "is under way" if self._in_use else "was never ended; it is rolled back at the next start",
-                "none is needed",
-            )
-        for transaction_id, transaction in self.state.prepared.items():
-            self._find_transaction(
-                "in doubt",
-                transaction_id,
-                transaction,
-                "is prepared, and waits for its coordinator",
-                "have the transaction manager commit or roll it back; it finds it by XA recover",
+        inflight = {transaction_id: self.state.inflight[transaction_id] for transaction_id in self.unfinished}
+        for transaction_id, transaction in (inflight | self.state.prepared).items():
+            removed = sum(isinstance(operation, Removed) for operation in transaction.operations)
+            self.findings.append(
+                unfinished_transaction(
+                    self._path(min(transaction.files)),
+                    str(transaction_id),
+                    added=len(transaction.operations) - removed,
+                    removed=removed,
+                    file_ids=transaction.files,
+                    is_prepared=transaction_id in self.state.prepared,
+                    is_in_use=self._in_use,
+                )
             )
             if transaction_id in self._without_ack:
                 self._find(
@@ -384,23 +379,6 @@ class _Check(Replay):
                     "takes it as it is",
                     "let pybroker serve the store until the transaction is decided",
                 )
-
-    def _find_transaction(
-        self, kind: str, transaction_id: TransactionId, transaction: Transaction, state: str, remedy: str
-    ) -> None:
-        removes = sum(isinstance(operation, Removed) for operation in transaction.operations)
-        adds = len(transaction.operations) - removes
-        names = ", ".join(data_file_name(file_id) for file_id in sorted(transaction.files))
-        self._find(
-            Level.NOTICE,
-            kind,
-            Location(min(transaction.files), 0),
-            None,
-            f"{transaction_id} {state}: {adds} messages, {removes} acknowledgements in {names}",
-            "the same",
-            "the same",
-            remedy,
-        )
 
     def _conclude_updates(self) -> None:
         count = self.counts[CommandType.UPDATE_MESSAGE]

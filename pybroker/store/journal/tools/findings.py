@@ -18,8 +18,9 @@ Source: experiments with ActiveMQ 5.17 and its defaults: no `checkForCorruptJour
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from pybroker.store.journal.commands import (
@@ -29,7 +30,7 @@ from pybroker.store.journal.commands import (
     UpdateMessage,
     decode,
 )
-from pybroker.store.journal.format import BATCH_MAGIC
+from pybroker.store.journal.format import BATCH_MAGIC, data_file_name
 from pybroker.store.journal.tools.scan import Gap, Record, Standing
 
 EXAMPLES_MAX = 3
@@ -112,6 +113,45 @@ class Circumstances:
 
 NOTHING = "nothing"
 SALVAGE = "`pybroker journal salvage`"
+
+
+def complete_until(adding: Collection[int]) -> int:
+    """Return the data file up to which no message can be missing: files 1 to this one all add messages.
+
+    A file without any message may have been compacted in place, and its messages meant to be gone.
+    """
+    return next(file_id for file_id in count(1) if file_id not in adding) - 1
+
+
+def unfinished_transaction(
+    path: str,
+    transaction: str,
+    *,
+    offset: int = 0,
+    added: int,
+    removed: int,
+    file_ids: Iterable[int],
+    is_prepared: bool,
+    is_in_use: bool = False,
+) -> Finding:
+    """Describe a transaction that is neither committed nor rolled back by the journal's end."""
+    if is_prepared:
+        state = "is prepared, and waits for its coordinator"
+        remedy = "have the transaction manager commit or roll it back; it finds it by XA recover"
+    else:
+        state = "is under way" if is_in_use else "was never ended; it is rolled back at the next start"
+        remedy = "none is needed"
+    names = ", ".join(data_file_name(file_id) for file_id in sorted(file_ids))
+    return Finding(
+        level=Level.NOTICE,
+        kind="in doubt" if is_prepared else "unfinished transaction",
+        path=path,
+        offset=offset,
+        what=f"{transaction} {state}: {added} messages, {removed} acknowledgements in {names}",
+        activemq="the same",
+        pybroker="the same",
+        remedy=remedy,
+    )
 
 
 def damaged_stretch(gap: Gap, where: Circumstances) -> Finding:

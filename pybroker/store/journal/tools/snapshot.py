@@ -12,7 +12,7 @@ Source: `cleanup` for the order in which files go; ActiveMQ 5.17, ack compaction
 import errno
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -102,12 +102,10 @@ class Snapshot(AbstractContextManager["Snapshot"]):
     @property
     def writable(self) -> set[int]:
         """The files that may have been written last: the highest, and the next one below compacted and empty ones."""
-        writable: set[int] = set()
-        for file in reversed(self.files.values()):
-            writable.add(file.file_id)
-            if not file.is_compacted and not file.is_empty:
-                break
-        return writable
+        lowest = lowest_writable(
+            self.files, [each.file_id for each in self.files.values() if each.is_compacted or each.is_empty]
+        )
+        return {file_id for file_id in self.files if file_id >= lowest}
 
     def load(self, file_id: int) -> Buffer:
         """Return a file's bytes; of one that may be being written, the soundest of several readings.
@@ -197,6 +195,16 @@ def _opened(file_id: int, path: Path) -> DataFile:
     is_compacted = beginning.startswith(BATCH_MAGIC) and beginning[first_payload:] == rewritten
     is_empty = beginning.startswith(EOF_MARKER) or not beginning.strip(b"\0")
     return DataFile(file_id, path, descriptor, size, is_compacted, is_empty)
+
+
+def lowest_writable(file_ids: Collection[int], passed_over: Collection[int]) -> int:
+    """Return the lowest data file that may have been written last.
+
+    Args:
+        file_ids: the files there are.
+        passed_over: compacted and empty ones, which may have been made behind the file that was written.
+    """
+    return max(set(file_ids).difference(passed_over), default=min(file_ids, default=0))
 
 
 def _descriptor(path: Path) -> int:

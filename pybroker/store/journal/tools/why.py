@@ -11,14 +11,14 @@ db-9: 40 acknowledgements for db-7    <- db-7: 12 acknowledgements for db-3    <
 """
 
 import enum
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.store.journal.cleanup import compactable, removable, renewable
+from pybroker.store.journal.cleanup import compactable, renewable, unreferenced
 from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
@@ -143,6 +143,121 @@ class Explanation:
     is_damaged: bool
 
 
+@dataclass(slots=True, kw_only=True)
+class Holdings:
+    """The facts that decide which data files of a message journal stay; `explain` decides.
+
+    Attributes:
+        sizes: bytes by file.
+        keep_from: the lowest file that may be written.
+        own: per file the reasons that lie in itself; see `held_by_messages` and its like.
+        references: per file those whose records it makes void.
+        acks: per acknowledging and acknowledged file, how many acknowledgements, and the first message ids.
+    """
+
+    sizes: dict[int, int] = field(default_factory=dict[int, int])
+    keep_from: int = 0
+    own: defaultdict[int, list[Reason]] = field(default_factory=lambda: defaultdict[int, list[Reason]](list))
+    references: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    acks: dict[tuple[int, int], tuple[int, list[str]]] = field(
+        default_factory=dict[tuple[int, int], tuple[int, list[str]]]
+    )
+
+
+def explain(holdings: Holdings) -> dict[int, tuple[bool, list[Reason]]]:
+    """Return for each data file whether it is held, and its reasons. Pure."""
+    file_ids = set(holdings.sizes)
+    reasons = {file_id: list(holdings.own.get(file_id, ())) for file_id in sorted(file_ids)}
+    pinned = [file_id for file_id in file_ids if reasons[file_id]]
+    held = file_ids.difference(unreferenced(holdings.references, file_ids, holdings.keep_from, pinned))
+    for file_id in file_ids:
+        if file_id >= holdings.keep_from:
+            reasons[file_id].insert(0, _WRITTEN)
+    roots = {file_id for file_id in held if reasons[file_id]}
+    for file_id in held:
+        reasons[file_id] += _answers(holdings, file_id, held, roots)
+    return {file_id: (file_id in held, found) for file_id, found in reasons.items()}
+
+
+def held_by_messages(
+    destination: str, count: int, examples: Iterable[str], subscriptions: Iterable[str] = ()
+) -> Reason:
+    """Return the reason of a file with live messages, which on a topic wait for durable subscriptions."""
+    remedy = f"look at them: pybroker browse {destination}; then let their consumer take them"
+    if keys := _first(sorted(subscriptions)):
+        remedy = f"let these durable subscriptions take them, or end them: {', '.join(keys)}"
+    return Reason(
+        cause=Cause.MESSAGES,
+        what=f"messages of {destination}",
+        count=count,
+        examples=_first(examples),
+        remedy=remedy,
+    )
+
+
+def held_by_transaction(transaction: str, count: int, examples: Iterable[str], *, is_prepared: bool) -> Reason:
+    """Return the reason of a file with records of an unfinished transaction."""
+    state, remedy = (
+        ("is in doubt", "have the transaction manager commit it or roll it back")
+        if is_prepared
+        else ("is not ended", "have its client end it; a restart of the broker rolls it back")
+    )
+    return Reason(
+        cause=Cause.TRANSACTION,
+        what=f"{transaction} {state}",
+        count=count,
+        examples=_first(examples),
+        remedy=remedy,
+    )
+
+
+def held_by_subscription(key: str, topic: str, pending: int, *, is_latest: bool) -> Iterator[Reason]:
+    """Yield the reason of a file with a record of a durable subscription; none for an earlier one of an idle one."""
+    if pending or is_latest:
+        yield Reason(
+            cause=Cause.SUBSCRIPTION,
+            what=f"durable subscription {key} to {topic}",
+            count=pending,
+            remedy="let its client come and take its messages, or unsubscribe"
+            if pending
+            else "none: pybroker writes it anew when nothing else holds the file",
+        )
+
+
+def _answers(holdings: Holdings, file_id: int, held: set[int], roots: set[int]) -> Iterator[Reason]:
+    """Yield the reason of a file that makes records of other held files void."""
+    files = sorted(holdings.references.get(file_id, set()) & held)
+    if not files:
+        return
+    chain = _chain(holdings.references, file_id, held, roots)
+    acks = [holdings.acks[file_id, other] for other in files if (file_id, other) in holdings.acks]
+    names = _names(files)
+    root = data_file_name(chain[-1]) if chain else names
+    yield Reason(
+        cause=Cause.ANSWERS,
+        what=f"acknowledgements, outcomes or ends for records in {names}, which stay",
+        count=sum(count for count, _ in acks),
+        examples=_first(message_id for _, examples in acks for message_id in examples),
+        remedy=f"see {root}; meanwhile pybroker shrinks such files, and `pybroker journal compact` at once",
+        files=tuple(files),
+        because=tuple(chain),
+    )
+
+
+def _chain(references: dict[int, set[int]], file_id: int, held: set[int], roots: set[int]) -> list[int]:
+    """Return the shortest way along references from a file to one that is held by a reason of its own."""
+    ways: dict[int, list[int]] = {file_id: []}
+    queue = [file_id]
+    for current in queue:
+        if current in roots and current != file_id:
+            return ways[current]
+        for other in sorted(references.get(current, set()) & held):
+            if other not in ways:
+                ways[other] = [*ways[current], other]
+                queue.append(other)
+    return []
+
+
 def why(snapshot: Snapshot, *, progress: Progress | None = None) -> Explanation:
     """Explain the data files of a message journal.
 
@@ -211,11 +326,9 @@ class _Why(Replay):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._acks: Counter[tuple[int, int]] = Counter()
-        self._acked: dict[tuple[int, int], list[str]] = {}
+        self._acks: dict[tuple[int, int], tuple[int, list[str]]] = {}
         self._audit_file_id = 0
         self._ack_map_file_id = 0
-        self._subscription_files: set[int] = set()
         self._lowest_writable = min(snapshot.writable)
 
     def met(self, record: Record, command: Command) -> None:
@@ -226,10 +339,10 @@ class _Why(Replay):
                 contents = self.state.destinations.get(destination)
                 packed = None if contents is None else contents.messages.get(message_id)
                 if packed is not None and (made_in := packed >> FILE_SHIFT) != file_id:
-                    pair = file_id, made_in
-                    self._acks[pair] += 1
-                    if len(examples := self._acked.setdefault(pair, [])) < EXAMPLES_MAX:
+                    count, examples = self._acks.get((file_id, made_in), (0, []))
+                    if count < EXAMPLES_MAX:
                         examples.append(message_id)
+                    self._acks[file_id, made_in] = count + 1, examples
             case ProducerAudit():
                 self._audit_file_id = file_id
             case AckMessageFileMap():
@@ -240,28 +353,21 @@ class _Why(Replay):
     def explained(self) -> list[Explained]:
         """Explain each file."""
         file_ids = set(self.snapshot.files)
-        free = set(removable(self.state, file_ids, self._lowest_writable))
         shrinkable = set(compactable(self.state, file_ids, self._lowest_writable))
         renewed = {
             self.state.destinations[each.destination].subscriptions[each.subscription_key].location.file_id
             for each in renewable(self.state, file_ids, self._lowest_writable)
         }
-        live = self._live()
-        self._subscription_files = self.state.subscription_files()
-        reasons = {file_id: [*self._own_reasons(file_id, live.get(file_id, {}))] for file_id in file_ids}
-        held = file_ids - free
-        roots = {file_id for file_id in held if reasons[file_id]}
-        for file_id in held:
-            reasons[file_id] += self._answers(file_id, held, roots)
-        for file_id in free:
-            reasons[file_id] += [*self._remarks(file_id), *self._activemq_reasons(file_id)]
+        explained = explain(self._holdings())
+        for file_id, (is_held, reasons) in explained.items():
+            if not is_held:
+                reasons += [*self._remarks(file_id), *self._activemq_reasons(file_id)]
         return [
             _explained(
                 file,
-                file.file_id in held,
-                reasons[file.file_id],
+                *explained[file.file_id],
                 _note(
-                    is_damaged=file.file_id in free & self.damaged_file_ids,
+                    is_damaged=not explained[file.file_id][0] and file.file_id in self.damaged_file_ids,
                     is_renewed=file.file_id in renewed,
                     is_shrinkable=file.file_id in shrinkable,
                 ),
@@ -280,95 +386,39 @@ class _Why(Replay):
                     found.setdefault(file_id, {}).setdefault(destination, []).append(message_id)
         return found
 
-    def _own_reasons(self, file_id: int, live: dict[Destination, list[str]]) -> Iterator[Reason]:
-        if file_id >= self._lowest_writable:
-            yield _WRITTEN
-        for destination, message_ids in live.items():
-            yield self._live_messages(destination, message_ids)
-        for transactions, state, remedy in (
-            (self.state.inflight, "is not ended", "have its client end it; a restart of the broker rolls it back"),
-            (self.state.prepared, "is in doubt", "have the transaction manager commit it or roll it back"),
-        ):
+    def _holdings(self) -> Holdings:
+        holdings = Holdings(
+            sizes={file.file_id: file.size for file in self.snapshot.files.values()},
+            keep_from=self._lowest_writable,
+            references=self.state.usage.references,
+            acks=self._acks,
+        )
+        for file_id, live in self._live().items():
+            for destination, message_ids in live.items():
+                holdings.own[file_id].append(self._live_messages(destination, message_ids))
+        for transactions in (self.state.inflight, self.state.prepared):
             for transaction_id, transaction in transactions.items():
-                if file_id in transaction.files:
-                    yield Reason(
-                        cause=Cause.TRANSACTION,
-                        what=f"{transaction_id} {state}",
-                        count=len(transaction.operations),
-                        examples=_first(operation.message_id for operation in transaction.operations),
-                        remedy=remedy,
-                    )
-        yield from self._subscription_reasons(file_id)
+                reason = held_by_transaction(
+                    str(transaction_id),
+                    len(transaction.operations),
+                    (operation.message_id for operation in transaction.operations),
+                    is_prepared=transactions is self.state.prepared,
+                )
+                for file_id in transaction.files:
+                    holdings.own[file_id].append(reason)
+        for topic, key, subscription in self.state.subscriptions():
+            for file_id in subscription.files:
+                holdings.own[file_id] += held_by_subscription(
+                    key, str(topic), len(subscription.pending), is_latest=file_id == subscription.location.file_id
+                )
+        return holdings
 
     def _live_messages(self, destination: Destination, message_ids: Sequence[str]) -> Reason:
-        remedy = f"look at them: pybroker browse {destination}; then let their consumer take them"
-        if destination.is_topic:
-            keys = [
-                key
-                for key, subscription in self.state.destinations[destination].subscriptions.items()
-                if not subscription.pending.isdisjoint(message_ids)
-            ]
-            remedy = f"let these durable subscriptions take them, or end them: {', '.join(keys[:EXAMPLES_MAX])}"
-        return Reason(
-            cause=Cause.MESSAGES,
-            what=f"messages of {destination}",
-            count=len(message_ids),
-            examples=_first(message_ids),
-            remedy=remedy,
-        )
+        subscriptions = self.state.destinations[destination].subscriptions if destination.is_topic else {}
+        waiting = [key for key, each in subscriptions.items() if not each.pending.isdisjoint(message_ids)]
+        return held_by_messages(str(destination), len(message_ids), message_ids, waiting)
 
-    def _subscription_reasons(self, file_id: int) -> Iterator[Reason]:
-        if file_id not in self._subscription_files:
-            return
-        for topic, key, subscription in self.state.subscriptions():
-            if file_id not in subscription.files:
-                continue
-            if subscription.pending:
-                remedy = "let its client come and take its messages, or unsubscribe"
-            elif file_id == subscription.location.file_id:
-                remedy = "none: pybroker writes it anew when nothing else holds the file"
-            else:
-                continue
-            yield Reason(
-                cause=Cause.SUBSCRIPTION,
-                what=f"durable subscription {key} to {topic}",
-                count=len(subscription.pending),
-                remedy=remedy,
-            )
-
-    # ------------------------------------------------------------ what a file answers
-
-    def _answers(self, file_id: int, held: set[int], roots: set[int]) -> Iterator[Reason]:
-        files = sorted(self.state.usage.references.get(file_id, set()) & held)
-        if not files:
-            return
-        chain = self._chain(file_id, held, roots)
-        acks = [(file_id, other) for other in files]
-        count = sum(self._acks[pair] for pair in acks)
-        names = _names(files)
-        root = data_file_name(chain[-1]) if chain else names
-        yield Reason(
-            cause=Cause.ANSWERS,
-            what=f"acknowledgements, outcomes or ends for records in {names}, which stay",
-            count=count,
-            examples=_first(message_id for pair in acks for message_id in self._acked.get(pair, ())),
-            remedy=f"see {root}; meanwhile pybroker shrinks such files, and `pybroker journal compact` at once",
-            files=tuple(files),
-            because=tuple(chain),
-        )
-
-    def _chain(self, file_id: int, held: set[int], roots: set[int]) -> list[int]:
-        """Return the shortest way along references from a file to one that is held by something of its own."""
-        ways: dict[int, list[int]] = {file_id: []}
-        queue = [file_id]
-        for current in queue:
-            if current in roots and current != file_id:
-                return ways[current]
-            for other in sorted(self.state.usage.references.get(current, set()) & held):
-                if other not in ways:
-                    ways[other] = [*ways[current], other]
-                    queue.append(other)
-        return []
+    # ------------------------------------------------------------ of files that go
 
     def _remarks(self, file_id: int) -> Iterator[Reason]:
         """Yield what a file is the last to say and the collector says anew before the file goes."""
