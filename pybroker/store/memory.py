@@ -41,12 +41,12 @@ class MemoryStore:
 
     Args:
         prioritized: dispatch by KahaDB's three priority classes (above, at and below 4) instead of arrival alone.
-        is_on_disk: claim that messages left to it take no memory, for tests of whoever leaves them.
+        supports_paging: reports that paged-out messages take no memory, for tests of paging.
     """
 
-    def __init__(self, *, prioritized: bool = False, is_on_disk: bool = False) -> None:
+    def __init__(self, *, prioritized: bool = False, supports_paging: bool = False) -> None:
         self._prioritized = prioritized
-        self._is_on_disk = is_on_disk
+        self._supports_paging = supports_paging
         self._messages: dict[Destination, dict[str, Message]] = {}
         self._topics: dict[Destination, dict[str, _Backlog]] = {}
         self._transactions: dict[TransactionId, _Transaction] = {}
@@ -105,14 +105,14 @@ class MemoryStore:
         return Page(self.read(destination, message_ids[:count]), count)
 
     @property
-    def is_on_disk(self) -> bool:
-        """False, or what was claimed."""
-        return self._is_on_disk
+    def supports_paging(self) -> bool:
+        """Return the value given to the constructor."""
+        return self._supports_paging
 
     @property
     def keeps_uncommitted(self) -> bool:
-        """False, or what was claimed."""
-        return self._is_on_disk
+        """Return the value given to the constructor."""
+        return self._supports_paging
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
         """Keep a message, once; a topic's only if somebody subscribed durably. False: it is there already."""
@@ -212,7 +212,7 @@ class MemoryStore:
         """Call back at once."""
         callback()
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back at once."""
         self.when_durable(callback)
 

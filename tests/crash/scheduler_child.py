@@ -72,7 +72,7 @@ async def work(directory: Path) -> None:
     scheduler = Scheduler(
         jobs=jobs,
         send=store.add,
-        when_sent=store.when_durable,
+        when_durable=store.when_durable,
         clock=clock,
         wake_at=wake_at,
         connection_id=f"{connection_id}:scheduler",

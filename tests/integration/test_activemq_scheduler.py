@@ -66,7 +66,7 @@ class Node:
         self.scheduler = Scheduler(
             jobs=self.jobs,
             send=self.sent.append,
-            when_sent=lambda callback: callback(),
+            when_durable=lambda callback: callback(),
             clock=lambda: self.now,
             wake_at=lambda wanted: None,
             connection_id=f"ID:node-{self.now}",

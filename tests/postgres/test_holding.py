@@ -66,7 +66,7 @@ class Told:
     def send(self, *numbers: int) -> None:
         for number in numbers:
             assert self.store.add(self.text_message(ORDERS, number))
-            self.store.when_sent(lambda number=number: self.numbers.append(number))
+            self.store.when_confirmed(lambda number=number: self.numbers.append(number))
 
     def consume(self, *numbers: int) -> None:
         for number in numbers:

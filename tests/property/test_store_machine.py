@@ -357,8 +357,8 @@ class ClusterMachine(RuleBasedStateMachine):
         self.master.store.when_durable(partial(self.promised, self.master, "durable", self.serial))
 
     @rule()
-    def ask_when_sent(self) -> None:
-        self.master.store.when_sent(partial(self.promised, self.master, "sent", self.serial))
+    def ask_when_confirmed(self) -> None:
+        self.master.store.when_confirmed(partial(self.promised, self.master, "sent", self.serial))
 
     def promised(self, master: Master, what: str, serial: int) -> None:
         assert master in (self.master, self.frozen), "a dead master has promised something"

@@ -346,7 +346,7 @@ class Work:
             what = random.choice(("durable", "sent"))
             count = len(self._term.operations)
             told = partial(self._scenario.checker.promise, self._term, what, count)
-            (self._store.when_durable if what == "durable" else self._store.when_sent)(told)
+            (self._store.when_durable if what == "durable" else self._store.when_confirmed)(told)
 
     def _add(self, transaction: TransactionId | None = None) -> Message | None:
         if self._unanswered and transaction is None:

@@ -148,7 +148,11 @@ VARIANTS: dict[str, Variant] = {
     "seal-unsynced": Variant("store", "renames a copy that is not synced", JournalFiles, "put", _put_unsynced),
     "told-at-once": Variant("store", "tells of what is not written", JournalStore, "when_durable", _told_at_once),
     "sent-at-next-turn": Variant(
-        "store", "confirms a send once it is handed over to be written", JournalStore, "when_sent", _told_at_next_turn
+        "store",
+        "confirms a send once it is handed over to be written",
+        JournalStore,
+        "when_confirmed",
+        _told_at_next_turn,
     ),
     "add-before-commit": Variant("store", "sends before the commit", JournalStore, "add", _add_at_once),
     "remove-before-commit": Variant("store", "acknowledges before the commit", JournalStore, "remove", _remove_at_once),
@@ -156,7 +160,9 @@ VARIANTS: dict[str, Variant] = {
     "standby-not-caught-up": Variant(
         "store", "serves what its standby has read so far", Follower, "catch_up", _no_catching_up
     ),
-    "confirmed-at-once": Variant("cluster", "answers before it writes", JournalStore, "when_sent", _told_at_next_turn),
+    "confirmed-at-once": Variant(
+        "cluster", "answers before it writes", JournalStore, "when_confirmed", _told_at_next_turn
+    ),
     "commits-in-parts": Variant("cluster", "sends before the commit", JournalStore, "add", _add_at_once),
     "consumed-in-memory": Variant("cluster", "does not write acknowledgements", JournalStore, "remove", _no_remove),
     "nobody-saw-it": Variant(

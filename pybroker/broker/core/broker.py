@@ -163,7 +163,7 @@ class Broker(Host):
         self.scheduler = Scheduler(
             jobs=jobs,
             send=self._send_due,
-            when_sent=self.store.when_durable,
+            when_durable=self.store.when_durable,
             clock=self.clock,
             wake_at=wake_at,
             connection_id=connection_id,
@@ -349,13 +349,13 @@ class Broker(Host):
         else:
             self.store.when_durable(lambda: jobs.when_durable(callback))
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once every message accepted so far is safe, or was consumed."""
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
+        """Call back once every message accepted so far is durable, or consumed and acknowledged."""
         jobs = self._jobs
         if jobs is None:
-            self.store.when_sent(callback)
+            self.store.when_confirmed(callback)
         else:
-            self.store.when_sent(lambda: jobs.when_durable(callback))
+            self.store.when_confirmed(lambda: jobs.when_durable(callback))
 
     # ------------------------------------------------------------ questions
 

@@ -135,9 +135,9 @@ class Connection(Owner):
         """Call back once everything accepted so far is safe."""
         self._host.when_durable(callback)
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once every message accepted so far is safe, or was consumed."""
-        self._host.when_sent(callback)
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
+        """Call back once every message accepted so far is durable, or consumed and acknowledged."""
+        self._host.when_confirmed(callback)
 
     @property
     def is_short_of_room(self) -> bool:

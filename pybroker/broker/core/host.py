@@ -90,8 +90,8 @@ class Host(metaclass=ABCMeta):
         """Call back once everything accepted so far is safe."""
 
     @abstractmethod
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once every message accepted so far is safe, or was consumed."""
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
+        """Call back once every message accepted so far is durable, or consumed and acknowledged."""
 
     @abstractmethod
     def last_sequence(self, producer_id: str) -> int:

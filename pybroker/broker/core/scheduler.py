@@ -97,7 +97,7 @@ class Scheduler:
         jobs: where jobs are kept.
         send: routes a message as if a client had sent it outside a transaction, past this scheduler. What it raises as
             `ClientError` is the message's fault, or lack of room; anything else ends `fire`, and should end the broker.
-        when_sent: calls back once everything sent so far is safe: the message store's `when_durable`.
+        when_durable: calls back once everything sent so far is safe: the message store's `when_durable`.
         clock: milliseconds since the epoch.
         wake_at: has `fire` called at that time, in milliseconds since the epoch, and not at the one said before. None:
             not at all.
@@ -114,7 +114,7 @@ class Scheduler:
         *,
         jobs: JobStore,
         send: Callable[[Message], None],
-        when_sent: Callable[[Callable[[], None]], None],
+        when_durable: Callable[[Callable[[], None]], None],
         clock: Clock,
         wake_at: Callable[[int | None], None],
         connection_id: str,
@@ -124,7 +124,7 @@ class Scheduler:
     ) -> None:
         self._jobs = jobs
         self._send = send
-        self._when_sent = when_sent
+        self._when_durable = when_durable
         self._clock = clock
         self._wake_at = wake_at
         self._producer_id = ProducerId(connection_id, 0, 0)
@@ -247,7 +247,7 @@ class Scheduler:
             if self._unreadable:
                 _log.error("%d scheduled messages cannot be read now: %s", len(self._unreadable), self._unreadable[0])
                 self._unreadable.clear()
-            self._when_sent(partial(self._sent, done, now))
+            self._when_durable(partial(self._sent, done, now))
         self._arm()
 
     def _run_contained(self, job: Job, now: int) -> bool:

@@ -219,20 +219,20 @@ class StoredSource(Source):
 
     def leave_to_store(self) -> None:
         """Page out what can be, as soon as it is on disk."""
-        if not self._is_leaving and self._store.is_on_disk:
+        if not self._is_leaving and self._store.supports_paging:
             self._is_leaving = True
             self._store.when_durable(partial(self._page_out, self._next_sequence))
 
     def _relieve(self, usage: Usage) -> None:
         """Make room if too much is in memory, here or in the whole broker."""
-        if not self._store.is_on_disk:
+        if not self._store.supports_paging:
             return
         if usage.used > self._page_out_at:
             self.leave_to_store()
         usage.leave_to_store(self._store.when_durable)
 
     def _review_mark(self) -> None:
-        if self._store.is_on_disk:
+        if self._store.supports_paging:
             self._page_out_at = self._usage().mark
 
     def _page_out(self, before: int) -> None:

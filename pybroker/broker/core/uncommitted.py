@@ -106,7 +106,7 @@ class Uncommitted:
             self._leavable_bytes += size
             if self._leavable_bytes > min(usage.mark, BACKLOG_BYTES_MAX):
                 self.leave_to_store()
-        if usage.whole.used > usage.whole.mark and self._store.is_on_disk:
+        if usage.whole.used > usage.whole.mark and self._store.supports_paging:
             usage.leave_to_store(self._store.when_durable)
         return send
 
@@ -136,7 +136,7 @@ class Uncommitted:
 
     def leave_to_store(self) -> None:
         """Leave to the store what it has, as soon as that is on disk."""
-        can_leave = self._store.keeps_uncommitted or (self._is_prepared and self._store.is_on_disk)
+        can_leave = self._store.keeps_uncommitted or (self._is_prepared and self._store.supports_paging)
         if can_leave and self._leavable and not self._is_leaving:
             self._is_leaving = True
             self._store.when_durable(partial(self._leave, len(self._leavable)))

@@ -138,13 +138,13 @@ class MessageStore(Protocol):
         ...
 
     @property
-    def is_on_disk(self) -> bool:
-        """True when to leave a durable message to the store, instead of keeping it, frees memory."""
+    def supports_paging(self) -> bool:
+        """True when memory is freed by keeping only the id of a durable message, and reading the message back later."""
         ...
 
     @property
     def keeps_uncommitted(self) -> bool:
-        """True when a queue's message, once durable, need not be kept until its transaction's commit, nor then."""
+        """True when a queue's durable message can be paged out before its transaction commits, too."""
         ...
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
@@ -263,8 +263,8 @@ class MessageStore(Protocol):
         """
         ...
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once every message added so far is safe: durable, or consumed.
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
+        """Call back once every message added so far is confirmed: durable, or consumed and acknowledged.
 
         At once when they already are. Never after a failed write.
         """
@@ -534,8 +534,8 @@ class Connection(Protocol):
         """Call back once everything this broker accepted so far is safe."""
         ...
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once every message this broker accepted so far is safe, or was consumed."""
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
+        """Call back once every message accepted so far is confirmed: durable, or consumed and acknowledged."""
         ...
 
     @property

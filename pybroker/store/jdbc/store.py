@@ -271,7 +271,7 @@ class JdbcStore:
         return messages, count
 
     @property
-    def is_on_disk(self) -> bool:
+    def supports_paging(self) -> bool:
         """True: what is durable can be read back."""
         return True
 
@@ -445,7 +445,7 @@ class JdbcStore:
         if self._writer is not None and not (self._room is not None and self._room.when_safe(callback, durable=True)):
             self._writer.when_durable(callback)
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once all messages added so far are committed, or were consumed."""
         if self._writer is not None and not (self._room is not None and self._room.when_safe(callback)):
             self._writer.when_durable(callback)

@@ -259,7 +259,7 @@ class JournalStore:
         return Page(self.read(destination, message_ids[:count]), count)
 
     @property
-    def is_on_disk(self) -> bool:
+    def supports_paging(self) -> bool:
         """True: what is durable can be read back."""
         return True
 
@@ -439,7 +439,7 @@ class JournalStore:
         if self._room is None or not self._room.when_safe(callback, durable=True):
             self._writer.when_durable(callback)
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once all messages added so far are durable, or were consumed."""
         if self._room is None or not self._room.when_safe(callback):
             self._writer.when_durable(callback)

@@ -246,7 +246,7 @@ class Client:
         if self._due:
             respond = partial(self._peer.respond, self._due)
             self._due = []
-            self._connection.when_accepted(partial(self._connection.when_sent, respond))
+            self._connection.when_accepted(partial(self._connection.when_confirmed, respond))
 
     def _send(self, arrival: Arrival, command_id: int, response_required: bool) -> None:
         message, producer_id, sequence, transaction = arrival

@@ -118,7 +118,7 @@ class Client:
             place = None
         respond = partial(self._receipt, receipt, place)
         if message.persistent:
-            when = self._connection.when_sent if transaction is None else self._connection.when_durable
+            when = self._connection.when_confirmed if transaction is None else self._connection.when_durable
             respond = partial(when, respond)
         self._connection.when_accepted(respond)
 

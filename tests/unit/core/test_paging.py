@@ -36,7 +36,7 @@ class Disk(MemoryStore):
     """A store on a slow disk: what was added is durable, and can be read back, once somebody says so."""
 
     def __init__(self, *, prioritized: bool) -> None:
-        super().__init__(prioritized=prioritized, is_on_disk=True)
+        super().__init__(prioritized=prioritized, supports_paging=True)
         self.is_slow = False
         self.read_count = 0
         self.page_max = 4

@@ -24,7 +24,7 @@ class Disk(MemoryStore):
     """A store on disk that counts what is read from it, and may be slow to write."""
 
     def __init__(self) -> None:
-        super().__init__(is_on_disk=True)
+        super().__init__(supports_paging=True)
         self.read_ids: list[str] = []
         self.is_slow = False
         self.callbacks: list[Callable[[], None]] = []

@@ -80,7 +80,7 @@ class World:
         self.scheduler = Scheduler(
             jobs=self.jobs,
             send=self._route,
-            when_sent=self._when_sent,
+            when_durable=self._when_durable,
             clock=lambda: self.now,
             wake_at=self._wake_at,
             connection_id=f"ID:broker-{self.now}",
@@ -94,7 +94,7 @@ class World:
             raise self.refusal
         self.sent.append((self.now, sent))
 
-    def _when_sent(self, callback: Callable[[], None]) -> None:
+    def _when_durable(self, callback: Callable[[], None]) -> None:
         if self.is_slow:
             self.unsafe.append(callback)
         else:

@@ -264,7 +264,7 @@ class Journal:
     def add(self, name: int, destination: Destination = QUEUE) -> str:
         message = text_message(destination, name)
         assert self.store.add(message)
-        self.store.when_sent(lambda: self.told.append(str(name)))
+        self.store.when_confirmed(lambda: self.told.append(str(name)))
         return message.message_id
 
     def stored(self) -> list[str]:

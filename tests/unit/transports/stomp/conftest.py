@@ -210,7 +210,7 @@ class FakeConnection:
         else:
             callback()
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
+    def when_confirmed(self, callback: Callable[[], None]) -> None:
         self.when_durable(callback)
 
     def written(self) -> None:
