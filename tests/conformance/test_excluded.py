@@ -72,7 +72,7 @@ def until(lives: Any, broker: Broker, condition: Callable[[], bool]) -> None:
         if condition():
             return
         lives.settle()
-        broker.expire()
+        broker.remove_expired()
     assert condition()
 
 

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pybroker.broker.core.handover import COMMITTED, Handover, put_aside
+from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.openwire.message import to_message, view
 from pybroker.broker.domain.ports import Settled
@@ -169,21 +169,21 @@ def test_what_pybroker_scheduled_in_a_branch_outlives_an_activemq_that_commits_i
     fields = view(text(ORDERS, 10, "later"))
     fields.set_properties({"AMQ_SCHEDULED_DELAY": 500})
     sent = to_message(fields)
-    node.store.add(put_aside(sent), FIRST)
+    node.store.add(to_scheduling_queue(sent), FIRST)
     node.store.prepare(FIRST)
     node.kill()
-    assert activemq("commit:first") == [f"queue {COMMITTED.name} {sent.message_id} later"]
+    assert activemq("commit:first") == [f"queue {SCHEDULING_QUEUE.name} {sent.message_id} later"]
 
     node = Node(directory, ONE_FILE)
-    (kept,) = node.store.read(COMMITTED, node.recovery.queues[COMMITTED])
+    (kept,) = node.store.read(SCHEDULING_QUEUE, node.recovery.queues[SCHEDULING_QUEUE])
     scheduler, jobs = Mock(), Mock()
-    handover = Handover(node.store, Usage(), Mock())
-    handover.recover([kept.message_id])
-    handover.open(scheduler, jobs)
+    scheduling_queue = SchedulingQueue(node.store, Usage(), Mock())
+    scheduling_queue.recover([kept.message_id])
+    scheduling_queue.open(scheduler, jobs)
     (scheduled,) = scheduler.schedule.call_args.args
     assert (scheduled.destination, scheduled.data) == (ORDERS, sent.data)
     jobs.when_durable.call_args_list[0].args[0]()
     node.stop()
     node = Node(directory, ONE_FILE)
-    assert not node.recovery.queues.get(COMMITTED)
+    assert not node.recovery.queues.get(SCHEDULING_QUEUE)
     node.kill()

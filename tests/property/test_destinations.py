@@ -10,8 +10,8 @@ from pybroker.broker.domain.destination import (
     DestinationType,
     covers,
     matches,
-    meets,
     parts,
+    patterns_overlap,
     queue,
 )
 
@@ -39,12 +39,12 @@ def test_two_patterns_that_cover_each_other_are_the_same(one: str, other: str) -
 @given(PATTERNS, PATTERNS, NAMES)
 def test_patterns_that_cover_the_same_name_meet(one: str, other: str, name: str) -> None:
     if matches(one, name) and matches(other, name):
-        assert meets(one, other)
+        assert patterns_overlap(one, other)
 
 
 @given(PATTERNS, PATTERNS)
 def test_patterns_that_meet_cover_the_same_name(one: str, other: str) -> None:
-    if meets(one, other):
+    if patterns_overlap(one, other):
         ours, theirs = (pattern.removesuffix(">").removesuffix(".").split(".") for pattern in (one, other))
         longer, shorter = (ours, theirs) if len(ours) >= len(theirs) else (theirs, ours)
         padded = [*shorter, *["*"] * (len(longer) - len(shorter))]
@@ -83,5 +83,5 @@ def test_a_queue_is_fed_by_the_topics_in_its_name(prefix: str, postfix: str, top
     """Finding the topic in the queue's name agrees with comparing the names of both."""
     found = VirtualTopic(name=">", prefix=prefix, postfix=postfix).topics_of(queue_name)
     is_fed = found is not None and matches(found, topic_name)
-    assert not is_fed or meets(queue_name, prefix + topic_name + postfix)
+    assert not is_fed or patterns_overlap(queue_name, prefix + topic_name + postfix)
     assert is_fed or not matches(prefix + topic_name + postfix, queue_name)

@@ -276,8 +276,8 @@ class Member:
         taker.session.written()
         taker.session.lost()
         self.clock.now += 10
-        self.broker.expire()
-        self.broker.relieve()
+        self.broker.remove_expired()
+        self.broker.resume_stalled()
         assert self.broker.scheduler is not None
         self.broker.scheduler.fire(self.clock())
         self.settle()

@@ -290,8 +290,8 @@ class Node:
         config = self._config
         chores = [
             self._every(config.lock_check, self._check_lock),
-            self._every(config.expire_interval, term.broker.expire),
-            self._every(config.expire_interval, term.broker.relieve),
+            self._every(config.expire_interval, term.broker.remove_expired),
+            self._every(config.expire_interval, term.broker.resume_stalled),
             self._every(config.expire_interval, term.broker.remove_inactive_destinations),
             self._every(_REPORT_SECONDS, term.broker.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),

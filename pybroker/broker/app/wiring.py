@@ -336,7 +336,7 @@ def make_broker(
     )
     broker.id = machine.new_id()  # until the store says which it is; one in memory does not
     if is_database(config.store):
-        cast("JdbcStore", store).on_readable = broker.expire  # which dispatches what waits for its bodies
+        cast("JdbcStore", store).on_readable = broker.remove_expired  # which dispatches what waits for its bodies
     return broker
 
 

@@ -3,25 +3,26 @@
 Every module imports only from lines below its own; `pyproject.toml` has the same lines as a contract.
 
 ```text
-broker                                                parts put together; connections, and where messages go
-  administration  inactive  subscribing  takeover     ask, sweep, subscribe to and bring back destinations
-    destinations                                      which queues and topics there are
-      advisory  browser  connection  durables         what stands in front of them: listeners, clients, subscriptions
-        host  queue  topic                            `host`: the broker as connections ask it
-          contenders  durable  handover  transaction
-            groups  overflow  runtime  scheduler  stored  uncommitted  waits
-              consumer  deadletter  gate  observers  pending  recovery  scheduled  usage  virtual
-                agenda  cron  mastership  occurrences  paging  policy  reference  search  selector  tail
-                transaction_states
+broker                                                the parts put together; connections; where messages go
+  administration  inactive  subscribing  takeover     list, remove, subscribe to and recover destinations
+    destinations                                      the queues and topics
+      advisory  browser  connection  durables         what uses destinations
+        host  queue  topic                            `host`: the broker as its connections see it
+          consumer_set  durable  scheduling_queue  transaction
+            flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
+              consumer  deadletter  gate  observers  pending  retained_history  scheduled  usage  virtual
+                cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
+                search  selector  transaction_states
                   containment
 ```
 
-Three arrows would close a circle if each side named the other's class, so the lower side names what it needs:
+Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base
+class or protocol for what it needs, and the upper module implements it:
 
-* A `reference` belongs to an `Origin`, which decides what becomes of it. Consumers take from a `Source`: it is an
+* A `reference` belongs to an `Origin`, which decides what happens to it. Consumers get deliveries from a `Source`: an
   `Origin` that also delivers. Queues, durable subscriptions, topic subscriptions and browsers are sources.
-* A `consumer` and a `transaction` belong to an `Owner`: the connection. A connection asks its `Host`: the broker. A
+* A `consumer` and a `transaction` belong to an `Owner`: the connection. A connection calls its `Host`: the broker. A
   `durable` subscription covers a `CoveredTopic`: the topic. These are native base classes, for the message path.
 * An `Observer` is notified of events, and reads the broker's state through `Admin` (both in `domain`). The core
-  announces an event once, to `observers`, and knows no listener by name; advisory messages are the first listener.
+  announces each event once, to `observers`. Advisory messages are the first observer.
 """

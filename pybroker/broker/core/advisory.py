@@ -1,4 +1,4 @@
-"""Advisories: what happens in the broker, told on topics to whoever asks.
+"""Advisory messages: publishes the events of the broker on topics.
 
 ```text
 ActiveMQ.Advisory.Connection                                       ConnectionInfo, RemoveInfo
@@ -8,8 +8,9 @@ ActiveMQ.Advisory.Producer.Queue.NAME   .Producer.Topic.NAME       ProducerInfo,
 ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, without its body
 ```
 
-A JMS client needs those about temporary destinations: it sends to none it was not told of. Whoever subscribes is told
-what there is already, alone. What nobody listens to is never made. There are no advisories about advisory topics.
+A JMS client needs those about temporary destinations: it sends to no temporary destination without an advisory of its
+creation. A new subscriber gets advisories about what exists already, which no other subscriber gets again. Without a
+listener no advisory is made. There are no advisories about advisory topics.
 
 Source: ActiveMQ 5.17, `AdvisoryBroker`, `AdvisorySupport`; OpenWire, the commands that are their subjects.
 """
@@ -30,7 +31,7 @@ from pybroker.broker.domain.destination import (
     DestinationType,
     is_advisory,
     matches,
-    meets,
+    patterns_overlap,
     topic,
 )
 from pybroker.broker.domain.message import Message
@@ -55,7 +56,7 @@ from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.ports import Clock
 
 PENDING_MAX: Final = 100_000
-"""Advisories that wait for one listener: more than there may be destinations it is told of when it comes."""
+"""Advisories that may wait for one listener: more than the destinations that a new listener gets advisories about."""
 
 _KINDS: Final = {
     DestinationType.QUEUE: "Queue",
@@ -64,12 +65,12 @@ _KINDS: Final = {
     DestinationType.TEMP_TOPIC: "TempTopic",
 }
 
-_Told = tuple[str, DataStructure, Mapping[str, Value]]
-"""What an advisory is about: the end of its topic's name, its subject, its own properties."""
+_Advisory = tuple[str, DataStructure, Mapping[str, Value]]
+"""The contents of an advisory: the end of its topic's name, the command it carries, and its own properties."""
 
 
-class Teller(Protocol):
-    """The broker as advisories name it; some of it is known only once its store is open."""
+class OriginBroker(Protocol):
+    """The broker that advisories name as their origin. Some of its properties are known only once its store is open."""
 
     @property
     def name(self) -> str:
@@ -83,7 +84,7 @@ class Teller(Protocol):
 
     @property
     def run_id(self) -> str:
-        """Begins the ids of what this run of it sends."""
+        """The prefix of the ids of messages that this run of the broker sends itself."""
         ...
 
     @property
@@ -97,153 +98,156 @@ class Teller(Protocol):
         ...
 
     def next_sequence(self) -> int:
-        """Return a number for a message that is taken in."""
+        """Return the next broker sequence number."""
         ...
 
 
 class Advisories(Observer):
-    """Publishes what happens in a broker on topics that are listened to.
+    """Publishes the events of a broker on topics that have listeners.
 
     Args:
-        teller: the broker that is observed.
-        admin: what there is in it.
-        topics: its topics, seen as they change.
+        broker: the broker that is observed.
+        admin: its connections, destinations, producers and consumers.
+        topics: its topics, a live view.
     """
 
-    def __init__(self, teller: Teller, admin: Admin, topics: Mapping[Destination, Topic]) -> None:
-        self._teller = teller
+    def __init__(self, broker: OriginBroker, admin: Admin, topics: Mapping[Destination, Topic]) -> None:
+        self._broker = broker
         self._admin = admin
         self._topics = topics
         self._sequence = 0
-        self._producer_id = ProducerId(teller.run_id, 0, 0)
+        self._producer_id = ProducerId(broker.run_id, 0, 0)
         self._producer_counts: Counter[Destination] = Counter()
         self._listeners: dict[ConsumerView, TopicSubscription] = {}
-        """Consumers of patterns that cover advisory topics, which need not exist to be heard by these."""
+        """Consumers of patterns that cover advisory topics. They get advisories even if the topic does not exist."""
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ events
 
     def connection_added(self, connection: ClientView) -> None:
-        """Tell of a connection that came."""
-        if self._is_heard("Connection"):
-            self._tell("Connection", _connection_info(connection))
+        """Publish that a client has connected."""
+        if self._has_listener("Connection"):
+            self._publish("Connection", _connection_info(connection))
 
     def connection_removed(self, connection: ClientView) -> None:
-        """Tell of a connection that left."""
-        if self._is_heard("Connection"):
-            self._tell("Connection", RemoveInfo(object_id=ConnectionId(connection.connection_id)))
+        """Publish that a client has disconnected."""
+        if self._has_listener("Connection"):
+            self._publish("Connection", RemoveInfo(object_id=ConnectionId(connection.connection_id)))
 
     def destination_added(self, destination: Destination, owner: str | None) -> None:
-        """Tell of a destination that came."""
-        self._tell_of_destination(destination, owner, DestinationOperation.ADD)
+        """Publish that a destination was created."""
+        self._publish_destination(destination, owner, DestinationOperation.ADD)
 
     def destination_removed(self, destination: Destination, owner: str | None) -> None:
-        """Tell of a destination that went."""
-        self._tell_of_destination(destination, owner, DestinationOperation.REMOVE)
+        """Publish that a destination was deleted."""
+        self._publish_destination(destination, owner, DestinationOperation.REMOVE)
 
     def consumer_added(self, consumer: ConsumerView) -> None:
-        """Tell of a consumer that came."""
-        self._tell_of_consumer(consumer, consumer_info)
+        """Publish that a consumer has subscribed."""
+        self._publish_consumer(consumer, consumer_info)
 
     def consumer_removed(self, consumer: ConsumerView) -> None:
-        """Tell of a consumer that left; it listens no more."""
+        """Publish that a consumer has closed, and remove it from the listeners."""
         self._listeners.pop(consumer, None)
-        self._tell_of_consumer(consumer, lambda left: RemoveInfo(object_id=consumer_id(left)))
+        self._publish_consumer(consumer, lambda left: RemoveInfo(object_id=consumer_id(left)))
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
-        """Tell of a producer that came."""
+        """Publish that a producer was added."""
         self._producer_counts[destination] += 1
-        self._tell_of_producer(destination, ProducerInfo(producer_id=producer_id, destination=destination))
+        self._publish_producer(destination, ProducerInfo(producer_id=producer_id, destination=destination))
 
     def producer_removed(self, producer_id: ProducerId, destination: Destination) -> None:
-        """Tell of a producer that left."""
+        """Publish that a producer was removed."""
         self._producer_counts[destination] -= 1
         if not self._producer_counts[destination]:
             del self._producer_counts[destination]
-        self._tell_of_producer(destination, RemoveInfo(object_id=producer_id))
+        self._publish_producer(destination, RemoveInfo(object_id=producer_id))
 
     def message_expired(self, message: Message) -> None:
-        """Tell of a message whose time was over."""
-        self._tell_of_message("Expired", message)
+        """Publish that a message has expired."""
+        self._publish_message("Expired", message)
 
     def message_dead_lettered(self, message: Message, cause: str) -> None:
-        """Tell of a message that has a dead letter; the letter says why."""
-        self._tell_of_message("MessageDLQd", message)
+        """Publish that a message was dead-lettered; the cause is in the dead letter."""
+        self._publish_message("MessageDLQd", message)
 
-    def _tell_of_destination(
+    def _publish_destination(
         self, destination: Destination, owner: str | None, operation: DestinationOperation
     ) -> None:
-        if not is_advisory(destination) and self._is_heard(_KINDS[destination.type]):
-            self._tell(_KINDS[destination.type], _destination_info(destination, owner, operation))
+        if not is_advisory(destination) and self._has_listener(_KINDS[destination.type]):
+            self._publish(_KINDS[destination.type], _destination_info(destination, owner, operation))
 
-    def _tell_of_consumer(self, consumer: ConsumerView, about: Callable[[ConsumerView], DataStructure]) -> None:
+    def _publish_consumer(self, consumer: ConsumerView, about: Callable[[ConsumerView], DataStructure]) -> None:
         destination = consumer.request.destination
         subject = f"Consumer.{_domain(destination)}.{_name(destination)}"
-        if not is_advisory(destination) and self._is_heard(subject):
-            self._tell(subject, about(consumer), {"consumerCount": self._admin.consumer_count(destination)})
+        if not is_advisory(destination) and self._has_listener(subject):
+            self._publish(subject, about(consumer), {"consumerCount": self._admin.consumer_count(destination)})
 
-    def _tell_of_producer(self, destination: Destination, about: DataStructure) -> None:
+    def _publish_producer(self, destination: Destination, about: DataStructure) -> None:
         subject = f"Producer.{_domain(destination)}.{_name(destination)}"
-        if not is_advisory(destination) and self._is_heard(subject):
-            self._tell(subject, about, {"producerCount": self._producer_counts[destination]})
+        if not is_advisory(destination) and self._has_listener(subject):
+            self._publish(subject, about, {"producerCount": self._producer_counts[destination]})
 
-    def _tell_of_message(self, event: str, message: Message) -> None:
-        """Tell what became of a message; without its body."""
+    def _publish_message(self, event: str, message: Message) -> None:
+        """Publish an event of one message, with the message but without its body."""
         destination = message.destination
         if is_advisory(destination):
             return
         subject = f"{event}.{_domain(destination)}.{_name(destination)}"
-        if not self._is_heard(subject):
+        if not self._has_listener(subject):
             return
         try:
             bodiless = replace(from_store(message.data), content=None)
-        except Exception as error:  # the message's fault: nothing else is touched here
+        except Exception as error:  # caused by the message; only this advisory is affected
             contain(error, "making an advisory", message)
             return
-        self._tell(subject, bodiless, {"orignalMessageId": message.message_id})
+        self._publish(subject, bodiless, {"orignalMessageId": message.message_id})
 
-    # ------------------------------------------------------------ what there is already
+    # ------------------------------------------------------------ what exists already
 
-    def welcome(self, consumer: Consumer, subscription: TopicSubscription) -> None:
-        """Send a new consumer the advisories that it asks for about existing connections, destinations and clients."""
+    def publish_existing(self, consumer: Consumer, subscription: TopicSubscription) -> None:
+        """Send a new consumer the advisories that it subscribes to, about what exists already."""
         wanted = [each for each in consumer.request.destinations if is_advisory(each)]
 
         def wants(subject: str) -> bool:
             return any(matches(each.name, ADVISORY_PREFIX + subject) for each in wanted)
 
         def may_want(subjects: str) -> bool:
-            return any(meets(each.name, ADVISORY_PREFIX + subjects) for each in wanted)
+            return any(patterns_overlap(each.name, ADVISORY_PREFIX + subjects) for each in wanted)
 
-        if any(each.is_pattern and meets(each.name, ADVISORY_PREFIX + ">") for each in consumer.request.destinations):
+        if any(
+            each.is_pattern and patterns_overlap(each.name, ADVISORY_PREFIX + ">")
+            for each in consumer.request.destinations
+        ):
             self._listeners[consumer] = subscription
         if not wanted:
             return
-        # What is not wanted is not even looked through: clients come by the thousand after a failover.
-        told = chain(
-            self._present_connections() if wants("Connection") else (),
-            self._present_destinations({kind for kind, subject in _KINDS.items() if wants(subject)}),
-            self._present_producers() if may_want("Producer.>") else (),
-            self._present_consumers() if may_want("Consumer.>") else (),
+        # Only what is wanted is iterated over: after a failover, thousands of clients subscribe.
+        advisories = chain(
+            self._existing_connections() if wants("Connection") else (),
+            self._existing_destinations({kind for kind, subject in _KINDS.items() if wants(subject)}),
+            self._existing_producers() if may_want("Producer.>") else (),
+            self._existing_consumers() if may_want("Consumer.>") else (),
         )
-        for subject, about, properties in told:
+        for subject, about, properties in advisories:
             if wants(subject):
                 try:
                     message = self._message(subject, about, properties, consumer_id(consumer))
-                except Exception as error:  # as in `_tell`
+                except Exception as error:  # as in `_publish`
                     contain(error, "making an advisory")
                 else:
                     subscription.publish(message)
 
-    def _present_connections(self) -> Iterator[_Told]:
+    def _existing_connections(self) -> Iterator[_Advisory]:
         for connection in self._admin.connections():
             yield "Connection", _connection_info(connection), {}
 
-    def _present_destinations(self, kinds: Collection[DestinationType]) -> Iterator[_Told]:
+    def _existing_destinations(self, kinds: Collection[DestinationType]) -> Iterator[_Advisory]:
         for destination in self._admin.destinations() if kinds else ():
             if destination.type in kinds and not is_advisory(destination):
                 owner = self._admin.owner(destination)
                 yield _KINDS[destination.type], _destination_info(destination, owner, DestinationOperation.ADD), {}
 
-    def _present_producers(self) -> Iterator[_Told]:
+    def _existing_producers(self) -> Iterator[_Advisory]:
         for connection in self._admin.connections():
             for producer_id, target in connection.producers.items():
                 if target is not None and not is_advisory(target):
@@ -254,7 +258,7 @@ class Advisories(Observer):
                         {"producerCount": self._producer_counts[target]},
                     )
 
-    def _present_consumers(self) -> Iterator[_Told]:
+    def _existing_consumers(self) -> Iterator[_Advisory]:
         for connection in self._admin.connections():
             for consumer in connection.consumers:
                 target = consumer.request.destination
@@ -264,19 +268,19 @@ class Advisories(Observer):
 
     # ------------------------------------------------------------ private
 
-    def _is_heard(self, subject: str) -> bool:
-        """Tell whether anybody would get an advisory."""
+    def _has_listener(self, subject: str) -> bool:
+        """Return True if an advisory has a listener."""
         where = _topic(subject)
         existing = self._topics.get(where)
         if existing is not None:
             return existing.is_in_use
         return any(listener.request.wants(where) for listener in self._listeners)
 
-    def _tell(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
-        """Tell those who hear it. No topic is made for that: there would soon be one for all that ever was."""
+    def _publish(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
+        """Send an advisory to its listeners. No topic is created for it, or the number of topics would grow forever."""
         try:
             message = self._message(subject, about, properties or {}, None)
-        except Exception as error:  # a name too long, say: nothing else is touched here
+        except Exception as error:  # for example, a name is too long; only this advisory is affected
             contain(error, "making an advisory")
             return
         existing = self._topics.get(message.destination)
@@ -292,15 +296,15 @@ class Advisories(Observer):
     ) -> Message:
         self._sequence += 1
         origin: dict[str, Value] = {
-            "originBrokerId": self._teller.id,
-            "originBrokerName": self._teller.name,
-            "originBrokerURL": self._teller.url,
+            "originBrokerId": self._broker.id,
+            "originBrokerName": self._broker.name,
+            "originBrokerURL": self._broker.url,
         }
-        now = self._teller.clock()
+        now = self._broker.clock()
         message = ActiveMQMessage(
             producer_id=self._producer_id,
             destination=_topic(subject),
-            message_id=OpenWireMessageId(None, self._producer_id, self._sequence, self._teller.next_sequence()),
+            message_id=OpenWireMessageId(None, self._producer_id, self._sequence, self._broker.next_sequence()),
             jms_type="Advisory",
             priority=0,
             timestamp=now,
@@ -313,12 +317,12 @@ class Advisories(Observer):
 
 
 def consumer_id(consumer: ConsumerView) -> ConsumerId:
-    """Return a consumer's id; one whose protocol has none gets one that no other consumer has."""
+    """Return a consumer's id. If its protocol has none, return an id that no other consumer has."""
     return consumer.request.consumer_id or ConsumerId(consumer.connection.connection_id, -1, id(consumer))
 
 
 def consumer_info(consumer: ConsumerView) -> ConsumerInfo:
-    """Return what a consumer asked for, as OpenWire says it."""
+    """Return a consumer's request as the OpenWire command."""
     request = consumer.request
     return ConsumerInfo(
         consumer_id=consumer_id(consumer),
@@ -355,7 +359,7 @@ def _domain(destination: Destination) -> str:
 
 
 def _name(destination: Destination) -> str:
-    """Return a destination's name as part of a topic's; a comma there would make a list of topics."""
+    """Return a destination's name as part of a topic's name. A comma is escaped: it would make a composite topic."""
     return destination.name.replace(",", "&sbquo;")
 
 

@@ -17,7 +17,6 @@ from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destinations import Destinations
-from pybroker.broker.core.handover import Handover, put_aside
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.observers import Observers
@@ -26,6 +25,7 @@ from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
+from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.subscribing import Subscribing
 from pybroker.broker.core.takeover import TakeOver, seen
 from pybroker.broker.core.topic import Topic
@@ -93,10 +93,10 @@ class Broker(Host):
         self.usage.paging.call_soon = call_soon
         self.dead_letters = DeadLetters(
             target=lambda _: self,
-            last_resort=self._last_resort,
+            fallback=self._fallback,
             clock=clock,
             strategies=lambda destination: self.policy(destination).dead_letter_strategy,
-            on_buried=self._buried,
+            on_dead_lettered=self._dead_lettered,
             on_expired=self._expired,
         )
         self._observers = Observers()
@@ -108,7 +108,7 @@ class Broker(Host):
             dead_letters=self.dead_letters,
             observers=self._observers,
         )
-        self.handover = Handover(store, self.usage, self.dead_letters.bury)
+        self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
         self.queues = self.destinations.queues
         self.topics = self.destinations.topics
@@ -139,7 +139,7 @@ class Broker(Host):
     def load(self, recovery: Recovery) -> None:
         """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
-        TakeOver(self.store, self.destinations, self.handover, self.branches).perform(recovery)
+        TakeOver(self.store, self.destinations, self.scheduling_queue, self.branches).perform(recovery)
 
     def open_scheduler(
         self,
@@ -168,16 +168,16 @@ class Broker(Host):
             wake_at=wake_at,
             connection_id=connection_id,
             jobs_max=jobs_max,
-            bury=self.dead_letters.bury,
+            dead_letter=self.dead_letters.dead_letter,
         )
         self.scheduler.load(recovered)
-        self.handover.open(self.scheduler, jobs)
+        self.scheduling_queue.open(self.scheduler, jobs)
 
     def delivered(self) -> Iterator[str]:
         """Return the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
         return seen([*self.queues.values(), *self.durables.values()], self.transactions())
 
-    def expire(self) -> None:
+    def remove_expired(self) -> None:
         """Remove waiting messages that have expired; called periodically, for destinations without consumers.
 
         Also called when a slow store has read pages. It keeps few of them, those that were asked for last: so another
@@ -186,27 +186,27 @@ class Broker(Host):
         sources = [*self.queues.values(), *self.durables.values()]
         self._first_source = (self._first_source + 1) % max(1, len(sources))
         for source in (*sources[self._first_source :], *sources[: self._first_source]):
-            attempt(source.expire, "looking for expired messages")
-        attempt(self.usage.paging.ask_again, "reading again")
+            attempt(source.remove_expired, "looking for expired messages")
+        attempt(self.usage.paging.retry_waiting, "reading again")
 
     def remove_inactive_destinations(self) -> None:
         """Remove destinations that nothing has used for a while; called every now and then."""
         self._inactive.sweep()
 
-    def relieve(self) -> None:
+    def resume_stalled(self) -> None:
         """Go on with what may wait for what never comes: producers, see `usage`, and what is left to schedule.
 
         Called every now and then.
         """
-        attempt(self.handover.go_on, "scheduling what was committed")
+        attempt(self.scheduling_queue.resume, "scheduling what was committed")
         usages = [self.usage, *[queue.usage for queue in self.queues.values()]]
         usages += [topic.usage for topic in self.topics.values()]
         for usage in usages:
-            attempt(usage.relieve, "having producers go on")
+            attempt(usage.release_stalled, "having producers go on")
 
     def report(self) -> None:
         """Log what happened to many messages since the last report, in counts; called every few seconds."""
-        self.dead_letters.occurrences.report()
+        self.dead_letters.aggregator.report()
 
     def quiesce(self) -> None:
         """Deliver nothing any more: clients are about to leave, and what one leaves must not go to the next."""
@@ -285,7 +285,7 @@ class Broker(Host):
             if copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)
             else:
-                transaction.sent(target, copy)
+                transaction.add_send(target, copy)
         transaction.commit()
 
     def admit(self, message: Message) -> Usage:
@@ -319,7 +319,7 @@ class Broker(Host):
 
     def route_scheduled(self, message: Message) -> tuple[Target, Message]:
         """Return where a message that a transaction schedules goes, and as what."""
-        return self.handover, put_aside(message)
+        return self.scheduling_queue, to_scheduling_queue(message)
 
     def route(self, message: Message) -> Sequence[tuple[Queue | Topic, Message]]:
         """Return where a message goes, and as what.
@@ -364,7 +364,7 @@ class Broker(Host):
         return self._runtime.policy(destination)
 
     @property
-    def is_over(self) -> bool:
+    def is_ending(self) -> bool:
         """True once nothing is to be removed any more: clients are leaving, or the store is not ours."""
         return self.is_stopping or self.abandoned
 
@@ -449,10 +449,10 @@ class Broker(Host):
 
     # ------------------------------------------------------------ private: consumers
 
-    def _last_resort(self, destination: Destination) -> Queue:
+    def _fallback(self, destination: Destination) -> Queue:
         return self.destinations.queue(destination)
 
-    def _buried(self, message: Message, letter: Message | None, cause: str) -> None:
+    def _dead_lettered(self, message: Message, letter: Message | None, cause: str) -> None:
         if letter is not None:
             self._observers.announce(lambda observer: observer.message_dead_lettered(message, cause))
 

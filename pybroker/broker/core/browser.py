@@ -53,7 +53,7 @@ class Snapshot(Source):
                 self._consumer.offer(Reference(found.message, self, found.sequence, found.redelivery_count))
             count -= 1
             room -= len(found.message.data) if found is not None else 0
-            if (count <= 0 or room <= 0) and self._paging is not None and self._paging.soon(self.dispatch):
+            if (count <= 0 or room <= 0) and self._paging is not None and self._paging.defer(self.dispatch):
                 break
 
     def _wait(self, error: StoreUnavailable) -> None:
@@ -80,7 +80,7 @@ class Snapshot(Source):
         """Never called: `Consumer.reject` refuses for browsers."""
         raise AssertionError("a browser rejects nothing")
 
-    def expired(self, reference: Reference) -> None:
+    def expire(self, reference: Reference) -> None:
         """Looking changes nothing."""
 
 

@@ -6,11 +6,11 @@ from functools import partial
 
 from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.containment import attempt
+from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.usage import Usage
-from pybroker.broker.core.waits import Waits
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
 from pybroker.broker.domain.errors import ResourceLimit, TransactionError, TransactionRolledBack, UnknownTransaction
 from pybroker.broker.domain.message import Message
@@ -40,8 +40,8 @@ class Connection(Owner):
         self._pressed = False
         self._full: dict[Usage, Destination] = {}
         """Where there was no room for what was sent and is not answered yet."""
-        self._waits = Waits(connection_id, host.clock)
-        self._awaited: dict[Usage, None] = {}
+        self._flow_control_log = FlowControlLog(connection_id, host.clock)
+        self._waited_on: dict[Usage, None] = {}
         """Where this connection has waited for room."""
         self.transactions: dict[TransactionId, Transaction] = {}
         """Those it began that are neither over nor prepared."""
@@ -58,11 +58,11 @@ class Connection(Owner):
         if transaction is None:
             host.accept(message)
         elif host.schedules(message):
-            self.transaction(transaction).sent(*host.route_scheduled(message))
+            self.transaction(transaction).add_send(*host.route_scheduled(message))
         else:
             sending = self.transaction(transaction)
             for target, copy in host.route(message):
-                sending.sent(target, copy)
+                sending.add_send(target, copy)
         if is_answer_held:
             self._full[usage] = message.destination
         if message.persistent and not self._throttled and host.is_behind:
@@ -94,7 +94,7 @@ class Connection(Owner):
             if not self._pressed:
                 self._pressed = True
                 self._throttle.pause_reading()
-                self._await(usage, name, self._release)
+                self._wait_for_room(usage, name, self._release)
         elif usage.is_overrun:
             raise ResourceLimit(
                 f"Usage Manager Memory Limit reached on {name}, and a connection that can make room is read on."
@@ -113,10 +113,10 @@ class Connection(Owner):
             self._pressed = False
             self._throttle.resume_reading()
 
-    def _await(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
-        self._awaited[usage] = None
+    def _wait_for_room(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
+        self._waited_on[usage] = None
         if usage.is_full:
-            callback = self._waits.told(destination, usage, usage.whole, callback)
+            callback = self._flow_control_log.log_wait(destination, usage, usage.broker, callback)
         usage.when_room(callback, self)
 
     def last_sequence(self, producer_id: str) -> int:
@@ -148,7 +148,7 @@ class Connection(Owner):
         """Call back once there is room for what was sent so far."""
         full, self._full = self._full, {}
         for usage, destination in full.items():  # one after the other, the last one asked first
-            callback = partial(self._await, usage, destination, callback)
+            callback = partial(self._wait_for_room, usage, destination, callback)
         callback()
 
     # ------------------------------------------------------------ consumers
@@ -228,7 +228,7 @@ class Connection(Owner):
             self._forget(preparing)
             raise
         if is_prepared:
-            _disown(preparing)
+            _detach_owner(preparing)
         else:
             self._forget(preparing)
         return is_prepared
@@ -255,11 +255,13 @@ class Connection(Owner):
         """Return the prepared transactions."""
         return self._host.in_doubt()
 
-    def acknowledged(self, consumer: Consumer, references: Sequence[Reference], transaction: TransactionId) -> None:
+    def add_acknowledgements(
+        self, consumer: Consumer, references: Sequence[Reference], transaction: TransactionId
+    ) -> None:
         """Add acknowledgements to a transaction, before the store learns of them."""
-        self.transaction(transaction).acknowledged(consumer, references)
+        self.transaction(transaction).add_acknowledgements(consumer, references)
 
-    def disown(self, transaction: TransactionId) -> None:
+    def drop_transaction(self, transaction: TransactionId) -> None:
         """Drop a transaction that is over, or prepared."""
         del self.transactions[transaction]
 
@@ -281,7 +283,7 @@ class Connection(Owner):
 
     def _forget(self, ending: Transaction) -> None:
         """Let go of a transaction that is over, whoever began it."""
-        _disown(ending)
+        _detach_owner(ending)
         self._host.ended(ending)
 
     # ------------------------------------------------------------ flow and end
@@ -330,9 +332,9 @@ class Connection(Owner):
         try:
             self._host.disconnect(self, self.temporaries)
         finally:
-            for usage in self._awaited:
-                usage.leave(self)
-            self._awaited.clear()
+            for usage in self._waited_on:
+                usage.cancel(self)
+            self._waited_on.clear()
             self._release()  # the socket may outlive this, and its end is only learned by reading
             self._unthrottle()
 
@@ -342,8 +344,8 @@ class Connection(Owner):
             self._throttle.resume_reading()
 
 
-def _disown(transaction: Transaction) -> None:
+def _detach_owner(transaction: Transaction) -> None:
     """Take a transaction from the connection that began it."""
     if transaction.owner is not None:
-        transaction.owner.disown(transaction.id)
+        transaction.owner.drop_transaction(transaction.id)
         transaction.owner = None

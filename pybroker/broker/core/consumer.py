@@ -46,7 +46,9 @@ class Owner(metaclass=ABCMeta):
         self.is_held = is_held
 
     @abstractmethod
-    def acknowledged(self, consumer: "Consumer", references: Sequence[Reference], transaction: TransactionId) -> None:
+    def add_acknowledgements(
+        self, consumer: "Consumer", references: Sequence[Reference], transaction: TransactionId
+    ) -> None:
         """Add acknowledgements to a transaction, before the store learns of them.
 
         Raises:
@@ -58,7 +60,7 @@ class Owner(metaclass=ABCMeta):
         """Drop a consumer that closed."""
 
     @abstractmethod
-    def disown(self, transaction: TransactionId) -> None:
+    def drop_transaction(self, transaction: TransactionId) -> None:
         """Drop a transaction that is over, or prepared."""
 
 
@@ -151,7 +153,7 @@ class Consumer:
                 return
             source.dispatch(self)
 
-    def take_back(self, references: list[Reference]) -> None:
+    def reinstate(self, references: list[Reference]) -> None:
         """Hold references again, each in its place, whose acknowledgements were rolled back."""
         self.outstanding = OrderedDict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
         self.resize()
@@ -217,7 +219,7 @@ class Consumer:
         """Settle deliveries that are outstanding."""
         references = cast("Sequence[Reference]", deliveries)  # they came from here
         if transaction is not None:
-            self.connection.acknowledged(self, references, transaction)
+            self.connection.add_acknowledgements(self, references, transaction)
         outstanding, consumed_by = self.outstanding, self.connection.connection_id
         for reference in references:
             del outstanding[reference]
@@ -284,10 +286,10 @@ class Consumer:
         """Let go of a delivery the client found to be past its time."""
         if reference := self._held(delivery):
             del self.outstanding[reference]
-            reference.source.expired(reference)
+            reference.source.expire(reference)
             self._settled(1)
 
-    def give_back(self, delivery: Delivery) -> None:
+    def requeue(self, delivery: Delivery) -> None:
         """Put a delivery back into its place, to be delivered again."""
         if reference := self._held(delivery):
             del self.outstanding[reference]
@@ -344,7 +346,7 @@ def matcher(selector: str | None) -> Matcher | None:
     return compile_selector(selector).matches if selector and not selector.isspace() else None
 
 
-def take_back(held: Mapping[Consumer | None, list[Reference]]) -> None:
+def reinstate(held: Mapping[Consumer | None, list[Reference]]) -> None:
     """Have consumers hold again what they had acknowledged; what those held that left goes back to the backlogs.
 
     It goes back in one go, so that a backlog sees the order of all of it before it hands any of it out.
@@ -361,7 +363,7 @@ def take_back(held: Mapping[Consumer | None, list[Reference]]) -> None:
             for part, whole in zip(consumer.split(references), (seen, unseen), strict=True):
                 whole += part
         else:
-            consumer.take_back(references)
+            consumer.reinstate(references)
     _restore(seen, unseen)
 
 

@@ -4,7 +4,7 @@ What a destination's policy says decides (`policy.DeadLetterStrategy`); without 
 `ActiveMQ.DLQ`.
 
 ```text
-bury, expire -> the strategy drops all?            -> dropped
+dead_letter, expire -> the strategy drops all?            -> dropped
                 is it on its dead letter queue?    -> dropped
                 non-persistent? (unless kept)      -> dropped
                 expired? (if those are dropped)    -> dropped
@@ -29,7 +29,7 @@ from functools import partial
 from typing import Protocol
 
 from pybroker.broker.core.containment import FATAL, attempt
-from pybroker.broker.core.occurrences import Occurrences
+from pybroker.broker.core.log_aggregator import LogAggregator
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DiscardingDeadLetterStrategy,
@@ -57,7 +57,7 @@ AUDITS_MAX = 10_000
 Strategies = Callable[[Destination], AnyDeadLetterStrategy]
 """The strategy of a destination."""
 
-OnBuried = Callable[[Message, Message | None, str], None]
+OnDeadLettered = Callable[[Message, Message | None, str], None]
 """Told of a message, its letter or None if there was none, and the cause."""
 
 OnExpired = Callable[[Message], None]
@@ -76,19 +76,19 @@ class DeadLetters:
     """Keeps or drops what died, as the strategy of its destination says. Nothing that a message is makes a burial fail.
 
     Attributes:
-        on_buried: called after each burial.
+        on_dead_lettered: called after each burial.
         on_expired: called after each burial of an expired message.
-        occurrences: the lines of the log about what died.
+        aggregator: the lines of the log about what died.
     """
 
     __slots__ = (
         "_audits",
         "_clock",
-        "_last_resort",
+        "_fallback",
         "_strategies",
         "_target",
-        "occurrences",
-        "on_buried",
+        "aggregator",
+        "on_dead_lettered",
         "on_expired",
     )
 
@@ -97,21 +97,21 @@ class DeadLetters:
         *,
         target: Callable[[Destination], Target],
         clock: Clock,
-        last_resort: Callable[[Destination], Target] | None = None,
+        fallback: Callable[[Destination], Target] | None = None,
         strategies: Strategies | None = None,
-        on_buried: OnBuried | None = None,
+        on_dead_lettered: OnDeadLettered | None = None,
         on_expired: OnExpired | None = None,
     ) -> None:
         self._target = target
-        self._last_resort = last_resort or target
+        self._fallback = fallback or target
         self._clock = clock
         self._strategies: Strategies = strategies or _shared
         self._audits: OrderedDict[Destination, Audit] = OrderedDict()
-        self.on_buried = on_buried
+        self.on_dead_lettered = on_dead_lettered
         self.on_expired = on_expired
-        self.occurrences = Occurrences(_log)
+        self.aggregator = LogAggregator(_log)
 
-    def bury(self, message: Message, cause: str, *, subscription_key: str | None = None) -> None:
+    def dead_letter(self, message: Message, cause: str, *, subscription_key: str | None = None) -> None:
         """Move a message to its dead letter queue if it is one that is kept. The caller has it removed afterwards.
 
         Args:
@@ -119,21 +119,21 @@ class DeadLetters:
             cause: why, as it is told in the letter.
             subscription_key: the durable subscription it died in, if it was one.
         """
-        self._bury(message, cause, subscription_key, is_expired=message.is_expired(self._clock()))
+        self._dead_letter(message, cause, subscription_key, is_expired=message.is_expired(self._clock()))
 
     def expire(self, message: Message, *, subscription_key: str | None = None) -> None:
         """Bury a message that outlived its time."""
         cause = f"java.lang.Throwable: Message Expired. Expiration:{message.expiration}"
-        self._bury(message, cause, subscription_key, is_expired=True)
+        self._dead_letter(message, cause, subscription_key, is_expired=True)
         if self.on_expired is not None:
             attempt(partial(self.on_expired, message), "telling of an expired message", message)
 
     # ------------------------------------------------------------ private
 
-    def _bury(self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool) -> None:
+    def _dead_letter(self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool) -> None:
         letter = self._letter(message, cause, subscription_key, is_expired=is_expired)
-        if self.on_buried is not None:
-            attempt(partial(self.on_buried, message, letter, cause), "telling of a dead letter", message)
+        if self.on_dead_lettered is not None:
+            attempt(partial(self.on_dead_lettered, message, letter, cause), "telling of a dead letter", message)
 
     def _letter(
         self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool
@@ -147,7 +147,7 @@ class DeadLetters:
         audit = self._audit(place, strategy) if strategy.enable_audit else None
         if audit is not None and message.message_id in audit:
             where = f"from {message.destination}, on {place} already"
-            self.occurrences.note("dropped", message.message_id, where, cause)
+            self.aggregator.record("dropped", message.message_id, where, cause)
             return None
         expiration = self._clock() + strategy.expiration if strategy.expiration else 0
         letter = self._send_or_fall_back(message, place, cause, expiration)
@@ -169,11 +169,11 @@ class DeadLetters:
             _log.error(
                 "%s goes to %s, because %s cannot have it: %s", message.message_id, DEAD_LETTER_QUEUE, place, error
             )
-        return self._send(message, self._last_resort(DEAD_LETTER_QUEUE), DEAD_LETTER_QUEUE, cause, expiration)
+        return self._send(message, self._fallback(DEAD_LETTER_QUEUE), DEAD_LETTER_QUEUE, cause, expiration)
 
     def _send(self, message: Message, target: Target, place: Destination, cause: str, expiration: int) -> Message:
         try:
-            letter = dead_letter(message, place, cause, expiration)
+            letter = dead_letter_copy(message, place, cause, expiration)
         except Exception as error:  # the message's fault: nothing else is touched here
             _log.error(
                 "%s from %s is dead-lettered as it is, without saying why, since it cannot be made again: %s",
@@ -183,7 +183,7 @@ class DeadLetters:
             )
             letter = _as_it_is(message, place, expiration)
         target.send(letter)
-        self.occurrences.note("dead-lettered", message.message_id, f"from {message.destination} to {place}", cause)
+        self.aggregator.record("dead-lettered", message.message_id, f"from {message.destination} to {place}", cause)
         return letter
 
     def _audit(self, place: Destination, strategy: AnyDeadLetterStrategy) -> "Audit":
@@ -221,7 +221,7 @@ def _keeps(
     )
 
 
-def dead_letter(message: Message, place: Destination, cause: str, expiration: int = 0) -> Message:
+def dead_letter_copy(message: Message, place: Destination, cause: str, expiration: int = 0) -> Message:
     """Return the copy that goes to a dead letter queue.
 
     Args:

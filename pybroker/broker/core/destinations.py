@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 from pybroker.broker.core.consumer import Consumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.durables import Durables
-from pybroker.broker.core.handover import COMMITTED
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
+from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
@@ -101,9 +101,9 @@ class Destinations:
         if existing is not None:
             return existing
         self._admit(destination)
-        return self.place(destination)
+        return self.ensure(destination)
 
-    def place(self, destination: Destination) -> Queue | Topic:
+    def ensure(self, destination: Destination) -> Queue | Topic:
         """Return a destination; create a missing one without checking name, owner or limits."""
         return self.queue(destination) if destination.is_queue else self.topic(destination)
 
@@ -214,13 +214,13 @@ class Destinations:
         if destination.is_temporary and destination not in self._owners:
             _log.info("%s is dropped: %s is gone", message.message_id, destination)
         else:
-            self.place(destination).gate.admit(message)
+            self.ensure(destination).gate.admit(message)
 
     def _admit(self, destination: Destination) -> None:
         """Check that a client may create a destination. Stored ones and the dead letter queue are not limited."""
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
-        if destination == COMMITTED:
+        if destination == SCHEDULING_QUEUE:
             raise InvalidDestination(f"{destination} is the broker's own")
         count = len(self)
         self.make_room(count)

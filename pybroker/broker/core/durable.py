@@ -13,13 +13,13 @@ from typing import Final
 
 from pybroker.broker.core.consumer import Consumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.recovery import Past
 from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.retained_history import RetainedHistory
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
-from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -44,17 +44,17 @@ class CoveredTopic:
         policy: its rules.
         durables: the subscriptions.
         held: counts what waits for its subscriptions in memory.
-        past: what it remembers for retroactive consumers.
+        history: what it remembers for retroactive consumers.
     """
 
-    __slots__ = ("destination", "durables", "held", "past", "policy")
+    __slots__ = ("destination", "durables", "held", "history", "policy")
 
     def __init__(self, destination: Destination, *, clock: Clock, policy: DestinationPolicy, usage: Usage) -> None:
         self.destination = destination
         self.policy = policy
         self.durables: list[Durable] = []
         self.held = SharedUsage(usage)
-        self.past = Past(policy.subscription_recovery_policy, clock)
+        self.history = RetainedHistory(policy.subscription_recovery_policy, clock)
 
     @property
     def usage(self) -> Usage:
@@ -112,7 +112,7 @@ class Durable(StoredSource):
         """Begin with what a topic stores for others; it can be read, and delivered, once all of it is on disk."""
         self.recover(topic, message_ids, frozenset())
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
-        self._store.when_durable(self._go_on)
+        self._store.when_durable(self._continue_dispatch)
 
     def is_on(self, topic: Destination) -> bool:
         """Tell whether it gets a topic's messages."""
@@ -125,7 +125,7 @@ class Durable(StoredSource):
         self._held[topic.destination] = topic.held
         self.paging = topic.usage.paging
         self.paging.backlogs.add(self)
-        self._review_mark()
+        self._recompute_watermark()
 
     def close(self) -> None:
         """Leave the topics, and give back the memory that the backlog takes: the subscription is deleted."""
@@ -133,7 +133,7 @@ class Durable(StoredSource):
         self.paging.backlogs.discard(self)
         for reference in self.pending.clear():
             reference.state = State.SETTLED
-            self._held[reference.message.destination].drop(reference.message)
+            self._held[reference.message.destination].release(reference.message)
         for topic in self.topics:
             topic.durables.remove(self)
 
@@ -152,11 +152,11 @@ class Durable(StoredSource):
         self.pending.append(Reference(message, self, self._next_sequence))
         self._next_sequence += 1
         held = self._held[message.destination]
-        held.hold(message)
-        self._note_expiry(message)
+        held.acquire(message)
+        self._record_expiry(message)
         usage = held.usage
-        if usage.used > self._page_out_at or usage.whole.used > usage.whole.mark:
-            self._relieve(usage)
+        if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
+            self._reduce_memory(usage)
 
     def in_flight(self) -> list[Reference]:
         """Return what its consumer holds unsettled, oldest first."""
@@ -166,11 +166,11 @@ class Durable(StoredSource):
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
         """Deliver what waits and fits. What was read back leaves in turns, a page in each."""
-        pending, taker = self.pending, self.consumer
+        pending, receiver = self.pending, self.consumer
         room = PAGE_BYTES_MAX
-        while pending.count and taker is not None and taker.has_room and self._progress is _IDLE:
+        while pending.count and receiver is not None and receiver.has_room and self._progress is _IDLE:
             if is_paged := pending.is_paged:
-                if room <= 0 and self._yields():
+                if room <= 0 and self._defer_dispatch():
                     break
                 try:
                     if not pending.fill():
@@ -181,18 +181,18 @@ class Durable(StoredSource):
             reference = pending.pop(State.DISPATCHED)
             if is_paged:
                 room -= len(reference.message.data)
-            if reference.message.expiration and self.is_over(reference.message):
-                self.expired(reference)
+            if reference.message.expiration and self.is_expired(reference.message):
+                self.expire(reference)
             else:
-                taker.offer(reference)
+                receiver.offer(reference)
 
-    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
+    def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
         """Return references to messages in the store that the subscription wants; see `Pager`.
 
         The store keeps a topic's message for all its subscriptions. That this one refuses it is appended when it is
         published; a crash in between, and some stores of an ActiveMQ, leave refused messages, which are settled here.
         """
-        found, looked_at = super().read(stubs)
+        found, looked_at = super().read(refs)
         if self._matches is None and not self.info.no_local:
             return found, looked_at
         wanted: list[Reference] = []
@@ -205,16 +205,16 @@ class Durable(StoredSource):
                 self._acknowledge(message, None, consumed_by="")
         return wanted, looked_at
 
-    def hold(self, references: Sequence[Reference]) -> None:
+    def count_in(self, references: Sequence[Reference]) -> None:
         """Count what has come into memory."""
-        super().hold(references)
+        super().count_in(references)
         for reference in references:
-            self._held[reference.message.destination].hold(reference.message)
+            self._held[reference.message.destination].acquire(reference.message)
 
-    def release(self, references: Sequence[Reference]) -> None:
+    def count_out(self, references: Sequence[Reference]) -> None:
         """Count what has left memory. Producers that waited for it may go on from inside."""
         for reference in references:
-            self._held[reference.message.destination].drop(reference.message)
+            self._held[reference.message.destination].release(reference.message)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
         """Journal that the subscription is done with a message."""
@@ -223,7 +223,7 @@ class Durable(StoredSource):
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts, and what it took in memory."""
         reference.state = State.SETTLED
-        self._held[reference.message.destination].drop(reference.message)
+        self._held[reference.message.destination].release(reference.message)
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Put references back into their places, or drop them if the subscription was deleted meanwhile."""
@@ -244,7 +244,7 @@ class Durable(StoredSource):
 
     def _recall(self, topic: CoveredTopic) -> None:
         """Append a topic's recent past. It is in memory only: the store has given it away long ago."""
-        for message in topic.past:
+        for message in topic.history:
             if self._wants(message):
                 self.append(replace(message, persistent=False))
 

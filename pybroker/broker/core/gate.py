@@ -1,11 +1,11 @@
-"""The gate before a destination: what was sent after a commit waits until that commit is on disk.
+"""The gate of a destination: holds messages until the transaction that sent them is committed on disk.
 
-A transaction's messages must not be seen before their commit is safe, and nothing sent later may overtake them, or a
-producer's order would be lost. Dispatch outside transactions does not wait for the disk: then the gate is open, and all
-it costs is one look.
+Consumers must not see the messages of a transaction before its commit is on disk. A message that is sent later must not
+overtake them, because messages of one producer must stay in order. So it waits behind them, even if it is not part of
+a transaction. If no commit is pending, the gate is open, and a message passes after one check.
 
-What a transaction left to the store is read back here once its commit is on disk, a page in each turn of the loop.
-Until it is read, what was sent later waits behind it.
+The gate also reads back the messages that the transaction has paged out, once its commit is on disk: one page in each
+turn of the event loop. Messages sent later wait behind those that are not yet read.
 """
 
 import logging
@@ -23,13 +23,13 @@ from pybroker.broker.domain.ports import MessageStore
 _log = logging.getLogger(__name__)
 
 
-class Unread(NamedTuple):
-    """A message of which only the store has the body.
+class PagedOutMessage(NamedTuple):
+    """A message of a transaction whose body only the store holds.
 
     Attributes:
-        destination: where it lies.
-        message_id: which message.
-        size: what it counts for in memory limits; 0: unknown.
+        destination: its destination in the store.
+        message_id: its id in the store.
+        size: the bytes that it counts for in memory limits; 0: unknown.
     """
 
     destination: Destination
@@ -38,12 +38,12 @@ class Unread(NamedTuple):
 
 
 class Gate:
-    """Holds messages back behind commits that are not on disk yet, oldest first.
+    """Holds messages behind commits that are not yet on disk, in the order in which they were sent.
 
     Args:
-        deliver: takes the messages that are let through.
-        store: has the bodies that were left to it.
-        paging: when to read them.
+        deliver: gets each message that passes.
+        store: holds the bodies of paged-out messages.
+        paging: defers the next page to the next turn of the event loop.
     """
 
     __slots__ = ("_deliver", "_opened", "_paging", "_store", "_waiting")
@@ -52,10 +52,10 @@ class Gate:
         self._deliver = deliver
         self._store = store
         self._paging = paging
-        self._waiting: deque[Message | Unread | None] = deque()
-        """None: a commit, with its messages and later ones behind it."""
+        self._waiting: deque[Message | PagedOutMessage | None] = deque()
+        """None stands for a commit, which its messages and later ones follow."""
         self._opened = 0
-        """Commits that are on disk, and behind messages that are not read back yet."""
+        """Number of commits in `_waiting` that are on disk, but follow messages that are not yet read back."""
 
     @property
     def is_open(self) -> bool:
@@ -63,35 +63,35 @@ class Gate:
         return not self._waiting
 
     def admit(self, message: Message) -> None:
-        """Let a message through, or have it wait for the commit before it."""
+        """Deliver a message, or append it behind the pending commits."""
         if self._waiting:
             self._waiting.append(message)
         else:
             self._deliver(message)
 
-    def admit_unread(self, message: Unread) -> None:
-        """Have a message read back and let through, after the commit before it."""
+    def admit_paged_out(self, message: PagedOutMessage) -> None:
+        """Append a paged-out message, which is read back and delivered after the commit before it."""
         self._waiting.append(message)
         if len(self._waiting) == 1:
-            self._go_on()
+            self._continue()
 
     def close(self) -> None:
-        """Note a commit: what comes now waits for it."""
+        """Append a commit: messages admitted from now on wait until `open` is called for it."""
         self._waiting.append(None)
 
     def redirect(self, deliver: Callable[[Message], None]) -> None:
-        """Give what comes from now on to somebody else: the destination is gone, and what waited for it with it."""
+        """Change the receiver and drop the waiting messages, because their destination is deleted."""
         self._deliver = deliver
         self._waiting = deque([None] * (self._waiting.count(None) - self._opened))
         self._opened = 0
 
     def open(self) -> None:
-        """Let through what waited for the oldest commit, which is on disk now."""
+        """Record that the oldest pending commit is on disk, and deliver the messages that waited for it."""
         self._opened += 1
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
-        """Let through what may pass, until a page was read back: the rest follows in the loop's next turn."""
+    def _continue(self) -> None:
+        """Deliver messages that may pass. After reading one page, continue in the event loop's next turn."""
         waiting, has_read = self._waiting, False
         while waiting and waiting is self._waiting:
             first = waiting[0]
@@ -106,17 +106,17 @@ class Gate:
                     self._deliver(first)
                 except Exception as error:
                     contain(error, "delivering after a commit", first)
-            elif (has_read and self._paging.soon(self._go_on)) or not self._read():
+            elif (has_read and self._paging.defer(self._continue)) or not self._read():
                 return
             else:
                 has_read = True
 
     def _read(self) -> bool:
-        """Read back the first messages that wait; False when the store cannot be read now."""
+        """Read back the next waiting messages; return False if the store cannot be read now."""
         waiting = self._waiting
-        page: list[Unread] = []
+        page: list[PagedOutMessage] = []
         for each in waiting:
-            if not isinstance(each, Unread) or len(page) == PAGE_MAX:
+            if not isinstance(each, PagedOutMessage) or len(page) == PAGE_MAX:
                 break
             page.append(each)
         place = page[0].destination
@@ -124,7 +124,7 @@ class Gate:
             messages, looked_at = self._store.read_page(place, [each.message_id for each in page], PAGE_BYTES_MAX)
         except StoreUnavailable as error:
             _log.log(severity(error), "%s waits for committed messages: %s", place, error)
-            self._paging.waiting[self._go_on] = None
+            self._paging.waiting[self._continue] = None
             return False
         for _ in range(looked_at):
             waiting.popleft()

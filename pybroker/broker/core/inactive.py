@@ -40,7 +40,7 @@ class Users(Protocol):
     """Those who may use a destination without its knowing."""
 
     @property
-    def is_over(self) -> bool:
+    def is_ending(self) -> bool:
         """True once nothing may be removed any more."""
         ...
 
@@ -63,18 +63,18 @@ class InactiveDestinations:
         self._destinations_max = destinations_max
         self._marks: dict[Destination, tuple[int, int]] = {}
         """Those that were inactive at the last look: since when, and how many messages they had had by then."""
-        self._left: Iterator[Destination] | None = None
+        self._remaining: Iterator[Destination] | None = None
         self._is_near = False
         """This sweep waits for no time to pass."""
         self._near_at = -(2**63)
 
     def sweep(self) -> None:
         """Begin to look at all destinations, unless the last sweep is not over yet; called every now and then."""
-        if self._left is None:
+        if self._remaining is None:
             existing = self._destinations.existing
             self._marks = {each: mark for each, mark in self._marks.items() if existing(each) is not None}
-            self._left = iter([*self._destinations])
-            self._go_on()
+            self._remaining = iter([*self._destinations])
+            self._continue()
 
     def make_room(self, count: int) -> None:
         """Have the loop's next turn begin to remove what is inactive now, if there are nearly too many destinations.
@@ -90,24 +90,24 @@ class InactiveDestinations:
         now = self._runtime.clock()
         if not 0 <= now - self._near_at < destinations_max // NEAR_SHARE:
             self._near_at = now
-            self._runtime.usage.paging.soon(self._sweep_near)
+            self._runtime.usage.paging.defer(self._sweep_near)
 
     def _sweep_near(self) -> None:
         self._is_near = True
         self.sweep()
 
-    def _go_on(self) -> None:
-        while self._left is not None and not self._users.is_over:
-            page = list(islice(self._left, SLICE))
+    def _continue(self) -> None:
+        while self._remaining is not None and not self._users.is_ending:
+            page = list(islice(self._remaining, SLICE))
             overdue = [each for each in page if self._is_overdue(each)]
             if overdue:
                 named, gates = self._in_use()
                 for destination in overdue:
                     self._remove_unless_used(destination, named, gates)
             if len(page) < SLICE:
-                self._left = None
+                self._remaining = None
                 self._is_near = False
-            elif self._runtime.usage.paging.soon(self._go_on):
+            elif self._runtime.usage.paging.defer(self._continue):
                 return
 
     def _is_overdue(self, destination: Destination) -> bool:
@@ -150,4 +150,4 @@ def _is_inactive(found: Queue | Topic) -> bool:
     """Tell whether a destination holds nothing and nobody takes from it."""
     if found.is_in_use or found.usage.used or not found.gate.is_open:
         return False
-    return not found.pending.count if isinstance(found, Queue) else not any(found.past)
+    return not found.pending.count if isinstance(found, Queue) else not any(found.history)

@@ -67,6 +67,6 @@ class _LowestPriorityGoes:
 
     def evict(self) -> Reference:
         reference = next(references for references in self._by_priority if references).popleft()
-        self._all.take(reference, State.SETTLED)
-        self._all.sweep()
+        self._all.remove(reference, State.SETTLED)
+        self._all.compact()
         return reference

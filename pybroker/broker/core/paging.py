@@ -1,26 +1,26 @@
-"""When messages leave memory for the store, and how they come back: the numbers, and what backlogs share.
+"""Paging: limits for moving messages out of memory and reading them back, and the state that all backlogs share.
 
 ```text
-   used                                                    a queue's memory, or the whole broker's
+   used                                                    the memory usage of a queue, or of the whole broker
     |  . . . . . . . . . . . . . . . . . .  limit          producers wait (`usage`)
-    |            /|        /|                mark          70 % of the limit, at most `BACKLOG_BYTES_MAX` for one queue
+    |            /|        /|                watermark     70 % of the limit, at most `BACKLOG_BYTES_MAX` for one queue
     |          /  |      /  |
-    |        /    |/-- /    |/--                            the fronts stay: a quarter of the mark
+    |        /    |/-- /    |/--                            the fronts stay: a quarter of the watermark
     +-------------------------------- time
 ```
 
-Above the mark a backlog waits until what it holds is on disk (`MessageStore.when_durable`), and then keeps only ids of
-all that lies behind its front (`tail`). When the whole broker is above its mark, all backlogs do. Messages that are not
-stored stay, and so does what consumers hold unsettled.
+If a backlog exceeds its watermark, it waits until its messages are on disk (`MessageStore.when_durable`). Then it keeps
+its front in memory, and only the ids of all messages behind it (`paged_out_index`). If the whole broker exceeds its
+watermark, all backlogs do this. Messages that are not stored stay in memory, and so do outstanding ones.
 
-Pages are read when the oldest message is not in memory, or when a search gets there: `PAGE_MAX` messages at most, and
-none behind the one with which they take `PAGE_BYTES_MAX`. Reading blocks the event loop for a page, some two
-milliseconds. What may have to look at a whole backlog, a search for a selector or a browser, goes on in the loop's next
-turn after each page (`call_soon`); so does delivery once it has read that many bytes, for output leaves in between.
+A page is read when the oldest message is not in memory, or when a search gets to a paged-out message. A page has at
+most `PAGE_MAX` messages, and ends with the message that reaches `PAGE_BYTES_MAX`. Reading a page blocks the event loop
+for some two milliseconds. A search by selector and a browser may have to read a whole backlog. After each page they
+continue in the loop's next turn (`call_soon`). Delivery does the same after `PAGE_BYTES_MAX`, so that output is sent.
 
-Messages whose time is over are found when they are paged in. Those that nobody consumes are looked for by a slow scan:
-at most `SCANNED_MAX` messages in `SCAN_SECONDS` for all backlogs together, a page per turn of the loop. ActiveMQ looks
-at the first 400 of a queue.
+An expired message is found when it is paged in. If nothing consumes a backlog, a slow scan finds its expired messages:
+it reads at most `SCANNED_MAX` messages in `SCAN_SECONDS` for all backlogs together, one page per turn of the loop.
+ActiveMQ looks at the first 400 messages of a queue.
 
 Source: ActiveMQ 5.17, `maxPageSize` (200), `cursorMemoryHighWaterMark` (70 %), `maxExpirePageSize` (400).
 """
@@ -35,67 +35,67 @@ PAGE_MAX = 200
 """Messages read at a time."""
 
 PAGE_BYTES_MAX = 1 << 20
-"""A page ends with the message that reaches this: two times this much and the loop would stumble."""
+"""A page ends with the message that reaches this. Twice as much would block the event loop for too long."""
 
 BACKLOG_BYTES_MAX = 16 << 20
-"""What one backlog keeps in memory though there is room for more. To read a message back costs a fraction of what its
-delivery costs, and a few thousand hide the reading; so more memory would buy nothing."""
+"""The watermark of one backlog, even if there is more memory. Reading a message back takes a fraction of the time of
+its delivery, so more messages in memory would not make delivery faster."""
 
 HIGH_WATER_PERCENT = 70
-"""Of a limit: from there on persistent messages make room, before anybody has to wait."""
+"""The watermark in percent of a limit: persistent messages are paged out before any producer has to wait."""
 
 SCANNED_MAX = 20_000
-"""Messages that the search for expired ones reads in so many seconds: at ten microseconds each two percent of a core.
-Without a loop to spread them over it is a twentieth."""
+"""Messages that the scan for expired ones reads in `SCAN_SECONDS`: at ten microseconds each, two percent of a core.
+Without an event loop to spread the scan over, it reads a twentieth of this number."""
 
 SCAN_SECONDS = 10
 
 
 def severity(error: StoreUnavailable) -> int:
-    """Return the log level of a page that was not read: one that comes a little later is nothing to report."""
+    """Return the log level for a page that could not be read: DEBUG if it is merely not read yet."""
     return logging.DEBUG if isinstance(error, NotReadYet) else logging.ERROR
 
 
 class Backlog(Protocol):
-    """A backlog that can leave messages to the store."""
+    """A backlog that can page out messages."""
 
-    def leave_to_store(self) -> None:
-        """Page out what can be, as soon as it is on disk."""
+    def request_page_out(self) -> None:
+        """Page out messages as soon as they are on disk."""
         ...
 
 
 class Paging:
-    """What all backlogs of a broker share.
+    """The paging state that all backlogs of a broker share.
 
     Attributes:
-        call_soon: runs a callback in the event loop's next turn; None: there is no loop, and searches run to their end.
-        backlogs: all there are; one that is closed takes itself out.
-        is_relieving: all of them have been asked to leave messages to the store, and have not all done it yet.
-        waiting: whom to call once the store may be read again.
+        call_soon: runs a callback in the event loop's next turn; None: there is no loop, and searches are not divided.
+        backlogs: all backlogs; a backlog that closes removes itself.
+        is_paging_out: all backlogs have been asked to page out messages, and have not finished.
+        waiting: callbacks to run once the store may be readable again.
     """
 
-    __slots__ = ("_scan_left", "_scan_period", "backlogs", "call_soon", "is_relieving", "waiting")
+    __slots__ = ("_scan_left", "_scan_period", "backlogs", "call_soon", "is_paging_out", "waiting")
 
     def __init__(self) -> None:
         self.call_soon: Callable[[Callable[[], None]], object] | None = None
         self.backlogs: set[Backlog] = set()
-        self.is_relieving = False
+        self.is_paging_out = False
         self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0
         self._scan_left = 0
 
-    def mark(self, limit: int, *, is_whole: bool) -> int:
-        """Return how much may be used before messages are left to the store.
+    def watermark(self, limit: int, *, is_broker: bool) -> int:
+        """Return the number of bytes above which messages are paged out.
 
         Args:
             limit: bytes; 0 for none.
-            is_whole: of the whole broker, not of one destination.
+            is_broker: True for the limit of the whole broker, False for that of a destination.
         """
         share = limit * HIGH_WATER_PERCENT // 100 if limit else 2**63
-        return share if is_whole else min(share, BACKLOG_BYTES_MAX)
+        return share if is_broker else min(share, BACKLOG_BYTES_MAX)
 
     def scan_quota(self, now_ms: int, wanted: int) -> int:
-        """Return how many messages a search for expired ones may read now, of so many that it wants to."""
+        """Return how many messages the scan for expired ones may read now, at most `wanted`."""
         period = now_ms // (1000 * SCAN_SECONDS)
         if period != self._scan_period:
             self._scan_period = period
@@ -104,14 +104,14 @@ class Paging:
         self._scan_left -= granted
         return granted
 
-    def ask_again(self) -> None:
-        """Call those who wait for the store: it may be read again."""
+    def retry_waiting(self) -> None:
+        """Run the callbacks that wait until the store is readable again."""
         waiting, self.waiting = self.waiting, {}
         for callback in waiting:
             callback()
 
-    def soon(self, callback: Callable[[], None]) -> bool:
-        """Have something called in the loop's next turn; False when there is no loop."""
+    def defer(self, callback: Callable[[], None]) -> bool:
+        """Run a callback in the event loop's next turn; return False if there is no loop."""
         if self.call_soon is None:
             return False
         self.call_soon(callback)

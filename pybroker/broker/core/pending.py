@@ -1,20 +1,20 @@
-"""References waiting in a backlog, oldest first: append and pop in O(1), back to one's place in O(log n).
+"""References waiting in a backlog, oldest first: append and pop take O(1), restoring a reference takes O(log n).
 
 ```text
- [ d d d d | r r t r t t r r r r ]      d  taken from the front: never looked at again, cut off now and then
-           ^ head                       t  tombstone, taken from the middle by a search: its state is not `PENDING`
-                                        r  waits
+ [ d d d d | r r t r t t r r r r ]      d  removed from the front
+           ^ head                       t  tombstone: removed from the middle by a search, its state is not `PENDING`
+                                        r  waiting reference
 ```
 
-Sorted by sequence from the head on. Nothing is shifted per message: what leaves in front moves the head, what leaves in
-the middle stays as a tombstone, and both are swept away when they are many. What was handed over on arrival was never
-here; it comes, like the rest, by its sequence.
+From the head on the list is sorted by sequence number. No removal moves the rest of the list: one at the front advances
+the head, one in the middle leaves a tombstone. `compact` deletes both once there are many. A message that goes to a
+consumer on arrival is never in the list. If it is restored later, it is inserted by its sequence number.
 
-What is too much for memory leaves it: see `page_out` and `recover`. A `Tail` then has its id, and the store its body.
-Tail and list are two halves of one order, told apart by nothing but where a message is: whichever has the lower
-sequence comes first. So order cannot be lost, whatever arrives, is paged out or comes back in the meantime. Two ways
-lead back: `fill` brings the next page into the list, to be popped from there; `scan` shows a page after the other, and
-what nobody takes of it stays where it is. Neither holds more than a page beyond what is in the list.
+A message that is paged out (`page_out`), or was recovered and not yet read (`recover`), is not in the list: its id is
+in a `PagedOutIndex`, its body only in the store. List and index together are the backlog, merged by sequence number, so
+the order holds whatever arrives, is paged out or is restored meanwhile. Paged-out messages are read in two ways, and
+neither holds more than one page beyond the list: `fill` reads the next page into the list, from which `pop` takes it;
+`scan` iterates over one page after another, and what no consumer takes stays paged out.
 """
 
 from bisect import bisect_left
@@ -23,43 +23,44 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
+from pybroker.broker.core.paged_out_index import SEQUENCE_MAX, MessageRef, PagedOutIndex
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX
 from pybroker.broker.core.reference import Reference, State
-from pybroker.broker.core.tail import NOWHERE, Stub, Tail
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
 from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
 
-_SWEEP_MIN = 64
-"""Fewer left-overs than this are not worth moving the rest of the list for. They hold on to their messages."""
+_COMPACT_MIN = 64
+"""Below this number of tombstones the list is not compacted, which moves it. A tombstone keeps its message alive."""
 
 _PENDING: Final = State.PENDING
 _sequence: Final = attrgetter("sequence")
-_place = attrgetter("message.destination")
+_destination = attrgetter("message.destination")
 
 
 EXACT_MAX = 1000
-"""What is recovered of a backlog by priority is put into the exact order of the ten once it is no more than this."""
+"""Recovered messages of a backlog by priority are sorted into the ten priorities once no more than this are left."""
 
 EXACT_BYTES_MAX = 4 * PAGE_BYTES_MAX
-"""Bytes that are read at once for it. What has more stays apart until its last page."""
+"""Bytes read at once to sort them. If they take more, they are not sorted until their last page."""
 
 
 class Pager(Protocol):
-    """Whose backlog it is: reads messages back, and counts what is in memory."""
+    """The owner of a backlog: reads messages from the store, and counts the memory that they take."""
 
-    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
-        """Return references to messages in the store, and how many stubs were looked at, from the first on.
+    def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
+        """Return references to the first of these messages, and how many of the given refs were looked up.
 
-        Those that are lost there are left out. A page is bounded by bytes, and has one message at least that is there.
+        A message that the store has lost is left out. The number of bytes read is limited, but if the store has any of
+        the messages, at least one is returned.
 
         Raises:
             StoreUnavailable: they cannot be read now.
         """
         ...
 
-    def hold(self, references: Sequence[Reference]) -> None:
-        """Count what has come into memory."""
+    def count_in(self, references: Sequence[Reference]) -> None:
+        """Add messages that have been read back to the memory usage."""
         ...
 
 
@@ -67,23 +68,23 @@ class Pending:
     """The waiting references of one backlog, or of one priority in it.
 
     Attributes:
-        count: how many wait.
-        searched: per consumer the sequence up to which nothing that waits here is for it.
-        tail: what is not in memory; None when all is.
-        is_paged: there is such a part.
+        count: how many references wait.
+        searched: by consumer, the sequence number up to which it accepts none of the waiting references.
+        paged_out: the waiting messages that are not in memory; None if all are.
+        is_paged: True if some are not in memory.
     """
 
-    __slots__ = ("_dead", "_head", "_items", "_pager", "count", "is_paged", "searched", "tail")
+    __slots__ = ("_head", "_items", "_pager", "_tombstones", "count", "is_paged", "paged_out", "searched")
 
     def __init__(self, pager: Pager | None = None) -> None:
-        """Begin with nothing; without a pager all stays in memory."""
+        """Create an empty backlog; without a pager nothing is ever paged out."""
         self._items: list[Reference] = []
         self._head = 0
-        self._dead = 0  # tombstones from the head on
+        self._tombstones = 0  # tombstones from the head on
         self._pager = pager
         self.count = 0
         self.searched: dict[Hashable, int] = {}
-        self.tail: Tail | None = None
+        self.paged_out: PagedOutIndex | None = None
         self.is_paged = False
 
     def __len__(self) -> int:
@@ -94,7 +95,7 @@ class Pending:
 
     @property
     def levels(self) -> "tuple[Pending, ...]":
-        """What is to be handed out one after the other: all of it at once."""
+        """The parts of the backlog in dispatch order: this one only."""
         return (self,)
 
     def append(self, reference: Reference) -> None:
@@ -103,67 +104,67 @@ class Pending:
         self.count += 1
 
     def pop(self, state: State) -> Reference:
-        """Take the oldest reference and move it to another state. Not during a `scan`.
+        """Remove the oldest reference and move it to another state. Not during a `scan`.
 
-        There must be one, and where `is_paged` it must have been fetched by `fill`.
+        The backlog must not be empty. While `is_paged`, `fill` must have been called before.
         """
         items = self._items
         head = self._head
         while (reference := items[head]).state is not _PENDING:
-            self._dead -= 1
+            self._tombstones -= 1
             head += 1
         reference.state = state
         self._head = head = head + 1
         self.count -= 1
-        if not self.count or (head >= _SWEEP_MIN and 16 * head >= len(items)):
-            self.sweep()
+        if not self.count or (head >= _COMPACT_MIN and 16 * head >= len(items)):
+            self.compact()
         return reference
 
     def scan(self, after: int = -1) -> Iterator[Reference]:
-        """Iterate over what waits behind a sequence number; what was yielded may be taken, and more be appended.
+        """Iterate over the references behind a sequence number; meanwhile they may be removed, and others appended.
 
         Raises:
             StoreUnavailable: a page cannot be read.
         """
         while True:
-            items, tail = self._items, self.tail
-            stop = NOWHERE if tail is None else _first_after(tail, after)
+            items, paged_out = self._items, self.paged_out
+            stop = SEQUENCE_MAX if paged_out is None else _first_after(paged_out, after)
             index = self._head if after < 0 else bisect_left(items, after + 1, lo=self._head, key=_sequence)
             while index < len(items) and (item := items[index]).sequence < stop:
                 after = item.sequence
                 if item.state is _PENDING:
                     yield item
                 index += 1
-            if tail is None:
+            if paged_out is None:
                 if items is self._items:
                     return
-                continue  # some of it was paged out meanwhile
-            stubs = self._page(tail, after, items[index].sequence if index < len(items) else NOWHERE)
-            if not stubs and index >= len(items) and items is self._items:
+                continue  # messages were paged out meanwhile
+            refs = self._page(paged_out, after, items[index].sequence if index < len(items) else SEQUENCE_MAX)
+            if not refs and index >= len(items) and items is self._items:
                 return
-            references, end = self._read(stubs)
+            references, end = self._read(refs)
             for reference in references:
                 if reference.state is _PENDING:
                     yield reference
-            after = end if stubs else after
+            after = end if refs else after
 
     def in_memory(self) -> Iterator[Reference]:
-        """Iterate over what waits and is in memory; what was yielded may be taken."""
+        """Iterate over the references that are in memory; meanwhile they may be removed."""
         items = self._items
         return (items[index] for index in range(self._head, len(items)) if items[index].state is _PENDING)
 
-    def take(self, reference: Reference, state: State) -> None:
-        """Move a reference that waits, wherever it is, to another state."""
+    def remove(self, reference: Reference, state: State) -> None:
+        """Remove a waiting reference, in memory or paged out, and move it to another state."""
         reference.state = state
         self.count -= 1
-        if self.tail is not None and self.tail.discard(reference.sequence):
-            self._drop_empty_tail()
-            self._its_pager.hold((reference,))
+        if self.paged_out is not None and self.paged_out.discard(reference.sequence):
+            self._drop_empty_index()
+            self._required_pager.count_in((reference,))
         else:
-            self._dead += 1
+            self._tombstones += 1
 
     def restore(self, references: Sequence[Reference]) -> None:
-        """Put references back into their places. Not during a `scan`."""
+        """Insert references at their old positions. Not during a `scan`."""
         if not references:
             return
         items, head = self._items, self._head
@@ -171,7 +172,7 @@ class Pending:
         for reference in sorted(references, key=_sequence):
             index = bisect_left(items, reference.sequence, lo=head, key=_sequence)
             if index < len(items) and items[index] is reference:
-                self._dead -= 1
+                self._tombstones -= 1
             else:
                 missing.append(reference)
             reference.state = _PENDING
@@ -181,7 +182,7 @@ class Pending:
         self.search_again(min(references, key=_sequence).sequence)
 
     def search_again(self, sequence: int) -> None:
-        """Have every consumer look again at what waits from a sequence number on."""
+        """Have every consumer search again from a sequence number on."""
         for consumer, position in self.searched.items():
             self.searched[consumer] = min(position, sequence - 1)
 
@@ -189,72 +190,76 @@ class Pending:
         """Forget how far a consumer has searched."""
         self.searched.pop(consumer, None)
 
-    def sweep(self) -> None:
-        """Let go of left-overs if they are many. Not during a `scan`."""
+    def compact(self) -> None:
+        """Delete tombstones and removed references if there are many. Not during a `scan`."""
         items = self._items
         if self._is_list_empty:
             items.clear()
-            self._head = self._dead = 0
+            self._head = self._tombstones = 0
             return
-        head = self._skip()
-        if self._dead >= _SWEEP_MIN and 2 * self._dead >= len(items) - head:
+        head = self._advance_head()
+        if self._tombstones >= _COMPACT_MIN and 2 * self._tombstones >= len(items) - head:
             self._items = list(self.in_memory())
-            self._head = self._dead = 0
-        elif head >= _SWEEP_MIN and 16 * head >= len(items):
+            self._head = self._tombstones = 0
+        elif head >= _COMPACT_MIN and 16 * head >= len(items):
             del items[:head]
             self._head = 0
 
     # ------------------------------------------------------------ out of memory and back
 
-    def recover(self, place: Destination, ids: Sequence[str], *, start: int, delivered: Collection[str] | None) -> None:
-        """Add what the store held when it was opened, without reading it; see `Tail.recover`."""
+    def recover(
+        self, destination: Destination, ids: Sequence[str], *, start: int, delivered: Collection[str] | None
+    ) -> None:
+        """Add the messages that the store held when it was opened, unread; see `PagedOutIndex.recover`."""
         if ids:
-            self._its_tail().recover(place, ids, start=start, delivered=delivered)
+            self._ensure_paged_out().recover(destination, ids, start=start, delivered=delivered)
             self.count += len(ids)
 
     def fill(self) -> bool:
-        """Have the oldest in memory, to be popped; False when nothing waits. Not during a `scan`.
+        """Read the oldest message into memory if it is paged out; return False if the backlog is empty.
+
+        Not during a `scan`.
 
         Raises:
             StoreUnavailable: a page cannot be read.
         """
-        items, head, tail = self._items, self._head, self.tail
+        items, head, paged_out = self._items, self._head, self.paged_out
         if (
-            tail is not None
+            paged_out is not None
             and head < len(items)
             and (front := items[head]).state is _PENDING
-            and front.sequence < tail.first
+            and front.sequence < paged_out.first
         ):
             return True  # as nearly always: this runs for every message popped
-        while (tail := self.tail) is not None:
-            if not self._is_list_empty and self._items[self._skip()].sequence < tail.first:
+        while (paged_out := self.paged_out) is not None:
+            if not self._is_list_empty and self._items[self._advance_head()].sequence < paged_out.first:
                 return True
-            self.page_in(tail)
+            self.page_in(paged_out)
         return bool(self.count)
 
-    def page_in(self, tail: Tail) -> int:
-        """Bring the first page of its tail into memory, and return its bytes. Not during a `scan`.
+    def page_in(self, paged_out: PagedOutIndex) -> int:
+        """Read the first page of paged-out messages into memory, and return its bytes. Not during a `scan`.
 
         Raises:
             StoreUnavailable: it cannot be read.
         """
-        references, _ = self._read(self._page(tail, -1, NOWHERE))
-        tail.take(len(references))
-        self._drop_empty_tail()
+        references, _ = self._read(self._page(paged_out, -1, SEQUENCE_MAX))
+        paged_out.remove_first(len(references))
+        self._drop_empty_index()
         self._insert(references)
-        self._its_pager.hold(references)
+        self._required_pager.count_in(references)
         return sum([reference.message.size for reference in references])
 
     def page_out(self, room: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
-        """Leave messages to the store: all that may be, but those in front.
+        """Remove messages from memory that the store has, except those at the front.
 
         Args:
-            room: bytes of those in front that stay. The first that does not fit ends the front.
-            before: only messages of lower sequence numbers: the others may not be on disk yet.
-            is_stored: tells whether the store has a message at all.
+            room: bytes at the front that stay in memory. The first message that does not fit ends the front.
+            before: only messages of lower sequence numbers are paged out: others may not be on disk yet.
+            is_stored: returns True for a message that the store has.
 
         Returns:
-            What has left memory, and the room that those in front leave unused. The references themselves are void.
+            The references that were paged out, which are no longer valid, and the bytes of `room` that are unused.
         """
         kept: list[Reference] = []
         left: list[Reference] = []
@@ -266,153 +271,156 @@ class Pending:
             else:
                 kept.append(reference)
         if left:
-            _add_to(self._its_tail(), left)
+            _add_to(self._ensure_paged_out(), left)
             self._items = kept
-            self._head = self._dead = 0
+            self._head = self._tombstones = 0
         return left, max(room, 0)
 
     def peek(self, after: int, count: int) -> tuple[list[Reference], int]:
-        """Return a few references behind a sequence number that are not in memory, and how far that was.
+        """Read paged-out messages behind a sequence number; return them, and the last sequence number looked up.
 
         Raises:
             StoreUnavailable: they cannot be read now.
         """
-        return self._read(self.tail.after(after, count) if self.tail is not None else [])
+        return self._read(self.paged_out.after(after, count) if self.paged_out is not None else [])
 
     def lock(self, wanted: Collection[tuple[Destination, str]]) -> list[Reference]:
-        """Take these messages, which no consumer may get. Looks at every id that is not in memory.
+        """Remove these messages, which no consumer may get. Compares the id of every paged-out message.
 
         Raises:
             StoreUnavailable: they cannot be read.
         """
-        stubs = self.tail.find(wanted) if self.tail is not None else []
+        refs = self.paged_out.find(wanted) if self.paged_out is not None else []
         locked: list[Reference] = []
-        while stubs:
-            page, end = self._read(stubs)
+        while refs:
+            page, end = self._read(refs)
             locked += page
-            stubs = [stub for stub in stubs if stub.sequence > end]
+            refs = [ref for ref in refs if ref.sequence > end]
         locked += [each for each in self.in_memory() if (each.message.destination, each.message.message_id) in wanted]
         for reference in locked:
-            self.take(reference, State.DISPATCHED)
-        self.sweep()
+            self.remove(reference, State.DISPATCHED)
+        self.compact()
         return locked
 
     def clear(self) -> list[Reference]:
-        """Forget all; return what was in memory."""
+        """Remove everything; return the references that were in memory."""
         held = list(self.in_memory())
-        self._items, self._head, self._dead = [], 0, 0
-        self.count, self.tail, self.is_paged = 0, None, False
+        self._items, self._head, self._tombstones = [], 0, 0
+        self.count, self.paged_out, self.is_paged = 0, None, False
         return held
 
     def delivered(self) -> Iterator[str]:
-        """Yield the ids of persistent messages that wait and that a consumer may have seen."""
+        """Yield the ids of waiting persistent messages that a consumer may have seen."""
         for reference in self.in_memory():
             if reference.redelivery_count > 0 and reference.message.persistent:
                 yield reference.message.message_id
-        if self.tail is not None:
-            yield from self.tail.delivered()
+        if self.paged_out is not None:
+            yield from self.paged_out.delivered()
 
     # ------------------------------------------------------------ private
 
     @property
-    def _its_pager(self) -> Pager:
+    def _required_pager(self) -> Pager:
         assert self._pager is not None, "nothing leaves memory without a pager"
         return self._pager
 
     @property
     def _is_list_empty(self) -> bool:
-        return not self.count or (self.tail is not None and self.count == self.tail.count)
+        return not self.count or (self.paged_out is not None and self.count == self.paged_out.count)
 
-    def _skip(self) -> int:
-        """Move the head to what waits in the list, of which there must be something."""
+    def _advance_head(self) -> int:
+        """Advance the head to the first waiting reference, of which there must be one in the list."""
         items, head = self._items, self._head
         while items[head].state is not _PENDING:
-            self._dead -= 1
+            self._tombstones -= 1
             head += 1
         self._head = head
         return head
 
     def _insert(self, references: list[Reference]) -> None:
-        """Put references, oldest first, into the list, where they are not yet."""
+        """Insert references, oldest first, that are not in the list."""
         if not references:
             return
         items, head = self._items, self._head
-        # Usually the oldest of all. They go where the left-overs in front are, so that the rest need not move.
+        # Usually these are the oldest. They take the slots before the head, so that the rest of the list need not move.
         stop = bisect_left(items, references[-1].sequence, lo=head, key=_sequence)
         self._head = max(0, head - len(references))
         items[self._head : stop] = sorted(items[head:stop] + references, key=_sequence)
 
-    def _page(self, tail: Tail, after: int, before: int) -> list[Stub]:
-        """Return the next page of the tail between two sequence numbers."""
-        stubs = tail.after(after, PAGE_MAX)
-        if stubs and stubs[-1].sequence > before:
-            del stubs[bisect_left(stubs, before, key=_sequence) :]
-        return stubs
+    def _page(self, paged_out: PagedOutIndex, after: int, before: int) -> list[MessageRef]:
+        """Return the next page of paged-out messages between two sequence numbers."""
+        refs = paged_out.after(after, PAGE_MAX)
+        if refs and refs[-1].sequence > before:
+            del refs[bisect_left(refs, before, key=_sequence) :]
+        return refs
 
-    def _read(self, stubs: list[Stub]) -> tuple[list[Reference], int]:
-        """Return what the first stubs stand for, and the sequence up to which; what is lost is gone."""
-        if not stubs:
-            return [], NOWHERE
-        references, count = self._its_pager.read(stubs)
-        if len(references) < count and self.tail is not None:
+    def _read(self, refs: list[MessageRef]) -> tuple[list[Reference], int]:
+        """Return the first of these messages, and the last sequence number looked up; drop those that are lost."""
+        if not refs:
+            return [], SEQUENCE_MAX
+        references, count = self._required_pager.read(refs)
+        if len(references) < count and self.paged_out is not None:
             found = {reference.sequence for reference in references}
-            for stub in stubs[:count]:
-                if stub.sequence not in found and self.tail.discard(stub.sequence):
+            for ref in refs[:count]:
+                if ref.sequence not in found and self.paged_out.discard(ref.sequence):
                     self.count -= 1
-            self._drop_empty_tail()
-        return references, stubs[count - 1].sequence
+            self._drop_empty_index()
+        return references, refs[count - 1].sequence
 
-    def _drop_empty_tail(self) -> None:
-        if self.tail is not None and not self.tail.count:
-            self.tail = None
+    def _drop_empty_index(self) -> None:
+        if self.paged_out is not None and not self.paged_out.count:
+            self.paged_out = None
             self.is_paged = False
 
-    def _its_tail(self) -> Tail:
-        if self.tail is None:
-            self.tail = Tail()
+    def _ensure_paged_out(self) -> PagedOutIndex:
+        if self.paged_out is None:
+            self.paged_out = PagedOutIndex()
             self.is_paged = True
-        return self.tail
+        return self.paged_out
 
 
-def _add_to(tail: Tail, references: list[Reference]) -> None:
-    """Add references, oldest first, to a tail."""
-    for place, group in groupby(references, key=_place):
+def _add_to(paged_out: PagedOutIndex, references: list[Reference]) -> None:
+    """Add references, oldest first, to the paged-out index."""
+    for destination, group in groupby(references, key=_destination):
         together = list(group)
-        if together[0].sequence > tail.last and not any(map(_marks, together)):
+        if together[0].sequence > paged_out.last and not any(map(_marks, together)):
             ids = [reference.message.message_id for reference in together]
-            tail.extend(place, [reference.sequence for reference in together], ids)
+            paged_out.extend(destination, [reference.sequence for reference in together], ids)
             continue
         for each in together:
-            tail.put(Stub(each.sequence, each.message.message_id, place, each.redelivery_count, each.suspected))
+            paged_out.insert(
+                MessageRef(each.sequence, each.message.message_id, destination, each.redelivery_count, each.strikes)
+            )
 
 
 def _marks(reference: Reference) -> int:
-    return reference.redelivery_count or reference.suspected
+    return reference.redelivery_count or reference.strikes
 
 
-def _first_after(tail: Tail, sequence: int) -> int:
-    if sequence < tail.first:
-        return tail.first
-    stubs = tail.after(sequence, 1)
-    return stubs[0].sequence if stubs else NOWHERE
+def _first_after(paged_out: PagedOutIndex, sequence: int) -> int:
+    if sequence < paged_out.first:
+        return paged_out.first
+    refs = paged_out.after(sequence, 1)
+    return refs[0].sequence if refs else SEQUENCE_MAX
 
 
 class PrioritizedPending:
-    """The waiting references of a backlog that hands out by priority, and by age within each of the ten.
+    """The waiting references of a backlog by priority, and by age within each of the ten priorities.
 
-    What the store held when it was opened has an order already, by three classes at most (above, at and below 4), and
-    its priorities are known only once it is read. So it stays apart, in the place of the class of its oldest, before
-    what arrived since of that class; the last `EXACT_MAX` of it get their exact places among the ten.
+    The store returns recovered messages in an order of its own, by at most three classes (above, at and below 4); their
+    exact priorities are known only when they are read. So they are kept in a list of their own. That list is dispatched
+    with the class of its oldest message, before newer messages of that class. Its last `EXACT_MAX` messages are moved
+    to the lists of their priorities.
 
     Attributes:
-        count: how many wait.
-        is_paged: a part of it may not be in memory.
+        count: how many references wait.
+        is_paged: True if some may not be in memory.
     """
 
     __slots__ = ("_exact_room", "_levels", "_pager", "_recovered", "_recovered_end", "count", "is_paged")
 
     def __init__(self, pager: Pager | None = None) -> None:
-        """Begin with nothing; without a pager all stays in memory."""
+        """Create an empty backlog; without a pager nothing is ever paged out."""
         self._levels = tuple(Pending(pager) for _ in range(PRIORITY_MAX + 1))
         self._recovered: Pending | None = None
         self._recovered_end = 0
@@ -429,12 +437,12 @@ class PrioritizedPending:
 
     @property
     def levels(self) -> tuple[Pending, ...]:
-        """What is to be handed out one after the other: a list per priority, the highest first, behind what is apart.
+        """The parts of the backlog in dispatch order: recovered messages, then a list per priority, highest first.
 
         Raises:
-            StoreUnavailable: what was recovered cannot be read.
+            StoreUnavailable: recovered messages cannot be read now.
         """
-        recovered = self._apart()
+        recovered = self._recovered_part()
         return self._levels if recovered is None else (recovered, *self._levels)
 
     def append(self, reference: Reference) -> None:
@@ -443,14 +451,14 @@ class PrioritizedPending:
         self.count += 1
 
     def pop(self, state: State) -> Reference:
-        """Take the oldest reference of the highest priority; see `Pending`."""
+        """Remove the oldest reference of the highest priority; see `Pending.pop`."""
         level = self._next()
         assert level is not None, "nothing waits"
         self.count -= 1
         return level.pop(state)
 
     def scan(self) -> Iterator[Reference]:
-        """Iterate over what waits; what was yielded may be taken.
+        """Iterate over the references; meanwhile they may be removed.
 
         Raises:
             StoreUnavailable: a page cannot be read.
@@ -460,17 +468,17 @@ class PrioritizedPending:
         self._recount()
 
     def in_memory(self) -> Iterator[Reference]:
-        """Iterate over what waits and is in memory; what was yielded may be taken."""
+        """Iterate over the references that are in memory; meanwhile they may be removed."""
         for level in self._all():
             yield from level.in_memory()
 
-    def take(self, reference: Reference, state: State) -> None:
-        """Move a reference that waits to another state."""
-        self._level(reference).take(reference, state)
+    def remove(self, reference: Reference, state: State) -> None:
+        """Remove a waiting reference and move it to another state."""
+        self._level(reference).remove(reference, state)
         self.count -= 1
 
     def restore(self, references: Sequence[Reference]) -> None:
-        """Put references back into their places."""
+        """Insert references at their old positions."""
         by_level: dict[Pending, list[Reference]] = {}
         for reference in references:
             by_level.setdefault(self._level(reference), []).append(reference)
@@ -479,7 +487,7 @@ class PrioritizedPending:
         self.count += len(references)
 
     def search_again(self, sequence: int) -> None:
-        """Have every consumer look again at what waits from a sequence number on."""
+        """Have every consumer search again from a sequence number on."""
         for level in self._all():
             level.search_again(sequence)
 
@@ -488,33 +496,35 @@ class PrioritizedPending:
         for level in self._all():
             level.forget_consumer(consumer)
 
-    def sweep(self) -> None:
-        """Let go of left-overs if they are many."""
+    def compact(self) -> None:
+        """Delete tombstones and removed references if there are many."""
         for level in self._all():
-            level.sweep()
+            level.compact()
         self._recount()
 
-    def recover(self, place: Destination, ids: Sequence[str], *, start: int, delivered: Collection[str] | None) -> None:
-        """Add what the store held when it was opened, without reading it; see `Tail.recover`."""
+    def recover(
+        self, destination: Destination, ids: Sequence[str], *, start: int, delivered: Collection[str] | None
+    ) -> None:
+        """Add the messages that the store held when it was opened, unread; see `PagedOutIndex.recover`."""
         if ids:
             if self._recovered is None:
                 self._recovered = Pending(self._pager)
-            self._recovered.recover(place, ids, start=start, delivered=delivered)
+            self._recovered.recover(destination, ids, start=start, delivered=delivered)
             self._recovered_end = start + len(ids)
             self._exact_room = EXACT_BYTES_MAX
             self.is_paged = True
             self.count += len(ids)
 
     def fill(self) -> bool:
-        """Have in memory what is next to be popped; see `Pending.fill`."""
+        """Read the message that `pop` takes next into memory if it is paged out; see `Pending.fill`."""
         level = self._next()
         while level is not None and not level.fill():
-            level = self._next()  # all that was left of that one is lost
+            level = self._next()  # the store has lost the rest of that level
         self._recount()
         return level is not None
 
     def page_out(self, room: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
-        """Leave messages to the store; see `Pending.page_out`."""
+        """Remove messages from memory that the store has; see `Pending.page_out`."""
         left: list[Reference] = []
         for level in self._all():
             gone, room = level.page_out(room, before, is_stored)
@@ -523,13 +533,13 @@ class PrioritizedPending:
         return left, room
 
     def lock(self, wanted: Collection[tuple[Destination, str]]) -> list[Reference]:
-        """Take these messages, which no consumer may get; see `Pending.lock`."""
+        """Remove these messages, which no consumer may get; see `Pending.lock`."""
         locked = [reference for level in self._all() for reference in level.lock(wanted)]
         self._recount()
         return locked
 
     def clear(self) -> list[Reference]:
-        """Forget all; return what was in memory."""
+        """Remove everything; return the references that were in memory."""
         held = [reference for level in self._all() for reference in level.clear()]
         self._recovered = None
         self.count = 0
@@ -537,7 +547,7 @@ class PrioritizedPending:
         return held
 
     def delivered(self) -> Iterator[str]:
-        """Yield the ids of persistent messages that wait and that a consumer may have seen."""
+        """Yield the ids of waiting persistent messages that a consumer may have seen."""
         for level in self._all():
             yield from level.delivered()
 
@@ -552,25 +562,25 @@ class PrioritizedPending:
         return self._levels[PRIORITY_MAX - reference.message.priority]
 
     def _next(self) -> Pending | None:
-        """Return where the next message is."""
-        recovered = self._apart()
+        """Return the part of the backlog that has the next message."""
+        recovered = self._recovered_part()
         best = next((level for level in self._levels if level.count), None)
         if recovered is None or best is None:
             return best if recovered is None else recovered
         oldest = next(recovered.in_memory()).message
-        is_before = _class(oldest.priority) >= _class(PRIORITY_MAX - self._levels.index(best))
+        is_before = _priority_class(oldest.priority) >= _priority_class(PRIORITY_MAX - self._levels.index(best))
         return recovered if is_before else best
 
-    def _apart(self) -> Pending | None:
-        """Return what was recovered and is apart, its oldest in memory; None once it has its exact place."""
+    def _recovered_part(self) -> Pending | None:
+        """Return the recovered messages, the oldest of them in memory; None once they are sorted by priority."""
         recovered = self._recovered
         if recovered is None:
             return None
         if recovered.count > EXACT_MAX and recovered.fill():
             return recovered
-        while (tail := recovered.tail) is not None and self._exact_room > 0:
-            self._exact_room -= recovered.page_in(tail)
-        if tail is not None and recovered.fill():
+        while (paged_out := recovered.paged_out) is not None and self._exact_room > 0:
+            self._exact_room -= recovered.page_in(paged_out)
+        if paged_out is not None and recovered.fill():
             return recovered
         self._recovered = None
         held = list(recovered.in_memory())
@@ -580,13 +590,13 @@ class PrioritizedPending:
         return None
 
     def _recount(self) -> None:
-        """Count anew, since what was lost in the store is counted out by the levels."""
+        """Recompute the count: levels drop messages that the store has lost."""
         if self.is_paged:
             self.count = sum([level.count for level in self._all()])
             self.is_paged = self._recovered is not None or any([level.is_paged for level in self._levels])
 
 
-def _class(priority: int) -> int:
+def _priority_class(priority: int) -> int:
     return (priority > PRIORITY_DEFAULT) - (priority < PRIORITY_DEFAULT)
 
 

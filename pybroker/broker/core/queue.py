@@ -1,12 +1,12 @@
 """A queue: each message to one consumer, first in first out, or by priority.
 
-Who gets a message is said by its `contenders`. What comes back from a consumer goes to its old place. Where ActiveMQ
+Who gets a message is said by its `consumer_set`. What comes back from a consumer goes to its old place. Where ActiveMQ
 keeps persistent and non-persistent messages in two cursors and gives up on a selector 200 messages deep, this queue has
 one order and looks at every message.
 
 Between events nothing waits that a consumer with room would take. So a message that arrives needs one look at the
 consumers, and a consumer that gets room one look at what waits. As long as every consumer takes any message
-(`is_plain`) that look is at the oldest only; else a consumer's search goes on where its last one ended, so that each
+(`accepts_any`) that look is at the oldest only; else a consumer's search goes on where its last one ended, so that each
 message is looked at once per consumer, however many wait.
 
 Where a part of the queue is not in memory (see `paging`), a search looks at one page of it per turn of the event loop.
@@ -19,18 +19,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer_set import ConsumerSet
 from pybroker.broker.core.containment import contain
-from pybroker.broker.core.contenders import Contenders
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
+from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
-from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -57,7 +57,7 @@ class Queue(StoredSource):
 
     __slots__ = (
         "_is_temporary",
-        "contenders",
+        "consumer_set",
         "destination",
         "gate",
         "usage",
@@ -75,12 +75,12 @@ class Queue(StoredSource):
     ) -> None:
         super().__init__(store=store, dead_letters=dead_letters, clock=clock, policy=policy)
         self.destination = destination
-        self.contenders = Contenders(policy)
+        self.consumer_set = ConsumerSet(policy)
         self.usage = usage
         self.paging = usage.paging
-        self.gate = Gate(self.place, store, usage.paging)
+        self.gate = Gate(self.enqueue, store, usage.paging)
         self.paging.backlogs.add(self)
-        self._review_mark()
+        self._recompute_watermark()
         self._is_temporary = destination.is_temporary
 
     @property
@@ -91,12 +91,12 @@ class Queue(StoredSource):
     @property
     def consumers(self) -> Sequence[Consumer]:
         """Who consumes from it; browsers do not."""
-        return self.contenders.all
+        return self.consumer_set.all
 
     @property
     def is_in_use(self) -> bool:
         """True when somebody consumes from it."""
-        return bool(self.contenders.all)
+        return bool(self.consumer_set.all)
 
     @property
     def is_kept_now(self) -> bool:
@@ -114,47 +114,47 @@ class Queue(StoredSource):
         else:
             _log.info("%s is on %s already", message.message_id, self.destination)
 
-    def place(self, message: Message, redelivery_count: int = 0) -> None:
+    def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
         """Put a message at the end of the queue, or into the hands of a consumer that waits for it."""
         reference = Reference(message, self, self._next_sequence, redelivery_count)
         self._next_sequence += 1
-        self.usage.take(message.size)
+        self.usage.acquire(message.size)
         if message.expiration:
-            if self.is_over(message):
-                self.expired(reference)
+            if self.is_expired(message):
+                self.expire(reference)
                 return
-            self._note_expiry(message)
-        contenders = self.contenders
+            self._record_expiry(message)
+        consumer_set = self.consumer_set
         if message.group_id is not None:
-            contenders.expect_groups()
+            consumer_set.ensure_groups()
         # Whatever else waits was already refused by every consumer with room, so only this one needs a look.
-        if not contenders.is_plain:
+        if not consumer_set.accepts_any:
             progress = self._progress
             is_searched = progress is _IDLE or progress is _IN_TURNS
             # It must not overtake what consumers may yet find.
-            consumer = contenders.choose(reference) if is_searched or not self.pending.count else None
+            consumer = consumer_set.choose(reference) if is_searched or not self.pending.count else None
         else:
-            consumer = None if self.pending.count else contenders.with_room()
+            consumer = None if self.pending.count else consumer_set.first_with_room()
         if consumer is None:
             self.pending.append(reference)
             message.decoded = None  # who waits, waits small: the fields are decoded again when they are needed
             usage = self.usage
-            if usage.used > self._page_out_at or usage.whole.used > usage.whole.mark:
-                self._relieve(usage)
+            if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
+                self._reduce_memory(usage)
             return
         reference.state = _DISPATCHED
-        self._hand_over(reference, consumer)
-        if message.group_id is not None and self._reopen():
+        self._deliver(reference, consumer)
+        if message.group_id is not None and self._search_reopened_groups():
             self.dispatch()
 
     def attach(self, consumer: Consumer) -> None:
         """Let a consumer take part."""
-        self.contenders.add(consumer)
+        self.consumer_set.add(consumer)
         consumer.sources.append(self)
 
     def detach(self, consumer: Consumer) -> None:
         """Let a consumer go; what it holds comes back by `restore`."""
-        frees = self.contenders.remove(consumer)
+        frees = self.consumer_set.remove(consumer)
         self.pending.forget_consumer(consumer)
         # What it holds is older than what waits: if it holds any, its return makes the others look.
         if frees and not any(reference.source is self for reference in consumer.outstanding):
@@ -162,7 +162,7 @@ class Queue(StoredSource):
 
     def in_flight(self) -> list[Reference]:
         """Return what consumers hold unsettled, oldest first."""
-        held = (ref for consumer in self.contenders.all for ref in consumer.outstanding if ref.source is self)
+        held = (ref for consumer in self.consumer_set.all for ref in consumer.outstanding if ref.source is self)
         return sorted(held, key=lambda reference: reference.sequence)
 
     def close(self) -> None:
@@ -177,10 +177,10 @@ class Queue(StoredSource):
         """Deliver what there is room for, to one consumer that got room, or to all."""
         if not self.pending.count:
             return
-        contenders = self.contenders
-        if consumer is not None and contenders.exclusive not in (None, consumer):
+        consumer_set = self.consumer_set
+        if consumer is not None and consumer_set.exclusive not in (None, consumer):
             return
-        takes_any = contenders.is_plain
+        takes_any = consumer_set.accepts_any
         progress = before = self._progress
         if before is not _IDLE:
             if before is (_IN_TURNS if takes_any else _PAUSED):
@@ -193,8 +193,8 @@ class Queue(StoredSource):
             if progress is _IDLE:
                 self._deliver_oldest(consumer)
             elif progress is _SEARCHING:
-                is_for_one = consumer is not None and before is _IDLE and not self._reopen()
-                self._search([consumer] if consumer is not None and is_for_one else contenders.eligible)
+                is_for_one = consumer is not None and before is _IDLE and not self._search_reopened_groups()
+                self._search([consumer] if consumer is not None and is_for_one else consumer_set.eligible)
         except StoreUnavailable as error:
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
 
@@ -206,23 +206,23 @@ class Queue(StoredSource):
     def settle(self, reference: Reference) -> None:
         """Drop a reference whose acknowledgement counts, and what it took in memory."""
         reference.state = _SETTLED
-        self.usage.give(reference.message.size)
+        self.usage.release(reference.message.size)
 
-    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
+    def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
         """Return references to messages in the store; see `Pager`."""
-        found, count = super().read(stubs)
+        found, count = super().read(refs)
         if any(reference.message.group_id is not None for reference in found):
-            self.contenders.expect_groups()
+            self.consumer_set.ensure_groups()
         return found, count
 
-    def hold(self, references: Sequence[Reference]) -> None:
+    def count_in(self, references: Sequence[Reference]) -> None:
         """Count what has come into memory."""
-        super().hold(references)
-        self.usage.take(sum([reference.message.size for reference in references]))
+        super().count_in(references)
+        self.usage.acquire(sum([reference.message.size for reference in references]))
 
-    def release(self, references: Sequence[Reference]) -> None:
+    def count_out(self, references: Sequence[Reference]) -> None:
         """Count what has left memory. Producers that waited for it may go on from inside."""
-        self.usage.give(sum([reference.message.size for reference in references]))
+        self.usage.release(sum([reference.message.size for reference in references]))
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Put references back into their places; those that may have been seen count as redelivered."""
@@ -235,10 +235,10 @@ class Queue(StoredSource):
         reference.message = without_flag(reference.message)
         super().reject(reference, cause)
 
-    def expired(self, reference: Reference) -> None:
+    def expire(self, reference: Reference) -> None:
         """Let go of a reference that is past its time."""
         reference.message = without_flag(reference.message)
-        super().expired(reference)
+        super().expire(reference)
 
     # ------------------------------------------------------------ private
 
@@ -248,54 +248,54 @@ class Queue(StoredSource):
     def _is_stored(self, reference: Reference) -> bool:
         return self.stores(reference.message)
 
-    def _hand_over(self, reference: Reference, consumer: Consumer) -> None:
-        contenders = self.contenders
+    def _deliver(self, reference: Reference, consumer: Consumer) -> None:
+        consumer_set = self.consumer_set
         message = reference.message
-        if message.group_id is not None and contenders.join_group(message, consumer):
+        if message.group_id is not None and consumer_set.record_group_delivery(message, consumer):
             try:
                 reference.message = first_of_group(message)
             except Exception as error:  # the message's fault: nothing else is touched here
                 contain(error, "flagging as the first of its group", message)
-        if len(contenders.all) > 1:
-            contenders.served(consumer)
+        if len(consumer_set.all) > 1:
+            consumer_set.rotate(consumer)
         consumer.offer(reference)
 
     def _deliver_oldest(self, consumer: Consumer | None) -> None:
         """Deliver from the front: everybody takes anything. What was read back leaves in turns, a page in each."""
-        pending, contenders = self.pending, self.contenders
+        pending, consumer_set = self.pending, self.consumer_set
         room = PAGE_BYTES_MAX
         while pending.count:
-            taker = contenders.with_room() if consumer is None else consumer
-            if taker is None or not taker.has_room:
+            receiver = consumer_set.first_with_room() if consumer is None else consumer
+            if receiver is None or not receiver.has_room:
                 break
             if is_paged := pending.is_paged:
-                if room <= 0 and self._yields():
+                if room <= 0 and self._defer_dispatch():
                     break
-                if not (pending.fill() and contenders.is_plain):
+                if not (pending.fill() and consumer_set.accepts_any):
                     self.dispatch(consumer)  # nothing is left, or what was read has groups
                     break
             reference = pending.pop(_DISPATCHED)
             if is_paged:
                 room -= len(reference.message.data)
-            if reference.message.expiration and self.is_over(reference.message):
-                self.expired(reference)
+            if reference.message.expiration and self.is_expired(reference.message):
+                self.expire(reference)
             else:
-                self._hand_over(reference, taker)
+                self._deliver(reference, receiver)
 
     def _search(self, consumers: Sequence[Consumer]) -> None:
         """Deliver to consumers that do not take everything. Where it looked at a whole page, it goes on next turn."""
         try:
             is_done = self._search_levels(consumers)
-            while is_done and (self._reopen() or self._progress is _ASKED_AGAIN):
+            while is_done and (self._search_reopened_groups() or self._progress is _ASKED_AGAIN):
                 self._progress = _SEARCHING
-                is_done = self._search_levels(self.contenders.eligible)
+                is_done = self._search_levels(self.consumer_set.eligible)
         except BaseException:
             self._progress = _UNFINISHED
             raise
         self._progress = _IDLE if is_done else _UNFINISHED
-        self.pending.sweep()
+        self.pending.compact()
         if not is_done:
-            self._yields()
+            self._defer_dispatch()
 
     def _search_levels(self, consumers: Sequence[Consumer]) -> bool:
         """Deliver from what consumers have not looked at yet; tell whether that is all, and not a page of it."""
@@ -320,10 +320,10 @@ class Queue(StoredSource):
         is_bounded = level.is_paged and self.paging.call_soon is not None
         count, room = PAGE_MAX, PAGE_BYTES_MAX
         for reference in level.scan(after):
-            if not self.is_dead(reference) and (taker := self.contenders.choose(reference)) is not None:
-                self.pending.take(reference, _DISPATCHED)
-                self._hand_over(reference, taker)
-                if not taker.has_room:
+            if not self.drop_if_expired(reference) and (receiver := self.consumer_set.choose(reference)) is not None:
+                self.pending.remove(reference, _DISPATCHED)
+                self._deliver(reference, receiver)
+                if not receiver.has_room:
                     return reference.sequence, False
             if is_bounded:
                 count -= 1
@@ -332,9 +332,9 @@ class Queue(StoredSource):
                     return reference.sequence, True
         return self._next_sequence - 1, False
 
-    def _reopen(self) -> bool:
+    def _search_reopened_groups(self) -> bool:
         """Have everybody look again at messages whose group has lost its owner; True when there are any."""
-        groups = self.contenders.groups
+        groups = self.consumer_set.groups
         if groups is None or groups.reopened is None:
             return False
         self.pending.search_again(groups.reopened)

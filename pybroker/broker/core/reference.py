@@ -27,18 +27,18 @@ class Reference(Delivery):
         source: the backlog it belongs to.
         sequence: its place there; a returned reference goes back to its place.
         delivery: how many deliveries its connection had got with it, when it was delivered last: its place among them.
-        suspected: how often its consumer left while it was the oldest one outstanding: the one it was at.
+        strikes: how often its consumer left while it was the oldest one outstanding: the one it was at.
         state: see `State`.
     """
 
-    __slots__ = ("delivery", "sequence", "source", "state", "suspected")
+    __slots__ = ("delivery", "sequence", "source", "state", "strikes")
 
     def __init__(self, message: Message, source: "Origin", sequence: int, redelivery_count: int = 0) -> None:
         self.message, self.redelivery_count = message, redelivery_count  # one is made for every message: no super()
         self.source = source
         self.sequence = sequence
         self.delivery = 0
-        self.suspected = 0
+        self.strikes = 0
         self.state = State.PENDING
 
 
@@ -74,5 +74,5 @@ class Origin(metaclass=ABCMeta):
         """Dead-letter a reference a consumer gave up on."""
 
     @abstractmethod
-    def expired(self, reference: Reference) -> None:
+    def expire(self, reference: Reference) -> None:
         """Let go of a reference that a consumer found to be past its time."""

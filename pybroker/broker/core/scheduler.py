@@ -18,7 +18,7 @@ Where this differs from ActiveMQ:
   that were missed while no broker was up are made up for by one run, at once, in both.
 * A job has its message's id. A message that a failover client sends again is known by it, and scheduled once; ActiveMQ
   schedules it twice.
-* What is sent or asked for in a transaction is scheduled, browsed or cancelled at its commit, see `handover`.
+* What is sent or asked for in a transaction is scheduled, browsed or cancelled at its commit, see `scheduling_queue`.
 
 Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
 """
@@ -30,9 +30,9 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.core import cron
-from pybroker.broker.core.agenda import Agenda
 from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.cron import UtcOffset
+from pybroker.broker.core.job_queue import JobQueue
 from pybroker.broker.core.paging import severity
 from pybroker.broker.core.scheduled import (
     JOB_ID,
@@ -103,7 +103,7 @@ class Scheduler:
             not at all.
         connection_id: of the producer that repeated messages are from; one that no broker ever had before.
         jobs_max: how many jobs clients may have at a time.
-        bury: keeps a message that is due and cannot be made again, as a dead letter; told why.
+        dead_letter: keeps a message that is due and cannot be made again, as a dead letter; told why.
         offset_at: the time zone of cron entries.
     """
 
@@ -119,7 +119,7 @@ class Scheduler:
         wake_at: Callable[[int | None], None],
         connection_id: str,
         jobs_max: int = JOBS_MAX,
-        bury: Callable[[Message, str], None] | None = None,
+        dead_letter: Callable[[Message, str], None] | None = None,
         offset_at: UtcOffset = cron.local_offset,
     ) -> None:
         self._jobs = jobs
@@ -130,9 +130,9 @@ class Scheduler:
         self._producer_id = ProducerId(connection_id, 0, 0)
         self._sequence = 0
         self._jobs_max = jobs_max
-        self._bury = bury
+        self._dead_letter = dead_letter
         self._offset_at = offset_at
-        self._agenda = Agenda()
+        self._job_queue = JobQueue()
         self._is_firing = False
         self._refusals: list[ClientError] = []
         """Of the messages that are being sent."""
@@ -146,7 +146,7 @@ class Scheduler:
     def load(self, jobs: Iterable[Job]) -> None:
         """Take over what the job store returned; what is overdue fires as soon as `fire` is called."""
         for job in jobs:
-            self._agenda.add(job)
+            self._job_queue.add(job)
         self._arm()
 
     def stop(self) -> None:
@@ -160,7 +160,7 @@ class Scheduler:
     @property
     def job_count(self) -> int:
         """How many jobs there are."""
-        return len(self._agenda)
+        return len(self._job_queue)
 
     # ------------------------------------------------------------ clients
 
@@ -182,7 +182,7 @@ class Scheduler:
             return True
         if timetable(properties) is None:
             return False
-        if len(self._agenda) >= self._jobs_max:
+        if len(self._job_queue) >= self._jobs_max:
             raise ResourceLimit(f"{self._jobs_max} messages are scheduled already, which is the limit")
         return True
 
@@ -237,8 +237,8 @@ class Scheduler:
         self._armed = None
         if self._is_stopped:
             return
-        self._tell_browsers()
-        if not self._is_firing and (due := self._agenda.take_due(now, FIRED_MAX)):
+        self._answer_browses()
+        if not self._is_firing and (due := self._job_queue.pop_due(now, FIRED_MAX)):
             self._is_firing = True
             done = [job for job in due if self._run_contained(job, now)]
             if self._refusals:
@@ -256,19 +256,19 @@ class Scheduler:
             return self._run(job, now)
         except Exception as error:
             contain(error, "scheduled delivery", about=f"job {job.job_id}")
-            self._agenda.discard(job)  # it stays in the store, for the next master
+            self._job_queue.discard(job)  # it stays in the store, for the next master
             return False
 
     def _run(self, job: Job, now: int) -> bool:
         if job.cron and job.repeat:
-            return True  # its instant starts another job, see `_settle`
+            return True  # its instant starts another job, see `_complete_run`
         data = self._load(job, now)
         if data is None:
             return False
         try:
             message = delivered(job, data, now, self._fresh_id())
         except Exception as error:  # the message's fault: nothing else is touched here
-            return self._give_up(job, data, error)
+            return self._dead_letter_job(job, data, error)
         return self._deliver(job, data, message, now)
 
     def _load(self, job: Job, now: int) -> bytes | None:
@@ -277,26 +277,26 @@ class Scheduler:
             return self._jobs.load(job)
         except NotReadYet as error:
             _log.debug("scheduled message %s has to wait: %s", job.job_id, error)
-            self._agenda.wake(job, now + READ_AGAIN_MS)
+            self._job_queue.push(job, now + READ_AGAIN_MS)
         except JournalCorrupt as error:
             _log.error("scheduled message %s cannot be read and is left where it is: %s", job.job_id, error)
-            self._agenda.discard(job)
+            self._job_queue.discard(job)
         except StoreUnavailable as error:  # a store that can write no more has said so itself
             self._unreadable.append(f"{job.job_id}: {error}")
-            self._agenda.wake(job, now + UNREADABLE_MS)
+            self._job_queue.push(job, now + UNREADABLE_MS)
         return None
 
-    def _give_up(self, job: Job, data: bytes, cause: Exception) -> bool:
+    def _dead_letter_job(self, job: Job, data: bytes, cause: Exception) -> bool:
         """Have a message that cannot be delivered kept as a dead letter; tell whether the run is over."""
         try:
             message = routing(data)
         except MalformedOpenWire as error:
             _log.error("scheduled message %s is none and is left where it is: %s", job.job_id, error)
-            self._agenda.discard(job)
+            self._job_queue.discard(job)
             return False
         _log.error("scheduled message %s to %s cannot be made again: %s", job.job_id, message.destination, cause)
-        if self._bury is not None:
-            self._bury(message, f"scheduled delivery failed: {cause}")
+        if self._dead_letter is not None:
+            self._dead_letter(message, f"scheduled delivery failed: {cause}")
         return True
 
     def _deliver(self, job: Job, data: bytes, message: Message, now: int) -> bool:
@@ -306,43 +306,43 @@ class Scheduler:
             _log.error("scheduled message %s is dropped, nothing can take it any more: %s", job.job_id, error)
         except ClientError as error:
             self._refusals.append(error)
-            self._agenda.wake(job, now + RETRY_MS)
+            self._job_queue.push(job, now + RETRY_MS)
             return False
         except MalformedOpenWire as error:  # a copy for another destination cannot be made
-            return self._give_up(job, data, error)
+            return self._dead_letter_job(job, data, error)
         return True
 
     def _sent(self, jobs: Sequence[Job], now: int) -> None:
         """Note that what these jobs sent is safe."""
         self._is_firing = False
         for job in jobs:
-            if job in self._agenda:  # it may have been cancelled meanwhile
-                attempt(partial(self._settle, job, now), "noting a scheduled delivery")
+            if job in self._job_queue:  # it may have been cancelled meanwhile
+                attempt(partial(self._complete_run, job, now), "noting a scheduled delivery")
         self._arm()
 
-    def _settle(self, job: Job, now: int) -> None:
+    def _complete_run(self, job: Job, now: int) -> None:
         """Note a run: the job is due again, or done."""
         next_time = self._next_time(job, now)
         try:
             started = self._spawned(job, now) if job.cron and job.repeat else None
         except StoreUnavailable as error:  # of a read, as in `_load`
             _log.log(severity(error), "job %s starts its repetitions later: %s", job.job_id, error)
-            self._agenda.wake(job, now + (READ_AGAIN_MS if isinstance(error, NotReadYet) else UNREADABLE_MS))
+            self._job_queue.push(job, now + (READ_AGAIN_MS if isinstance(error, NotReadYet) else UNREADABLE_MS))
             return
         if next_time is None:
             if started is not None:
                 self._jobs.add(started)
             self._jobs.remove(job)
-            self._agenda.discard(job)
+            self._job_queue.discard(job)
         else:
             self._jobs.reschedule(job, next_time, started)
-            self._agenda.wake(job, next_time)
+            self._job_queue.push(job, next_time)
         if started is not None:
-            self._agenda.add(started)
+            self._job_queue.add(started)
 
     def _spawned(self, job: Job, now: int) -> Job | None:
         """Return the job that an instant starts, if there is room for it."""
-        if len(self._agenda) >= self._jobs_max:
+        if len(self._job_queue) >= self._jobs_max:
             _log.error(
                 "job %s starts no repetitions: there are %d jobs, which is the limit", job.job_id, self._jobs_max
             )
@@ -352,7 +352,7 @@ class Scheduler:
         except JournalCorrupt as error:
             _log.error("job %s starts no repetitions, its message cannot be read: %s", job.job_id, error)
             return None
-        return None if self._agenda.named(started.job_id) else started
+        return None if self._job_queue.by_id(started.job_id) else started
 
     def _next_time(self, job: Job, now: int) -> int | None:
         """Return when a job that has just run is due again."""
@@ -374,12 +374,12 @@ class Scheduler:
         action, job_id = fields.properties.get(ACTION), fields.properties.get(JOB_ID)
         start, end = _window(message)
         if action == BROWSE and fields.reply_to is not None:
-            self._browses.append((fields.reply_to, deque(self._agenda.between(start, end))))
-            self._tell_browsers()
+            self._browses.append((fields.reply_to, deque(self._job_queue.between(start, end))))
+            self._answer_browses()
         elif action == REMOVE and isinstance(job_id, str):
-            for job in self._agenda.named(job_id):
+            for job in self._job_queue.by_id(job_id):
                 self._jobs.remove(job)
-                self._agenda.discard(job)
+                self._job_queue.discard(job)
         elif action == REMOVE_ALL:
             self._cancel_between(start, end)
         else:
@@ -387,20 +387,20 @@ class Scheduler:
         self._arm()
 
     def _cancel_between(self, start: int, end: int) -> None:
-        cancelled = self._agenda.between(start, end)
+        cancelled = self._job_queue.between(start, end)
         if cancelled:
             self._jobs.remove_between(start, end, cancelled)
         for job in cancelled:
-            self._agenda.discard(job)
+            self._job_queue.discard(job)
 
-    def _tell_browsers(self) -> None:
+    def _answer_browses(self) -> None:
         """Go on with the browses, oldest first, as far as is good for one turn."""
         for _ in range(FIRED_MAX):
             if not self._browses:
                 return
             reply_to, jobs = self._browses[0]
             try:
-                if not jobs or (jobs[0] in self._agenda and not self._tell(jobs[0], reply_to)):
+                if not jobs or (jobs[0] in self._job_queue and not self._send_description(jobs[0], reply_to)):
                     self._browses.popleft()
                     continue
             except NotReadYet as error:
@@ -409,7 +409,7 @@ class Scheduler:
                 return
             jobs.popleft()
 
-    def _tell(self, job: Job, reply_to: Destination) -> bool:
+    def _send_description(self, job: Job, reply_to: Destination) -> bool:
         """Tell a browser about a job; False when it cannot be told anything.
 
         Raises:
@@ -434,13 +434,13 @@ class Scheduler:
 
     def _add(self, job: Job) -> None:
         self._jobs.add(job)
-        self._agenda.add(job)
+        self._job_queue.add(job)
 
     def _free_id(self, message: Message) -> str | None:
         """Return a name for a message's job, None if the message is scheduled already."""
         job_id = message.message_id
         count = 1
-        while named := self._agenda.named(job_id):
+        while named := self._job_queue.by_id(job_id):
             if any(self._is_of(job, message) for job in named):
                 return None
             count += 1  # the message went to several destinations, or an ActiveMQ called another job so
@@ -473,7 +473,7 @@ class Scheduler:
     def _next_time_of_all(self) -> int | None:
         if self._is_stopped:
             return None
-        job_time = None if self._is_firing else self._agenda.next_time
+        job_time = None if self._is_firing else self._job_queue.next_time
         if not self._browses:
             return job_time
         browse_time = max(self._clock(), self._browse_at)

@@ -18,12 +18,12 @@ from typing import Final
 from pybroker.broker.core.consumer import Source
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, State
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
-from pybroker.broker.core.tail import Stub
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -37,7 +37,7 @@ _SETTLED: Final = State.SETTLED
 _NEVER = 2**63
 """Later than any time a message may name."""
 
-_place = attrgetter("place")
+_destination = attrgetter("destination")
 
 
 class StoredSource(Source):
@@ -46,7 +46,7 @@ class StoredSource(Source):
     __slots__ = (
         "_clock",
         "_dead_letters",
-        "_is_leaving",
+        "_is_paging_out",
         "_next_expiry",
         "_next_sequence",
         "_next_stored_expiry",
@@ -85,56 +85,56 @@ class StoredSource(Source):
         """How far the search for expired messages that are not in memory has come; None: none is under way."""
         self._page_out_at = _NEVER
         """So much in use is too much; more than the mark only where the last page-out could not free more."""
-        self._is_leaving = False
+        self._is_paging_out = False
         self._progress = Search.IDLE
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:
         """Return what consumers hold unsettled, oldest first."""
 
-    def is_dead(self, reference: Reference) -> bool:
+    def drop_if_expired(self, reference: Reference) -> bool:
         """Tell whether a waiting reference is past its time; if so it is let go of."""
-        if not self.is_over(reference.message):
+        if not self.is_expired(reference.message):
             return False
-        self.pending.take(reference, _SETTLED)
+        self.pending.remove(reference, _SETTLED)
         try:
-            self.expired(reference)
+            self.expire(reference)
         except Exception as error:  # it stays in the store, and comes back with the next master
             contain(error, "expiring", reference.message)
         return True
 
-    def is_over(self, message: Message) -> bool:
+    def is_expired(self, message: Message) -> bool:
         """Tell whether a message is past its time."""
         return message.expiration > 0 and message.is_expired(self._clock())
 
-    def expire(self) -> None:
+    def remove_expired(self) -> None:
         """Let go of waiting messages past their time; looks at them only if one may be.
 
         All in memory at once; those that are not by and by, in one call after the other, see `paging`.
         """
         now = self._clock()
-        self._review_mark()
+        self._recompute_watermark()
         if now > self._next_expiry:
             self._next_expiry = _NEVER
             for reference in self.pending.in_memory():
-                if not self.is_dead(reference):
-                    self._note_expiry(reference.message)
-            self.pending.sweep()
+                if not self.drop_if_expired(reference):
+                    self._record_expiry(reference.message)
+            self.pending.compact()
         if self._scanned is None and now > self._next_stored_expiry and self.pending.is_paged:
             self._next_stored_expiry = _NEVER
             self._scanned = {}
         if self._scanned is not None:
-            self._go_on_scanning()
+            self._continue_scan()
         if self.pending.is_paged:
             self.dispatch()  # the store may have been unavailable when it was asked last
         if self.paging.waiting:
-            self.paging.ask_again()
+            self.paging.retry_waiting()
 
-    def _go_on_scanning(self) -> None:
+    def _continue_scan(self) -> None:
         """Look for expired messages that are not in memory, from where the last page ended."""
         try:
             while self._scan_page():
-                if self.paging.soon(self._go_on_scanning):
+                if self.paging.defer(self._continue_scan):
                     return
         except StoreUnavailable as error:
             _log.log(severity(error), "what is past its time is not looked for further now: %s", error)
@@ -150,102 +150,105 @@ class StoredSource(Source):
                     return False
                 references, scanned[level] = level.peek(after, quota)
                 for reference in references:
-                    if not self.is_dead(reference) and 0 < reference.message.expiration < self._next_stored_expiry:
+                    if (
+                        not self.drop_if_expired(reference)
+                        and 0 < reference.message.expiration < self._next_stored_expiry
+                    ):
                         self._next_stored_expiry = reference.message.expiration
                 return True
         self._scanned = None
         return False
 
-    def _note_expiry(self, message: Message) -> None:
+    def _record_expiry(self, message: Message) -> None:
         if 0 < message.expiration < self._next_expiry:
             self._next_expiry = message.expiration
 
     # ------------------------------------------------------------ memory
 
-    def recover(self, place: Destination, ids: Sequence[str], delivered: Collection[str] | None) -> None:
+    def recover(self, destination: Destination, ids: Sequence[str], delivered: Collection[str] | None) -> None:
         """Begin with what the store held when it was opened, without reading it.
 
         Args:
-            place: where it lies.
+            destination: where it lies in the store.
             ids: message ids in dispatch order; a list is the backlog's own from now on.
             delivered: those that a consumer may have seen; None: all.
         """
-        self.pending.recover(place, ids, start=self._next_sequence, delivered=delivered)
+        self.pending.recover(destination, ids, start=self._next_sequence, delivered=delivered)
         self._next_sequence += len(ids)
         self._next_stored_expiry = -1  # nobody has looked
 
-    def read(self, stubs: Sequence[Stub]) -> tuple[list[Reference], int]:
+    def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
         """Return references to messages in the store; see `Pager`."""
         found: list[Reference] = []
         looked_at, room = 0, PAGE_BYTES_MAX
-        for place, group in groupby(stubs, key=_place):
+        for destination, group in groupby(refs, key=_destination):
             together = list(group)
-            messages, count = self._store.read_page(place, [stub.message_id for stub in together], room)
+            messages, count = self._store.read_page(destination, [ref.message_id for ref in together], room)
             looked_at += count
             is_whole = count == len(together)
             if len(messages) < len(together):  # the store has said what is lost, and why
                 there = {message.message_id for message in messages}
-                together = [stub for stub in together[:count] if stub.message_id in there]
-            for message, (sequence, _, _, redelivery_count, suspected) in zip(messages, together, strict=True):
+                together = [ref for ref in together[:count] if ref.message_id in there]
+            for message, (sequence, _, _, redelivery_count, strikes) in zip(messages, together, strict=True):
                 reference = Reference(message, self, sequence, redelivery_count)
-                if suspected:
-                    reference.suspected = suspected
+                if strikes:
+                    reference.strikes = strikes
                 found.append(reference)
             room -= sum([len(message.data) for message in messages])
             if room <= 0 or not is_whole:
                 break
         return found, looked_at
 
-    def _yields(self) -> bool:
+    def _defer_dispatch(self) -> bool:
         """Go on in the loop's next turn, when output has left; False when there is no loop."""
-        if not self.paging.soon(self._go_on):
+        if not self.paging.defer(self._continue_dispatch):
             return False
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
         return True
 
-    def _go_on(self) -> None:
+    def _continue_dispatch(self) -> None:
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.TURN)
         self.dispatch()
 
-    def hold(self, references: Sequence[Reference]) -> None:
+    def count_in(self, references: Sequence[Reference]) -> None:
         """Count what has come into memory."""
         for reference in references:
             if reference.message.expiration:
-                self._note_expiry(reference.message)
+                self._record_expiry(reference.message)
 
     @abstractmethod
-    def release(self, references: Sequence[Reference]) -> None:
+    def count_out(self, references: Sequence[Reference]) -> None:
         """Count what has left memory. Producers that waited for it may go on from inside."""
 
-    def leave_to_store(self) -> None:
+    def request_page_out(self) -> None:
         """Page out what can be, as soon as it is on disk."""
-        if not self._is_leaving and self._store.supports_paging:
-            self._is_leaving = True
+        if not self._is_paging_out and self._store.supports_paging:
+            self._is_paging_out = True
             self._store.when_durable(partial(self._page_out, self._next_sequence))
 
-    def _relieve(self, usage: Usage) -> None:
+    def _reduce_memory(self, usage: Usage) -> None:
         """Make room if too much is in memory, here or in the whole broker."""
         if not self._store.supports_paging:
             return
         if usage.used > self._page_out_at:
-            self.leave_to_store()
-        usage.leave_to_store(self._store.when_durable)
+            self.request_page_out()
+        usage.request_page_out(self._store.when_durable)
 
-    def _review_mark(self) -> None:
+    def _recompute_watermark(self) -> None:
         if self._store.supports_paging:
-            self._page_out_at = self._usage().mark
+            self._page_out_at = self._usage().watermark
 
     def _page_out(self, before: int) -> None:
         """Leave to the store what lies behind the front and is on disk: what came before that sequence number."""
-        self._is_leaving = False
+        self._is_paging_out = False
         usage = self._usage()
-        left, _ = self.pending.page_out(usage.front, before, self._is_stored)
+        left, _ = self.pending.page_out(usage.front_bytes, before, self._is_stored)
         if left:
             self._next_stored_expiry = min(self._next_stored_expiry, self._next_expiry)
-        self.release(left)
-        self._page_out_at = max(usage.mark, usage.used + usage.mark // 4)
-        if left and usage.used > usage.mark and self._next_sequence > before:
-            self.leave_to_store()  # what came since the disk was asked
+        self.count_out(left)
+        self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
+        if left and usage.used > usage.watermark and self._next_sequence > before:
+            self.request_page_out()  # what came since the disk was asked
 
     @abstractmethod
     def _usage(self) -> Usage:
@@ -263,34 +266,34 @@ class StoredSource(Source):
         returned = list(unseen)
         if seen:
             suspect = min(seen, key=lambda reference: reference.sequence)
-            suspect.suspected += 1
+            suspect.strikes += 1
         for reference in seen:
             reference.redelivery_count += 1
-            if not (0 <= max_redeliveries < reference.suspected and self._give_up(reference)):
+            if not (0 <= max_redeliveries < reference.strikes and self._dead_letter(reference)):
                 returned.append(reference)
         for reference in returned:
-            self._note_expiry(reference.message)
+            self._record_expiry(reference.message)
         self.pending.restore(returned)
         self.dispatch()
 
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference."""
-        self._dead_letters.bury(reference.message, cause, subscription_key=self._subscription_key)
+        self._dead_letters.dead_letter(reference.message, cause, subscription_key=self._subscription_key)
         self.forget(reference, None, consumed_by=None)
         self.settle(reference)
 
-    def expired(self, reference: Reference) -> None:
+    def expire(self, reference: Reference) -> None:
         """Let go of a reference that is past its time."""
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
         self.forget(reference, None, consumed_by=None)
         self.settle(reference)
 
-    def _give_up(self, reference: Reference) -> bool:
+    def _dead_letter(self, reference: Reference) -> bool:
         """Dead-letter a reference that was left too often; False when that failed, and it waits again."""
         message = reference.message
         if not message.persistent:
-            cause = f"its consumers left it {reference.suspected} times, and it is not persistent"
-            self._dead_letters.occurrences.note("dropped", message.message_id, f"from {message.destination}", cause)
+            cause = f"its consumers left it {reference.strikes} times, and it is not persistent"
+            self._dead_letters.aggregator.record("dropped", message.message_id, f"from {message.destination}", cause)
         try:
             self.reject(reference, f"redelivered {self.policy.max_redeliveries} times without an acknowledgement")
         except Exception as error:

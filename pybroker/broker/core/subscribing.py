@@ -97,7 +97,7 @@ class Subscribing:
             self._destinations.topic_patterns[consumer] = subscription
         for topic in self._destinations.topics_of(request):
             subscription.join(topic)
-        self._advisories.welcome(consumer, subscription)
+        self._advisories.publish_existing(consumer, subscription)
         return consumer
 
     def _create(self, request: ConsumerRequest) -> bool:
@@ -109,7 +109,7 @@ class Subscribing:
             else:
                 patterns |= destination.is_pattern
                 # An advisory topic goes with its last listener, so there are no more of them than consumers.
-                create = self._destinations.place if is_advisory(destination) else self._destinations.target
+                create = self._destinations.ensure if is_advisory(destination) else self._destinations.target
                 create(destination)
         return patterns
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from pybroker.broker.core.consumer import Matcher, matcher
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
-from pybroker.broker.core.gate import Unread
-from pybroker.broker.core.handover import COMMITTED, Handover
+from pybroker.broker.core.gate import PagedOutMessage
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue
 from pybroker.broker.core.transaction import Transaction
 from pybroker.broker.core.uncommitted import Target
 from pybroker.broker.domain.destination import Destination
@@ -33,7 +33,7 @@ class TakeOver:
     Args:
         store: what was recovered.
         destinations: the broker's, none yet.
-        handover: gets what earlier masters have not handed over to the scheduler.
+        scheduling_queue: gets what earlier masters have not handed over to the scheduler.
         branches: the broker's XA transactions, none yet.
     """
 
@@ -41,12 +41,12 @@ class TakeOver:
         self,
         store: MessageStore,
         destinations: Destinations,
-        handover: Handover,
+        scheduling_queue: SchedulingQueue,
         branches: MutableMapping[XATransactionId, Transaction],
     ) -> None:
         self._store = store
         self._destinations = destinations
-        self._handover = handover
+        self._scheduling_queue = scheduling_queue
         self._branches = branches
 
     def perform(self, recovery: Recovery) -> None:
@@ -54,8 +54,8 @@ class TakeOver:
         for destination, message_ids in recovery.queues.items():
             if destination.is_temporary:  # of a connection that is no more
                 self._store.remove_destination(destination)
-            elif destination == COMMITTED:
-                self._handover.recover(message_ids)
+            elif destination == SCHEDULING_QUEUE:
+                self._scheduling_queue.recover(message_ids)
             else:
                 self._destinations.queue(destination).recover(destination, message_ids, recovery.delivered)
         self._take_over_durables(recovery)
@@ -86,14 +86,14 @@ class TakeOver:
             transaction = self._branches[branch.transaction_id] = Transaction(branch.transaction_id, self._store)
             transaction.recover(
                 [
-                    (self._target(place), message or Unread(place, message_id))
+                    (self._target(place), message or PagedOutMessage(place, message_id))
                     for place, message_id, message in branch.sent
                 ],
                 [locked[settled] for settled in branch.acknowledged if settled in locked],
             )
 
     def _target(self, destination: Destination) -> Target:
-        return self._handover if destination == COMMITTED else self._destinations.place(destination)
+        return self._scheduling_queue if destination == SCHEDULING_QUEUE else self._destinations.ensure(destination)
 
     def _lock(self, acknowledged: set[Settled]) -> dict[Settled, Reference]:
         """Take acknowledged messages out of their backlogs, each of which is gone through once."""

@@ -65,7 +65,7 @@ class Topic(CoveredTopic):
 
     def publish(self, message: Message) -> None:
         """Give every subscription its copy."""
-        message = self.past.add(message)
+        message = self.history.add(message)
         for subscription in self.subscriptions:
             subscription.publish(message)
         for durable in self.durables:
@@ -132,7 +132,7 @@ class TopicSubscription(Source):
         """Get what is sent to a topic from now on, after its recent past if the consumer wants that."""
         self._topics[topic.destination] = topic
         if topic.is_retroactive_for(self._consumer):
-            for message in topic.past:
+            for message in topic.history:
                 self.publish(message)
         topic.subscriptions.append(self)
 
@@ -189,7 +189,7 @@ class TopicSubscription(Source):
         _log.debug("%s rejected %s: %s", self._consumer.connection.connection_id, reference.message.message_id, cause)
         reference.state = _SETTLED
 
-    def expired(self, reference: Reference) -> None:
+    def expire(self, reference: Reference) -> None:
         """Drop it: a topic's messages are not dead-lettered for one subscription."""
         reference.state = _SETTLED
 
@@ -203,18 +203,18 @@ class TopicSubscription(Source):
                 self._limit,
             )
         self.dropped += 1
-        self._dead_letters.bury(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
+        self._dead_letters.dead_letter(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
         if self._discarded is not None:
             self._discarded(self, message)
         self._drop(message)
 
     def _hold(self, message: Message) -> None:
         if (topic := self._topics.get(message.destination)) is not None:  # else an advisory, replayed to newcomers
-            topic.held.hold(message)
+            topic.held.acquire(message)
 
     def _drop(self, message: Message) -> None:
         if (topic := self._topics.get(message.destination)) is not None:
-            topic.held.drop(message)
+            topic.held.release(message)
 
 
 def _lower(limit: int, wanted: int | None) -> int:

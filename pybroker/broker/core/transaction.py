@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from pybroker.broker.core.consumer import Consumer, Owner, take_back
+from pybroker.broker.core.consumer import Consumer, Owner, reinstate
 from pybroker.broker.core.containment import attempt
-from pybroker.broker.core.gate import Gate, Unread
+from pybroker.broker.core.gate import Gate, PagedOutMessage
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.transaction_states import TRANSITIONS, TransactionEvent, TransactionState
-from pybroker.broker.core.uncommitted import Send, Target, Uncommitted
+from pybroker.broker.core.uncommitted import Send, Target, UncommittedMessages
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack
@@ -77,11 +77,11 @@ class Transaction:
         self._sent: set[tuple[Destination, str]] = set()
         self._in_store = False
         self._doom: str | None = None
-        self._uncommitted = Uncommitted(store)
+        self._uncommitted = UncommittedMessages(store)
         self._unkept: dict[Destination, list[Message]] = {}
         """Messages sent to topics that had no durable subscription then; they are not in the store."""
 
-    def sent(self, target: Target, message: Message) -> None:
+    def add_send(self, target: Target, message: Message) -> None:
         """Add a send, unless the message is in the transaction or in its place already.
 
         A failover client that got no answer to its PREPARE sends the whole branch again.
@@ -105,7 +105,7 @@ class Transaction:
         send = self._uncommitted.add(target, message, is_stored=is_stored)
         self._enqueue_at_commit(target, message, send)
 
-    def acknowledged(self, consumer: Consumer, references: Sequence[Reference]) -> None:
+    def add_acknowledgements(self, consumer: Consumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements whose removal the store has already been told."""
         self._check_open()
         for reference in references:
@@ -113,7 +113,9 @@ class Transaction:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged.setdefault(consumer, []).extend(references)
 
-    def recover(self, sends: Sequence[tuple[Target, Message | Unread]], acknowledged: Sequence[Reference]) -> None:
+    def recover(
+        self, sends: Sequence[tuple[Target, Message | PagedOutMessage]], acknowledged: Sequence[Reference]
+    ) -> None:
         """Be what the store says was prepared before this process; the references are locked already."""
         self._enter(TransactionEvent.RECOVER)
         self._in_store = True
@@ -174,7 +176,7 @@ class Transaction:
             self._keep_late(self.id)
             self._store.prepare(_branch(self.id))
         self._enter(TransactionEvent.PREPARE)
-        self._uncommitted.prepared()
+        self._uncommitted.mark_prepared()
         return True
 
     def commit(self) -> None:
@@ -209,9 +211,9 @@ class Transaction:
             self._store.rollback(self.id)
         self.state = after
         self._uncommitted.end()
-        take_back(self._acknowledged)
+        reinstate(self._acknowledged)
 
-    def _enqueue_at_commit(self, target: Target, message: Message | Unread, send: Send) -> None:
+    def _enqueue_at_commit(self, target: Target, message: Message | PagedOutMessage, send: Send) -> None:
         self._sent.add((message.destination, message.message_id))
         self._gates[target.gate] = None
         self._at_commit.append(send)

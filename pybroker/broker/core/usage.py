@@ -1,38 +1,41 @@
-"""Memory that messages take: counted per destination and for the whole broker, with limits, and who waits for room.
+"""Memory usage of messages, per destination and for the whole broker: limits, and producers that wait for memory.
 
 ```text
-   broker     used, limit      what all destinations hold
+   broker     used, limit      all messages in memory
      |
-   queue or topic  used, limit      what it holds: each message's `size` once, while it waits or is outstanding
+   queue or topic  used, limit      its messages: the `size` of each once, while it waits or is outstanding
 ```
 
-A queue counts a message from its arrival until it is settled for good. A topic counts what its durable subscriptions
-keep and what waits for slow consumers beyond their windows, each message once, however many of them hold it; what a
-window covers is in the network's hands. What an open transaction has sent counts for its destinations, too (see
-`uncommitted`). What a topic keeps for retroactive consumers never does: that has limits of its own.
+A queue counts a message from its arrival until it is settled. A topic counts the messages in memory of its durable
+subscriptions, and those that wait for consumers whose windows are full; a message that several of them hold counts
+once. A delivery within a window of a non-durable consumer is not counted. The messages of an open transaction count for
+their destinations (see `uncommitted`). The messages that a topic keeps for retroactive consumers are not counted: they
+have limits of their own.
 
-**Nothing here refuses.** Counting is one thing, slowing producers down is another, and only the second looks at limits.
-The rules that keep it from ever standing still:
+Counting never refuses a message. Only flow control compares usage with limits. These rules keep it free of deadlock:
 
-1. What frees memory never waits for memory: acknowledgements, commits, roll-backs, closing, expiry, and the broker's
-   own sends (dead letters, advisories, scheduled messages, a commit's messages) are counted and go through, limit or
-   not.
-2. A message that arrived is accepted, even if it takes the last room and more. What waits for room is the *answer* to
-   its producer, so that no message is in between and the overrun is one message per producer.
-3. A producer that wants no answer is held by not reading its connection, but only a connection without consumers and
-   without transactions that hold memory: the acknowledgements and commits that would make room may be behind what is
-   not read. Another is read on; what it sends in that way is accepted up to twice the limit, and then refused with
+1. An operation that frees memory never waits for memory. Acknowledgements, commits, roll-backs, the end of a
+   connection, expiry, and sends by the broker itself (dead letters, advisories, scheduled messages, the messages of a
+   commit) are counted, but never delayed.
+2. A message that has arrived is accepted even if it exceeds the limit. Only the *answer* to its producer waits. So the
+   limit is exceeded by at most one message per producer.
+3. A producer that wants no answer is slowed down by not reading from its connection. This is done only if the
+   connection has no consumers, and no transactions that hold memory: otherwise the acknowledgements and commits that
+   free memory might not be read. Other connections are read on. What they send without an answer is accepted up to
+   twice the limit, and then refused with `ResourceLimit`.
+4. A send in a transaction waits only while the transaction itself holds no memory: after that, only its own commit
+   frees what it holds. Persistent messages are paged out before the commit, so a transaction may be larger than the
+   limit. Of messages that cannot be paged out it holds no more than the limit; a further one is refused with
    `ResourceLimit`.
-4. A send in a transaction waits only while others hold the memory: once the transaction holds some, its commit is what
-   frees it. Persistent messages leave memory before the commit, so a transaction may be larger than the limit; of what
-   cannot leave, it holds no more than the limit, and more is refused with `ResourceLimit`.
-5. Who waits is served in the order of coming, one at a time, as long as there is room.
-6. A client may wait for an answer in the very thread that would acknowledge, in whatever connection, and nobody can
-   tell. So where nothing at all became free for a while all who wait go on, up to twice the limit: see `relieve`.
+5. Waiting producers are released in the order of their requests, one at a time, while there is room.
+6. A client may wait for an answer in the thread that would acknowledge, even on another connection, which the broker
+   cannot see. So if no memory was freed for a while, all waiting producers are released, up to twice the limit: see
+   `release_stalled`.
 
-Every message that is counted can thus be consumed by somebody whose acknowledgement will be read. Persistent messages
-that wait leave memory, and are not counted, long before a limit is reached: at its `mark`, see `paging`. So it is the
-others that make producers wait, what consumers hold unsettled, and what the disk is not quick enough for.
+So for every message that is counted, the broker reads the connection of a consumer that can acknowledge it. Persistent
+messages that wait are paged out, and then not counted, long before a limit is reached: at the `watermark`, see
+`paging`. Producers wait for other messages: non-persistent ones, those outstanding at consumers, and those not yet on
+disk.
 
 Source: ActiveMQ's `MemoryUsage` and producer flow control.
 """
@@ -45,37 +48,37 @@ from pybroker.broker.domain.message import Message
 
 
 class Usage:
-    """What a destination's messages take, or a whole broker's.
+    """The memory that the messages of a destination take, or those of the whole broker.
 
     Attributes:
         limit: bytes; 0: no limit of its own.
-        used: bytes taken now.
-        mark: bytes from which on messages are left to the store.
-        whole: the broker's usage.
-        paging: how messages are left to the store in this broker.
+        used: bytes in use.
+        watermark: above so many bytes, messages are paged out.
+        broker: the usage of the whole broker.
+        paging: the paging state that all backlogs of the broker share.
     """
 
-    __slots__ = ("_is_serving", "_is_stalled", "_parent", "_waiting", "limit", "mark", "paging", "used", "whole")
+    __slots__ = ("_is_serving", "_is_stalled", "_parent", "_waiting", "broker", "limit", "paging", "used", "watermark")
 
     def __init__(self, limit: int = 0, parent: "Usage | None" = None) -> None:
         self.limit = limit
         self.used = 0
-        self.whole: Usage = self if parent is None else parent.whole
+        self.broker: Usage = self if parent is None else parent.broker
         self.paging: Paging = Paging() if parent is None else parent.paging
-        self.mark = self.paging.mark(limit, is_whole=parent is None)
+        self.watermark = self.paging.watermark(limit, is_broker=parent is None)
         self._parent = parent
         self._waiting: deque[_Waiting] = deque()
         self._is_serving = False
         self._is_stalled = False
 
-    def take(self, size: int) -> None:
-        """Count a message in."""
+    def acquire(self, size: int) -> None:
+        """Add the size of a message."""
         self.used += size
         if (parent := self._parent) is not None:
             parent.used += size
 
-    def give(self, size: int) -> None:
-        """Count a message out, and call those for whom there is room now."""
+    def release(self, size: int) -> None:
+        """Subtract the size of a message, and release waiting producers for which there is room now."""
         self.used -= size
         if self._waiting:
             self._serve()
@@ -85,72 +88,74 @@ class Usage:
                 parent._serve()
 
     @property
-    def front(self) -> int:
-        """Bytes that each backlog keeps in memory of what could leave it."""
-        own = self.mark // 4
-        if not self.paging.is_relieving:
+    def front_bytes(self) -> int:
+        """Bytes at the front of each backlog that are not paged out."""
+        own = self.watermark // 4
+        if not self.paging.is_paging_out:
             return own
-        return min(own, self.paging.mark(self.whole.limit, is_whole=True) // 4 // max(1, len(self.paging.backlogs)))
+        return min(
+            own, self.paging.watermark(self.broker.limit, is_broker=True) // 4 // max(1, len(self.paging.backlogs))
+        )
 
-    def review_mark(self) -> None:
-        """Set a whole broker's mark anew: what no page-out could free should not set off the next at once."""
-        base = self.paging.mark(self.limit, is_whole=True)
-        self.mark = max(base, self.used + base // 16)
+    def recompute_watermark(self) -> None:
+        """Set the broker's watermark above what the last page-out left, so that it does not start the next at once."""
+        base = self.paging.watermark(self.limit, is_broker=True)
+        self.watermark = max(base, self.used + base // 16)
 
-    def leave_to_store(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
-        """Have all backlogs of the broker leave messages to the store if too much of its memory is used."""
-        whole, paging = self.whole, self.paging
-        if whole.used > whole.mark and not paging.is_relieving:
-            paging.is_relieving = True
+    def request_page_out(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
+        """Have all backlogs of the broker page out messages if its usage is above the watermark."""
+        broker, paging = self.broker, self.paging
+        if broker.used > broker.watermark and not paging.is_paging_out:
+            paging.is_paging_out = True
             for backlog in list(paging.backlogs):
-                backlog.leave_to_store()
-            when_durable(whole._have_left)
+                backlog.request_page_out()
+            when_durable(broker._paged_out)
 
-    def _have_left(self) -> None:
-        self.paging.is_relieving = False
-        self.review_mark()
+    def _paged_out(self) -> None:
+        self.paging.is_paging_out = False
+        self.recompute_watermark()
 
     @property
     def full(self) -> "Usage | None":
-        """What is full: this, or the broker; None: neither."""
+        """The usage that has reached its limit: this one, or the broker's; None if neither has."""
         return self._full()
 
     @property
     def is_full(self) -> bool:
-        """True when nothing more should come in, here or in the whole broker."""
+        """True when the limit is reached, here or in the whole broker."""
         return self._full() is not None
 
     @property
     def is_overrun(self) -> bool:
-        """True when there is no room for even twice the limit: what comes in all the same has to be refused."""
+        """True when twice the limit is reached, here or in the whole broker: further messages must be refused."""
         if self.limit and self.used >= 2 * self.limit:
             return True
         return self._parent is not None and self._parent.is_overrun
 
     def when_room(self, callback: Callable[[], None], owner: object = None) -> None:
-        """Call back once there is room: at once, or after those who waited before.
+        """Call back once there is room, after the callbacks that have waited for longer; at once if there are none.
 
-        A callback is called from inside the acknowledgement that made room; it may send, and may so take the room.
+        The callback runs within the call that freed the memory. It may send messages, and so use the memory itself.
 
         Args:
-            callback: whom to call.
-            owner: whose callback it is, for `leave`.
+            callback: what to call.
+            owner: identifies the callback for `cancel`.
         """
-        if (place := self._full() or self._queue()) is None:
+        if (blocking := self._full() or self._serving()) is None:
             callback()
         else:
-            place._wait(_Waiting(self, callback, owner))
+            blocking._wait(_Waiting(self, callback, owner))
 
-    def leave(self, owner: object) -> None:
-        """Forget who waits, here and for room in the whole broker: the owner is gone."""
+    def cancel(self, owner: object) -> None:
+        """Remove the callbacks of an owner, here and in the whole broker."""
         self._waiting = deque(each for each in self._waiting if each.owner is not owner)
         if self._parent is not None:
-            self._parent.leave(owner)
+            self._parent.cancel(owner)
 
-    def relieve(self) -> None:
-        """Let all go on who wait, if nothing became free since the last call: call this every now and then."""
+    def release_stalled(self) -> None:
+        """Call all waiting callbacks if no memory was freed since the last call of this method; called periodically."""
         if self._parent is None:
-            self.review_mark()
+            self.recompute_watermark()
         if self._waiting and self._is_stalled and not self.is_overrun:
             last = self._waiting[-1]  # a callback may send again, and have to wait again
             while self._waiting:
@@ -161,7 +166,7 @@ class Usage:
         self._is_stalled = True
 
     def close(self) -> None:
-        """Give back all that is counted: the destination is gone. What is still outstanding no longer matters."""
+        """Subtract everything that is counted here from the broker's usage: the destination is deleted."""
         parent, self._parent = self._parent, None
         self.limit = 0
         self._serve()
@@ -170,25 +175,25 @@ class Usage:
             parent._serve()
 
     def _full(self) -> "Usage | None":
-        """Return what is full: this, or the broker."""
+        """Return the usage that has reached its limit: this one, or the broker's."""
         if self.limit and self.used >= self.limit:
             return self
         return self._parent._full() if self._parent is not None else None
 
-    def _queue(self) -> "Usage | None":
-        """Return where others wait who are being served right now, and come first."""
+    def _serving(self) -> "Usage | None":
+        """Return the usage whose waiting callbacks are being called at this moment, and come first."""
         if self._waiting:
             return self
-        return self._parent._queue() if self._parent is not None else None
+        return self._parent._serving() if self._parent is not None else None
 
     def _wait(self, waiting: "_Waiting") -> None:
         if not self._waiting:
-            self._is_stalled = False  # since now, at the earliest
+            self._is_stalled = False  # a stall begins now at the earliest
         self._waiting.append(waiting)
 
     def _serve(self) -> None:
         self._is_stalled = False
-        if self._is_serving:  # a callback made room itself: it is used once the callback is done
+        if self._is_serving:  # called from within a callback, after which the loop below goes on
             return
         self._is_serving = True
         try:
@@ -203,7 +208,7 @@ class Usage:
 
 
 class _Waiting:
-    """Who waits for room in what."""
+    """A callback that waits for room."""
 
     __slots__ = ("callback", "owner", "usage")
 
@@ -214,7 +219,7 @@ class _Waiting:
 
 
 class SharedUsage:
-    """Counts a topic's messages once, however many of its subscriptions hold them."""
+    """Counts each message of a topic once, however many of its subscriptions hold it."""
 
     __slots__ = ("_holders", "usage")
 
@@ -222,17 +227,17 @@ class SharedUsage:
         self.usage = usage
         self._holders: dict[Message, int] = {}
 
-    def hold(self, message: Message) -> None:
-        """Count a message for one more holder."""
+    def acquire(self, message: Message) -> None:
+        """Add a holder of a message."""
         holders = self._holders.get(message, 0)
         if not holders:
-            self.usage.take(message.size)
+            self.usage.acquire(message.size)
         self._holders[message] = holders + 1
 
-    def drop(self, message: Message) -> None:
-        """Count a message for one holder less; one that was never counted is left alone."""
+    def release(self, message: Message) -> None:
+        """Remove a holder of a message; do nothing if the message is not counted."""
         holders = self._holders.pop(message, 0)
         if holders > 1:
             self._holders[message] = holders - 1
         elif holders:
-            self.usage.give(message.size)
+            self.usage.release(message.size)

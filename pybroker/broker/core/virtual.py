@@ -24,7 +24,15 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 
 from pybroker.broker.core.selector import Selector, compile_selector
-from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, matches, meets, parts, topic
+from pybroker.broker.domain.destination import (
+    Destination,
+    DestinationType,
+    is_advisory,
+    matches,
+    parts,
+    patterns_overlap,
+    topic,
+)
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 
@@ -130,7 +138,7 @@ DEFAULT_DEFINITIONS: tuple[Definition, ...] = (VirtualTopic(),)
 # ---------------------------------------------------------------- the router
 
 
-class Taker(Protocol):
+class SelectorAwareConsumer(Protocol):
     """A consumer, as far as it decides what is for it."""
 
     def accepts(self, message: Message) -> bool:
@@ -138,11 +146,11 @@ class Taker(Protocol):
         ...
 
 
-class Audience(Protocol):
+class ConsumersView(Protocol):
     """A queue, as far as its consumers decide what it gets."""
 
     @property
-    def consumers(self) -> Iterable[Taker]:
+    def consumers(self) -> Iterable[SelectorAwareConsumer]:
         """Those it has now."""
         ...
 
@@ -176,7 +184,7 @@ class Router(Generic[TargetT]):
     def __init__(
         self,
         definitions: Iterable[Definition],
-        queues: Mapping[Destination, Audience],
+        queues: Mapping[Destination, ConsumersView],
         target: Callable[[Destination], TargetT],
         *,
         keep: Callable[[Destination], None] | None = None,
@@ -335,8 +343,8 @@ class Router(Generic[TargetT]):
             trace.reach(destination, origin)
 
     def _is_wanted(self, queue: Destination, message: Message) -> bool:
-        audience = self._queues.get(queue)
-        return audience is not None and any(consumer.accepts(message) for consumer in audience.consumers)
+        view = self._queues.get(queue)
+        return view is not None and any(consumer.accepts(message) for consumer in view.consumers)
 
 
 def _is_for(forward: _Forward, message: Message) -> bool:
@@ -403,7 +411,7 @@ class _VirtualIndex:
     def serves(self, queue_name: str) -> bool:
         """Tell whether a queue of that name gets messages of any of the topics."""
         pattern = self._definition.topics_of(queue_name)
-        return pattern is not None and meets(pattern, self._definition.name)
+        return pattern is not None and patterns_overlap(pattern, self._definition.name)
 
     def add(self, queue: Destination) -> None:
         topic_name = self._definition.topics_of(queue.name)

@@ -174,7 +174,7 @@ def covers(wide: str, narrow: str) -> bool:
     return all(level in ("*", other) for level, other in zip(wide_levels, narrow_levels, strict=False))
 
 
-def meets(one: str, other: str) -> bool:
+def patterns_overlap(one: str, other: str) -> bool:
     """Tell whether there may be a name that both patterns cover."""
     ours, ours_are_open = _levels(one)
     theirs, theirs_are_open = _levels(other)

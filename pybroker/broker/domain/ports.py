@@ -410,7 +410,7 @@ class Consumer(Protocol):
         """Let go of a delivery whose time was over when the client looked at it."""
         ...
 
-    def give_back(self, delivery: Delivery) -> None:
+    def requeue(self, delivery: Delivery) -> None:
         """Return a delivery the client does not want, to be delivered again."""
         ...
 

@@ -22,9 +22,9 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import without_size_prefix
+from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
 from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
@@ -257,11 +257,11 @@ class JdbcStore:
             return [], 0
         sequences = [sequence for sequence, _ in wanted]
         bodies, count = self._reader.read_page(sequences, container, bytes_max=bytes_max, seconds=seconds)
-        alike = Alike()
+        cache = PrefixCache()
         messages: list[Message] = []
         for sequence, message_id in wanted[:count]:
             try:
-                messages.append(alike.route(unstamped(without_size_prefix(bodies[sequence])), message_id))
+                messages.append(cache.route(unstamped(without_size_prefix(bodies[sequence])), message_id))
             except KeyError:
                 self._damaged(
                     f"id {sequence}: there is no message {message_id} any more: it was deleted by someone else"

@@ -19,8 +19,8 @@ from typing import Self
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import JournalCorrupt
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
 from pybroker.store import regular
 from pybroker.store.journal.commands import AddMessage, CommandType, UpdateMessage, decode
 from pybroker.store.journal.contents import Entry
@@ -67,7 +67,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         self._directory = directory
         self._read_ahead = read_ahead
         self._descriptors: OrderedDict[int, int] = OrderedDict()
-        self._alike = Alike()
+        self._prefix_cache = PrefixCache()
         self._window = b""
         self._window_file_id = self._window_offset = 0
 
@@ -129,7 +129,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
             data = _usual_data(self._window, start, end, message_id.encode(), size)
             if data is None:
                 data = self._unusual_data(start, end, message_id, Location(file_id, offset))
-            return self._alike.route(data, message_id)
+            return self._prefix_cache.route(data, message_id)
         except (MalformedRecord, MalformedOpenWire) as error:
             raise self._corrupt(f"a message does not decode: {error}", Location(file_id, offset)) from error
 

@@ -56,7 +56,7 @@ def letters(world: World) -> list[OpenWireMessage]:
 def test_an_oversized_message_that_expires_is_a_dead_letter(world: World, text: bytes) -> None:
     world.client().connection.send(oversized("queue://Q", text, expiration=world.now_ms + 1))
     world.now_ms += 10
-    world.broker.expire()
+    world.broker.remove_expired()
     (letter,) = letters(world)
     assert letter.correlation_id == letter.jms_type == text.decode()
     assert set(letter.properties) == {text.decode(), "originalExpiration", "dlqDeliveryFailureCause"}
@@ -96,7 +96,7 @@ def test_an_oversized_message_is_told_of_in_advisories(world: World, text: bytes
     told = world.client().subscribe("topic://ActiveMQ.Advisory.Expired.>")
     world.client().connection.send(oversized("queue://Q", text, expiration=world.now_ms + 1))
     world.now_ms += 10
-    world.broker.expire()
+    world.broker.remove_expired()
     assert len(told.deliveries) == 1
 
 
@@ -199,7 +199,7 @@ def test_expiry_passes_a_failed_store_on(world: World, monkeypatch: pytest.Monke
     world.now_ms += 10
     monkeypatch.setattr(world.store, "add", partial(fail_with, error))
     with pytest.raises(type(error)):
-        world.broker.expire()
+        world.broker.remove_expired()
 
 
 def test_expiry_goes_on_behind_what_cannot_be_buried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_expiry_goes_on_behind_what_cannot_be_buried(world: World, monkeypatch: 
         world.client().send(name, "a", expiration=world.now_ms + 1)
     world.now_ms += 10
     monkeypatch.setattr(world.broker.queues[parse("queue://A")], "_dead_letters", None)
-    world.broker.expire()
+    world.broker.remove_expired()
     assert len(letters(world)) == 1
 
 

@@ -23,7 +23,7 @@ NOW = 1_000_000
 
 
 @dataclass
-class Graveyard:
+class DeadLetterRig:
     """Dead letters under one strategy, and where they went."""
 
     strategy: AnyDeadLetterStrategy = field(default_factory=SharedDeadLetterStrategy)
@@ -35,16 +35,16 @@ class Graveyard:
             target=lambda destination: Target(self, destination),
             clock=lambda: NOW,
             strategies=lambda destination: self.strategy,
-            on_buried=lambda message, letter, cause: self.events.append(
-                (f"buried: {cause}", None if letter is None else str(letter.destination))
+            on_dead_lettered=lambda message, letter, cause: self.events.append(
+                (f"dead-lettered: {cause}", None if letter is None else str(letter.destination))
             ),
             on_expired=lambda message: self.events.append(("expired", None)),
         )
 
-    def bury(self, message: Message, cause: str = "why", subscription_key: str | None = None) -> Message | None:
+    def dead_letter(self, message: Message, cause: str = "why", subscription_key: str | None = None) -> Message | None:
         """Bury a message and return the letter, if there was one."""
         before = len(self.letters)
-        self.dead_letters.bury(message, cause, subscription_key=subscription_key)
+        self.dead_letters.dead_letter(message, cause, subscription_key=subscription_key)
         return self.letters[-1][1] if len(self.letters) > before else None
 
     def places(self) -> list[str]:
@@ -53,20 +53,20 @@ class Graveyard:
 
 @dataclass
 class Target:
-    graveyard: Graveyard
+    rig: DeadLetterRig
     destination: Destination
 
     def send(self, message: Message) -> None:
         assert message.destination == self.destination == view(message).destination
-        self.graveyard.letters.append((str(self.destination), message))
+        self.rig.letters.append((str(self.destination), message))
 
 
-def shared(**options: object) -> Graveyard:
-    return Graveyard(SharedDeadLetterStrategy(**options))  # type: ignore[arg-type]
+def shared(**options: object) -> DeadLetterRig:
+    return DeadLetterRig(SharedDeadLetterStrategy(**options))  # type: ignore[arg-type]
 
 
-def individual(**options: object) -> Graveyard:
-    return Graveyard(IndividualDeadLetterStrategy(**options))  # type: ignore[arg-type]
+def individual(**options: object) -> DeadLetterRig:
+    return DeadLetterRig(IndividualDeadLetterStrategy(**options))  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- the letter
@@ -75,7 +75,7 @@ def individual(**options: object) -> Graveyard:
 @pytest.mark.parametrize("origin", ["queue://ORDERS", "topic://PRICES"])
 def test_a_letter_is_the_message_and_says_where_it_was_and_why(origin: str) -> None:
     message = make_message("body", origin, priority=7, expiration=NOW + 5, properties={"k": 1})
-    letter = Graveyard().bury(message, "java.lang.Throwable: enough")
+    letter = DeadLetterRig().dead_letter(message, "java.lang.Throwable: enough")
     assert letter is not None
     fields = view(letter)
     assert (letter.message_id, letter.priority, fields.content) == (message.message_id, 7, b"body")
@@ -91,8 +91,10 @@ def test_a_letter_is_the_message_and_says_where_it_was_and_why(origin: str) -> N
 
 
 def test_the_original_expiration_is_told_even_if_there_was_none_and_never_overwritten() -> None:
-    plain = Graveyard().bury(make_message("m", "queue://A"))
-    told = Graveyard().bury(make_message("m", "queue://A", expiration=9, properties={"originalExpiration": Long(5)}))
+    plain = DeadLetterRig().dead_letter(make_message("m", "queue://A"))
+    told = DeadLetterRig().dead_letter(
+        make_message("m", "queue://A", expiration=9, properties={"originalExpiration": Long(5)})
+    )
     assert plain is not None
     assert told is not None
     assert view(plain).properties["originalExpiration"] == 0
@@ -100,18 +102,18 @@ def test_the_original_expiration_is_told_even_if_there_was_none_and_never_overwr
 
 
 def test_letters_may_expire_themselves_and_then_do_not_tell_the_old_expiration() -> None:
-    letter = shared(expiration=60_000).bury(make_message("m", "queue://A", expiration=NOW + 1))
+    letter = shared(expiration=60_000).dead_letter(make_message("m", "queue://A", expiration=NOW + 1))
     assert letter is not None
     assert letter.expiration == view(letter).expiration == NOW + 60_000
     assert "originalExpiration" not in view(letter).properties
 
 
 def test_an_expired_message_says_when_it_expired_and_is_told_of_twice() -> None:
-    graveyard = Graveyard()
-    graveyard.dead_letters.expire(make_message("m", "queue://A", expiration=NOW - 1))
+    rig = DeadLetterRig()
+    rig.dead_letters.expire(make_message("m", "queue://A", expiration=NOW - 1))
     cause = f"java.lang.Throwable: Message Expired. Expiration:{NOW - 1}"
-    assert view(graveyard.letters[0][1]).properties["dlqDeliveryFailureCause"] == cause
-    assert graveyard.events == [(f"buried: {cause}", "queue://ActiveMQ.DLQ"), ("expired", None)]
+    assert view(rig.letters[0][1]).properties["dlqDeliveryFailureCause"] == cause
+    assert rig.events == [(f"dead-lettered: {cause}", "queue://ActiveMQ.DLQ"), ("expired", None)]
 
 
 def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
@@ -123,7 +125,7 @@ def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
         def send(self, message: Message) -> None:
             taken.append(message)
 
-    DeadLetters(target=lambda destination: Plain(), clock=lambda: NOW).bury(message, "why")
+    DeadLetters(target=lambda destination: Plain(), clock=lambda: NOW).dead_letter(message, "why")
     (letter,) = taken
     fields, original = decode(letter.data), decode(message.data)
     assert (letter.destination, letter.expiration) == (queue("ActiveMQ.DLQ"), 0)
@@ -136,13 +138,13 @@ def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
 
 
 def test_non_persistent_messages_are_dropped_and_told_of() -> None:
-    graveyard = Graveyard()
-    assert graveyard.bury(make_message("m", "queue://A", persistent=False)) is None
-    assert graveyard.events == [("buried: why", None)]
+    rig = DeadLetterRig()
+    assert rig.dead_letter(make_message("m", "queue://A", persistent=False)) is None
+    assert rig.events == [("dead-lettered: why", None)]
 
 
 def test_or_kept_as_persistent_ones_that_say_so() -> None:
-    letter = shared(process_non_persistent=True).bury(make_message("m", "queue://A", persistent=False))
+    letter = shared(process_non_persistent=True).dead_letter(make_message("m", "queue://A", persistent=False))
     assert letter is not None
     assert letter.persistent
     assert view(letter).persistent
@@ -150,7 +152,7 @@ def test_or_kept_as_persistent_ones_that_say_so() -> None:
 
 
 def test_persistent_ones_do_not_say_so() -> None:
-    letter = shared(process_non_persistent=True).bury(make_message("m", "queue://A"))
+    letter = shared(process_non_persistent=True).dead_letter(make_message("m", "queue://A"))
     assert letter is not None
     assert "originalDeliveryMode" not in view(letter).properties
 
@@ -159,16 +161,16 @@ def test_persistent_ones_do_not_say_so() -> None:
 def test_expired_messages_are_dropped_if_the_strategy_says_so_even_if_only_the_client_thinks_so(
     expiration: int,
 ) -> None:
-    graveyard = shared(process_expired=False)
-    graveyard.dead_letters.expire(make_message("m", "queue://A", expiration=expiration))
-    assert graveyard.letters == []
-    assert [event for event, _ in graveyard.events][1:] == ["expired"]
+    rig = shared(process_expired=False)
+    rig.dead_letters.expire(make_message("m", "queue://A", expiration=expiration))
+    assert rig.letters == []
+    assert [event for event, _ in rig.events][1:] == ["expired"]
 
 
 def test_then_a_rejected_message_whose_time_is_over_is_dropped_too() -> None:
-    graveyard = shared(process_expired=False)
-    assert graveyard.bury(make_message("m", "queue://A", expiration=NOW - 1)) is None
-    assert graveyard.bury(make_message("m", "queue://A", expiration=NOW + 1)) is not None
+    rig = shared(process_expired=False)
+    assert rig.dead_letter(make_message("m", "queue://A", expiration=NOW - 1)) is None
+    assert rig.dead_letter(make_message("m", "queue://A", expiration=NOW + 1)) is not None
 
 
 @pytest.mark.parametrize(
@@ -182,14 +184,14 @@ def test_then_a_rejected_message_whose_time_is_over_is_dropped_too() -> None:
         (lambda: shared(dead_letter_queue=topic("DEAD")), "topic://DEAD"),
     ],
 )
-def test_what_dies_on_its_dead_letter_queue_is_dropped(make: Callable[[], Graveyard], place: str) -> None:
-    assert make().bury(make_message("m", place)) is None
+def test_what_dies_on_its_dead_letter_queue_is_dropped(make: Callable[[], DeadLetterRig], place: str) -> None:
+    assert make().dead_letter(make_message("m", place)) is None
 
 
 def test_a_discarding_strategy_drops_all() -> None:
-    graveyard = Graveyard(DiscardingDeadLetterStrategy(process_non_persistent=True))
-    assert graveyard.bury(make_message("m", "queue://A")) is None
-    assert graveyard.events == [("buried: why", None)]
+    rig = DeadLetterRig(DiscardingDeadLetterStrategy(process_non_persistent=True))
+    assert rig.dead_letter(make_message("m", "queue://A")) is None
+    assert rig.events == [("dead-lettered: why", None)]
 
 
 # ---------------------------------------------------------------- where letters go
@@ -210,15 +212,15 @@ def test_a_discarding_strategy_drops_all() -> None:
     ],
 )
 def test_individual_dead_letter_queues(options: dict[str, object], origin: str, place: str) -> None:
-    graveyard = individual(**options)
-    graveyard.bury(make_message("m", origin), subscription_key="c:s")
-    assert graveyard.places() == [place]
+    rig = individual(**options)
+    rig.dead_letter(make_message("m", origin), subscription_key="c:s")
+    assert rig.places() == [place]
 
 
 def test_a_shared_one_has_any_name() -> None:
-    graveyard = shared(dead_letter_queue=queue("DEAD"))
-    graveyard.bury(make_message("m", "topic://A"))
-    assert graveyard.places() == ["queue://DEAD"]
+    rig = shared(dead_letter_queue=queue("DEAD"))
+    rig.dead_letter(make_message("m", "topic://A"))
+    assert rig.places() == ["queue://DEAD"]
 
 
 def test_a_letter_whose_place_cannot_be_goes_to_the_shared_one() -> None:
@@ -236,8 +238,8 @@ def test_a_letter_whose_place_cannot_be_goes_to_the_shared_one() -> None:
     dead_letters = DeadLetters(
         target=target, clock=lambda: NOW, strategies=lambda destination: IndividualDeadLetterStrategy()
     )
-    dead_letters.bury(make_message("m", "queue://A"), "why")
-    dead_letters.bury(make_message("m", f"queue://{'n' * 65530}"), "why")
+    dead_letters.dead_letter(make_message("m", "queue://A"), "why")
+    dead_letters.dead_letter(make_message("m", f"queue://{'n' * 65530}"), "why")
     assert [view(letter).destination for letter in letters] == [queue("ActiveMQ.DLQ")] * 2
 
 
@@ -256,27 +258,27 @@ def copies(*destinations: str) -> list[Message]:
 
 
 def test_an_id_gets_into_a_dead_letter_queue_once() -> None:
-    graveyard = Graveyard()
+    rig = DeadLetterRig()
     first, again, copy = copies("queue://A", "queue://A", "queue://B")
-    assert graveyard.bury(first) is not None
-    assert graveyard.bury(again) is None
-    assert graveyard.bury(copy) is None
-    assert graveyard.bury(make_message("other", "queue://A")) is not None
-    assert [place for _, place in graveyard.events] == ["queue://ActiveMQ.DLQ", None, None, "queue://ActiveMQ.DLQ"]
+    assert rig.dead_letter(first) is not None
+    assert rig.dead_letter(again) is None
+    assert rig.dead_letter(copy) is None
+    assert rig.dead_letter(make_message("other", "queue://A")) is not None
+    assert [place for _, place in rig.events] == ["queue://ActiveMQ.DLQ", None, None, "queue://ActiveMQ.DLQ"]
 
 
 def test_and_once_into_each_of_several() -> None:
-    graveyard = individual()
+    rig = individual()
     for copy in copies("queue://A", "queue://B", "queue://A"):
-        graveyard.bury(copy)
-    assert graveyard.places() == ["queue://ActiveMQ.DLQ.Queue.A", "queue://ActiveMQ.DLQ.Queue.B"]
+        rig.dead_letter(copy)
+    assert rig.places() == ["queue://ActiveMQ.DLQ.Queue.A", "queue://ActiveMQ.DLQ.Queue.B"]
 
 
 def test_as_often_as_it_dies_without_an_audit() -> None:
-    graveyard = shared(enable_audit=False)
+    rig = shared(enable_audit=False)
     for copy in copies("queue://A", "queue://A"):
-        graveyard.bury(copy)
-    assert len(graveyard.letters) == 2
+        rig.dead_letter(copy)
+    assert len(rig.letters) == 2
 
 
 def test_a_letter_that_could_not_be_sent_is_not_remembered() -> None:
@@ -284,13 +286,13 @@ def test_a_letter_that_could_not_be_sent_is_not_remembered() -> None:
         def send(self, message: Message) -> None:
             raise StoreUnavailable("the journal has stopped")
 
-    graveyard = Graveyard()
+    rig = DeadLetterRig()
     message = make_message("m", "queue://A")
-    works, graveyard.dead_letters._target = graveyard.dead_letters._target, lambda destination: Full()
+    works, rig.dead_letters._target = rig.dead_letters._target, lambda destination: Full()
     with pytest.raises(StoreUnavailable):
-        graveyard.bury(message)
-    graveyard.dead_letters._target = works
-    assert graveyard.bury(message) is not None
+        rig.dead_letter(message)
+    rig.dead_letters._target = works
+    assert rig.dead_letter(message) is not None
 
 
 def test_a_letter_its_place_cannot_have_goes_straight_to_the_queue() -> None:
@@ -298,20 +300,20 @@ def test_a_letter_its_place_cannot_have_goes_straight_to_the_queue() -> None:
         def send(self, message: Message) -> None:
             raise RuntimeError("a copy of it cannot be made")
 
-    graveyard = Graveyard()
-    graveyard.dead_letters._target = lambda destination: Refusing()
-    graveyard.bury(make_message("m", "queue://A"))
-    assert graveyard.places() == ["queue://ActiveMQ.DLQ"]
+    rig = DeadLetterRig()
+    rig.dead_letters._target = lambda destination: Refusing()
+    rig.dead_letter(make_message("m", "queue://A"))
+    assert rig.places() == ["queue://ActiveMQ.DLQ"]
 
 
 def test_dead_letter_queues_are_remembered_up_to_a_limit() -> None:
-    graveyard = individual()
+    rig = individual()
     first = make_message("m", "queue://first")
-    graveyard.bury(first)
+    rig.dead_letter(first)
     for number in range(AUDITS_MAX):
-        graveyard.dead_letters._audit(queue(str(number)), graveyard.strategy)
-    assert len(graveyard.dead_letters._audits) == AUDITS_MAX
-    assert graveyard.bury(first) is not None, "the one used longest ago is forgotten"
+        rig.dead_letters._audit(queue(str(number)), rig.strategy)
+    assert len(rig.dead_letters._audits) == AUDITS_MAX
+    assert rig.dead_letter(first) is not None, "the one used longest ago is forgotten"
 
 
 def test_an_audit_knows_the_last_numbers_of_the_last_producers() -> None:

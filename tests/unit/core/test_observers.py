@@ -95,7 +95,7 @@ def test_an_expired_message_is_announced_with_its_dead_letter(world: World, diar
     client.connection.send(late)
     diary.events.clear()
     world.now_ms += 2
-    world.broker.expire()
+    world.broker.remove_expired()
     assert diary.events == [
         ("destination added", "ActiveMQ.DLQ", None),
         ("dead-lettered", late.message_id, "java.lang.Throwable"),

@@ -27,7 +27,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import view
 from pybroker.store.memory import MemoryStore
 from tests.unit.core.backlogs import Client, World, message
-from tests.unit.core.test_contenders import CONSUMERS, MESSAGES
+from tests.unit.core.test_consumer_set import CONSUMERS, MESSAGES
 
 SIZE = message("x").size
 
@@ -77,7 +77,7 @@ class PagedWorld(World):
         self._shrink()
 
     def _shrink(self) -> None:
-        self.queue.usage.mark = 8 * SIZE
+        self.queue.usage.watermark = 8 * SIZE
         self.queue._page_out_at = 8 * SIZE
         if self.has_loop:
             self.queue.paging.call_soon = self.turns.append
@@ -194,7 +194,7 @@ class Model:
                 client.consumer.reject(client.unsettled.pop(0), "NACK")
             case "give back" if client.unsettled:
                 self._return(client.unsettled[-1:])
-                client.consumer.give_back(client.unsettled.pop())
+                client.consumer.requeue(client.unsettled.pop())
             case "close":
                 self.clients.remove(client)
                 self._return(client.unsettled, is_seen=True)
@@ -240,7 +240,7 @@ class Model:
         assert self.waiting - expired <= {self._name(each) for each in waiting} <= self.waiting
         for reference in waiting:
             if not reference.message.is_expired(world.now_ms):
-                assert queue.contenders.choose(reference) is None, "somebody would take it"
+                assert queue.consumer_set.choose(reference) is None, "somebody would take it"
 
 
 STEPS = st.lists(
@@ -347,7 +347,7 @@ def _take(model: Model, what: str, value: object, *, grouped: bool, exact_max: i
         case "wait", int():
             world.now_ms += value
         case "expire", _:
-            world.queue.expire()
+            world.queue.remove_expired()
         case "sync", int():
             world.disk.sync(value)
         case "fast", _:
@@ -406,9 +406,9 @@ def test_non_persistent_messages_keep_their_place_and_their_memory():
 
 def test_a_store_in_memory_is_left_nothing():
     world = World()
-    world.queue.usage.mark = world.queue._page_out_at = SIZE
+    world.queue.usage.watermark = world.queue._page_out_at = SIZE
     world.put(*"abcdef")
-    world.queue.expire()
+    world.queue.remove_expired()
     world.put("g")
     assert world.queue.usage.used == 7 * SIZE
 
@@ -427,12 +427,12 @@ def test_the_broker_as_a_whole_above_its_mark_has_every_queue_page_out():
     for number in range(30):
         other.send(message(str(number), "queue://OTHER"))
     assert other.usage.used >= 30 * SIZE, "far below its own mark"
-    world.usage.mark = 31 * SIZE
+    world.usage.watermark = 31 * SIZE
     world.put("a", "b", persistent=False)
     assert other.usage.used == 2 * SIZE, "its share of a quarter of the broker's mark"
     assert other.pending.count == 30
-    world.usage.relieve()
-    assert world.usage.mark == world.usage.paging.mark(24 * SIZE, is_whole=True)
+    world.usage.release_stalled()
+    assert world.usage.watermark == world.usage.paging.watermark(24 * SIZE, is_broker=True)
 
 
 @pytest.mark.parametrize("selector", [None, "n IS NULL"])
@@ -536,16 +536,16 @@ def test_expired_messages_are_found_though_nobody_consumes(has_loop):
     for number in range(60):
         world.put(str(number), expiration=world.now_ms + 5 if number % 3 else 0)
     world.restart(crash=True)
-    world.queue.expire()
+    world.queue.remove_expired()
     while world.turn():
         pass
     assert world.queue.pending.count == 60
     assert world.disk.read_count >= 60, "the first look tells when to look again"
     before = world.disk.read_count
-    world.queue.expire()
+    world.queue.remove_expired()
     assert world.disk.read_count == before
     world.now_ms += 10_000
-    world.queue.expire()
+    world.queue.remove_expired()
     while world.turn():
         pass
     assert world.queue.pending.count == 20
@@ -560,13 +560,13 @@ def test_the_search_for_expired_messages_is_bounded():
     world.now_ms += 10_000
     with mock.patch.object(paging_module, "SCANNED_MAX", 20 * 50):
         before = world.disk.read_count
-        world.queue.expire()
+        world.queue.remove_expired()
         assert world.disk.read_count - before == 50
-        world.queue.expire()
+        world.queue.remove_expired()
         assert world.disk.read_count - before == 50, "not before the next ten seconds"
         for _ in range(6):
             world.now_ms += 10_000
-            world.queue.expire()
+            world.queue.remove_expired()
     assert world.queue.pending.count == 0
     assert [view(letter).content for letter in world.letters] == [str(number).encode() for number in range(300)]
 
@@ -627,7 +627,7 @@ def test_a_queue_that_nobody_acknowledges_on_is_served_again_by_and_by(failing):
     client = failing.consume(prefetch=100)
     assert len(client.names) == 2
     failing.disk.is_away = False
-    failing.queue.expire()
+    failing.queue.remove_expired()
     assert len(client.names) == 40
 
 
@@ -658,7 +658,7 @@ def test_what_is_lost_is_left_out_by_priority_too(lost):
 
 def paged_durable(world: PagedWorld, name: str = "s") -> Durable:
     durable = world.durable(name)
-    world.topic.usage.mark = durable._page_out_at = 8 * SIZE
+    world.topic.usage.watermark = durable._page_out_at = 8 * SIZE
     return durable
 
 
@@ -717,7 +717,7 @@ def test_a_durable_subscription_to_a_wildcard_keeps_its_order_over_topics():
     second = Topic(topic("U"), store=world.store, clock=world.clock, policy=world.policy, usage=Usage(0, world.usage))
     world.store.subscribe(replace(durable.info, destination=second.destination))
     durable.join(second)
-    durable._page_out_at = second.usage.mark = 6 * SIZE
+    durable._page_out_at = second.usage.watermark = 6 * SIZE
     for number in range(60):
         (world.topic if number % 3 else second).send(message(str(number), "topic://T" if number % 3 else "topic://U"))
     assert world.usage.used <= 14 * SIZE

@@ -228,7 +228,7 @@ class TestFlowControl:
             assert len(disk.read_ids) <= count
             for number in range(20):
                 world.client().send("queue://Q", f"{count}.{number}")
-            world.broker.expire()
+            world.broker.remove_expired()
             inbox.consumer.acknowledge(inbox.deliveries[-1])
         assert len(disk.read_ids) == 3
 
@@ -258,5 +258,5 @@ def test_no_backlog_waits_for_the_end_of_another():
     inboxes = [world.client().subscribe(destination) for destination in destinations]
     for _ in range(30):
         disk.there = disk.asked
-        world.broker.expire()
+        world.broker.remove_expired()
     assert all(9 <= len(inbox.deliveries) <= 11 for inbox in inboxes)

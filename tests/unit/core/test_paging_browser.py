@@ -100,11 +100,11 @@ def test_a_browser_waits_for_what_cannot_be_read_and_then_sees_all(failing, monk
     failing.disk.is_away = True
     while client.unsettled:
         client.ack()
-    failing.queue.expire()
+    failing.queue.remove_expired()
     assert not ended, "it asks again, in vain"
     assert len(client.names) < 40
     failing.disk.is_away = False
-    failing.queue.expire()
+    failing.queue.remove_expired()
     while client.unsettled:
         client.ack()
     assert client.names == [str(number) for number in range(40)]
@@ -117,7 +117,7 @@ def test_a_browser_that_goes_while_it_waits_is_forgotten(failing):
     client.consumer.close()
     failing.disk.is_away = False
     seen = list(client.names)
-    failing.queue.expire()
+    failing.queue.remove_expired()
     assert client.names == seen
     assert not ended
     assert not failing.queue.paging.waiting
@@ -131,7 +131,7 @@ def test_a_browser_ends_though_what_it_waits_for_is_consumed_meanwhile(failing: 
     while consumer.unsettled:
         consumer.ack()
     assert not failing.queue.pending.is_paged
-    failing.queue.expire()
+    failing.queue.remove_expired()
     assert ended == ["end"]
     assert client.names == ["0", "1", "39"], "what was in memory when it came"
 
@@ -147,6 +147,6 @@ def test_a_browser_gets_on_though_every_other_read_fails(failing):
     failing.disk.read = read_now_and_then
     client, ended = browse(failing, prefetch=100)
     for _ in range(40):
-        failing.queue.paging.ask_again()
+        failing.queue.paging.retry_waiting()
     assert client.names == [str(number) for number in range(40)]
     assert ended == ["end"]

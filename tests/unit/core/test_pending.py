@@ -36,11 +36,11 @@ def by_priority(reference):
 @pytest.mark.parametrize(("kind", "order"), [(Pending, by_age), (PrioritizedPending, by_priority)])
 @given(operations=OPERATIONS, sweep_min=st.integers(1, 4))
 def test_it_behaves_like_a_sorted_dict(kind, order, operations, sweep_min):
-    module._SWEEP_MIN, before = sweep_min, module._SWEEP_MIN
+    module._COMPACT_MIN, before = sweep_min, module._COMPACT_MIN
     try:
         _compare(kind(), order, operations)
     finally:
-        module._SWEEP_MIN = before
+        module._COMPACT_MIN = before
 
 
 def _compare(pending, order, operations):
@@ -62,7 +62,7 @@ def _compare(pending, order, operations):
                 taken.append(reference)
             case "take" if waiting:
                 reference = waiting.pop(number % len(waiting))
-                pending.take(reference, State.DISPATCHED)
+                pending.remove(reference, State.DISPATCHED)
                 taken.append(reference)
             case "restore" if taken:
                 reference = taken.pop(number % len(taken))
@@ -73,7 +73,7 @@ def _compare(pending, order, operations):
                 pending.restore(taken[number:])
                 del taken[number:]
             case "sweep":
-                pending.sweep()
+                pending.compact()
             case "scan" if isinstance(pending, Pending):
                 found = [reference.sequence for reference in pending.scan(number)]
                 assert found == [reference.sequence for reference in waiting if reference.sequence > number]
@@ -92,10 +92,10 @@ def test_what_is_taken_is_let_go_of(way):
         if way == "pop":
             pending.pop(State.DISPATCHED)
         else:
-            pending.take(reference, State.DISPATCHED)
-    pending.sweep()
+            pending.remove(reference, State.DISPATCHED)
+    pending.compact()
     assert list(pending) == references[-1:]
-    assert len(pending._items) <= module._SWEEP_MIN
+    assert len(pending._items) <= module._COMPACT_MIN
 
 
 def test_what_comes_back_makes_every_consumer_look_again():
@@ -104,6 +104,6 @@ def test_what_comes_back_makes_every_consumer_look_again():
     for reference in references:
         pending.append(reference)
     pending.searched = {"far": 4, "near": 1}
-    pending.take(references[3], State.DISPATCHED)
+    pending.remove(references[3], State.DISPATCHED)
     pending.restore([references[3]])
     assert pending.searched == {"far": 2, "near": 1}

@@ -265,7 +265,7 @@ class TestExpiry:
         client.send("queue://Q", "dies", expiration=world.now_ms + 10)
         client.send("queue://Q", "stays")
         world.now_ms += 11
-        world.broker.expire()
+        world.broker.remove_expired()
         assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["dies"]
         assert client.subscribe("queue://Q").ids == ["stays"]
 
@@ -462,7 +462,7 @@ def test_two_copies_of_a_dead_letter_are_one(world):
         world.client(f"c{number}x").subscribe("topic://T", subscription_name="s").consumer.close()
     world.client().send("topic://T", "a", expiration=world.now_ms + 1)
     world.now_ms += 2
-    world.broker.expire()
+    world.broker.remove_expired()
     client = world.client()
     inbox = client.subscribe("queue://ActiveMQ.DLQ")
     assert inbox.ids == ["a"]

@@ -151,7 +151,7 @@ def test_the_end_of_a_temporary_destination_is_told_once(world):
 
 def test_a_message_that_does_not_decode_dies_without_taking_the_broker_along(world):
     inbox = world.client().subscribe(PREFIX + "Expired.Queue.Q")
-    world.broker.destinations.queue(parse("queue://Q")).place(
+    world.broker.destinations.queue(parse("queue://Q")).enqueue(
         Message(
             message_id="ID:x:1:1:1",
             destination=parse("queue://Q"),
@@ -161,7 +161,7 @@ def test_a_message_that_does_not_decode_dies_without_taking_the_broker_along(wor
         )
     )
     world.now_ms += 2
-    world.broker.expire()
+    world.broker.remove_expired()
     assert inbox.deliveries == []
     assert len(world.broker.queues[parse("queue://Q")].pending) == 0
 

@@ -136,9 +136,9 @@ def test_a_listener_that_waits_for_its_own_acknowledgement_goes_on_after_a_while
     client = world.client()
     inbox = client.subscribe("queue://IN")
     answers = send_answered(client, "queue://OUT")
-    world.broker.relieve()
+    world.broker.resume_stalled()
     assert answers == []  # it may not have waited long
-    world.broker.relieve()
+    world.broker.resume_stalled()
     assert answers == ["answer"]
     assert inbox.ids == ["one", "two"]
 
@@ -150,26 +150,26 @@ def test_who_waits_while_others_make_room_is_not_let_go_early(make_world):
     inbox = world.client().subscribe("queue://Q")
     answers = send_answered(client)
     for index in range(3):
-        world.broker.relieve()
+        world.broker.resume_stalled()
         inbox.ack(index)
     assert answers == []
 
 
 def test_nobody_is_let_go_beyond_twice_the_limit():
     usage = Usage(limit=100)
-    usage.take(200)
+    usage.acquire(200)
     answers = []
     usage.when_room(lambda: answers.append("answer"))
     for _ in range(3):
-        usage.relieve()
+        usage.release_stalled()
     assert answers == []
 
 
 def test_a_full_broker_refuses_though_the_queue_is_not_at_twice_its_own_limit():
     broker = Usage(limit=100)
     queue = Usage(100, broker)
-    queue.take(120)
-    broker.take(80)
+    queue.acquire(120)
+    broker.acquire(80)
     assert queue.is_overrun
 
 
@@ -202,10 +202,10 @@ def test_what_comes_back_to_a_queue_that_nobody_reads_expires(world):
     client = world.client()
     inbox = client.subscribe("queue://Q")
     client.send("queue://Q", "a", expiration=world.now_ms + 1000)
-    world.broker.expire()
+    world.broker.remove_expired()
     inbox.consumer.close()
     world.now_ms += 2000
-    world.broker.expire()
+    world.broker.remove_expired()
     assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == ["a"]
 
 
@@ -217,12 +217,12 @@ def test_a_backlog_is_not_looked_through_before_anything_in_it_is_over(world, mo
     looked = []
     queue = world.broker.queues[parse("queue://Q")]
     monkeypatch.setattr(
-        type(queue), "is_over", lambda self, message: looked.append(message) or message.is_expired(world.now_ms)
+        type(queue), "is_expired", lambda self, message: looked.append(message) or message.is_expired(world.now_ms)
     )
     world.now_ms += 5000
-    world.broker.expire()
+    world.broker.remove_expired()
     assert not looked
     world.now_ms += 1
-    world.broker.expire()
+    world.broker.remove_expired()
     assert len(looked) == 2
     assert [message.expiration for message in looked if message.is_expired(world.now_ms)] == [world.now_ms - 1]

@@ -730,7 +730,7 @@ def test_many_cancelled_jobs_leave_nothing_behind(world: World) -> None:
     for number in range(1500):
         made = world.send(properties={"AMQ_SCHEDULED_DELAY": 1_000_000 + number})
         world.order("REMOVE", scheduledJobId=made.message_id)
-    assert len(world.scheduler._agenda._heap) <= 1001
+    assert len(world.scheduler._job_queue._heap) <= 1001
 
 
 # ---------------------------------------------------------------- spotting a scheduled message

@@ -48,7 +48,7 @@ def test_a_job_that_is_no_message_stays_where_it_is(world: World, caplog: Any, d
 )
 def test_a_job_that_cannot_be_made_again_is_dead_lettered(world: World, caplog: Any, data: bytes) -> None:
     buried: list[bytes] = []
-    world.options["bury"] = lambda message, cause: buried.append(message.data)
+    world.options["dead_letter"] = lambda message, cause: buried.append(message.data)
     world.jobs.add(Job(job_id="bad", start_time=1, next_time=START, data=data))
     world.jobs.add(Job(job_id="good", start_time=1, next_time=START + 1, data=message().data))
     world.start()

@@ -68,8 +68,8 @@ class Watched(Queue):
         if before is not state:
             self.moves[before, state] += 1
 
-    def _hand_over(self, reference: Reference, consumer: Consumer) -> None:
-        super()._hand_over(reference, consumer)
+    def _deliver(self, reference: Reference, consumer: Consumer) -> None:
+        super()._deliver(reference, consumer)
         if self._at is Search.SEARCHING and reference.sequence % 3 == 0:
             self.dispatch(consumer)
 

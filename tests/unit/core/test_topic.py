@@ -174,7 +174,7 @@ class TestDurable:
         client.subscribe("topic://T", subscription_name="s").consumer.close()
         client.send("topic://T", "a", expiration=world.now_ms + 1)
         world.now_ms += 2
-        world.broker.expire()
+        world.broker.remove_expired()
         assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["a"]
         assert client.subscribe("topic://T", subscription_name="s").ids == []
 

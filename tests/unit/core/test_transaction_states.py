@@ -56,7 +56,9 @@ class Subject:
         self.add()
 
     def add(self) -> None:
-        self.transaction.sent(self.world.broker.destinations.place(parse("queue://Q")), make_message("a", "queue://Q"))
+        self.transaction.add_send(
+            self.world.broker.destinations.ensure(parse("queue://Q")), make_message("a", "queue://Q")
+        )
 
     def happen(self, event: Event) -> None:
         match event:

@@ -146,7 +146,7 @@ def test_message_behind_a_commit_waits_for_what_is_read_back(world, disk):
     client.connection.commit(second)
     assert world.broker.queues[parse("queue://Q")].pending.count == 0
     disk.is_away = False
-    world.broker.expire()
+    world.broker.remove_expired()
     assert names(world) == [*numbers(*range(300)), "behind", "second"]
     assert used(world) == 0
 
@@ -181,7 +181,7 @@ def test_deleted_queue_forgets_what_was_not_read_back(world, disk):
     client.connection.remove_destination(parse("queue://Q"))
     disk.is_away = False
     client.send("queue://Q", "new")
-    world.broker.expire()
+    world.broker.remove_expired()
     assert names(world) == ["new"]
     assert used(world) == 0
 
@@ -249,7 +249,7 @@ def test_order_per_producer_holds_whatever_is_left_to_the_store(seed):
         expected[who] += sent
     disk.is_away = disk.is_slow = False
     disk.sync()
-    world.broker.expire()
+    world.broker.remove_expired()
     found = names(world)
     assert [[name for name in found if name.startswith(f"{who}-")] for who in range(3)] == expected
     assert used(world) == 0

@@ -8,24 +8,24 @@ from tests.unit.core.backlogs import World, message
 def test_a_child_counts_in_its_parent():
     broker = Usage()
     one, other = Usage(0, broker), Usage(0, broker)
-    one.take(3)
-    other.take(4)
-    one.give(1)
+    one.acquire(3)
+    other.acquire(4)
+    one.release(1)
     assert (broker.used, one.used, other.used) == (6, 2, 4)
 
 
 def test_without_limits_nothing_is_ever_full():
     usage = Usage(0, Usage())
-    usage.take(1 << 50)
+    usage.acquire(1 << 50)
     assert not usage.is_full
 
 
 def test_it_is_full_at_its_own_or_its_parents_limit():
     broker = Usage(10)
     small, unlimited = Usage(3, broker), Usage(0, broker)
-    small.take(3)
+    small.acquire(3)
     assert (small.is_full, unlimited.is_full, broker.is_full) == (True, False, False)
-    unlimited.take(7)
+    unlimited.acquire(7)
     assert (unlimited.is_full, broker.is_full) == (True, True)
 
 
@@ -37,12 +37,12 @@ class TestWaiting:
 
     def test_those_who_wait_are_called_in_their_order_once_there_is_room(self):
         usage, called = Usage(10), []
-        usage.take(11)
+        usage.acquire(11)
         for number in range(3):
             usage.when_room(lambda number=number: called.append(number))
-        usage.give(1)
+        usage.release(1)
         assert called == []
-        usage.give(1)
+        usage.release(1)
         assert called == [0, 1, 2]
 
     def test_who_takes_the_room_leaves_the_next_waiting(self):
@@ -50,36 +50,36 @@ class TestWaiting:
 
         def send(number):
             called.append(number)
-            usage.take(5)
+            usage.acquire(5)
 
-        usage.take(10)
+        usage.acquire(10)
         for number in range(3):
             usage.when_room(lambda number=number: send(number))
-        usage.give(5)
+        usage.release(5)
         assert called == [0]
-        usage.give(5)
+        usage.release(5)
         assert called == [0, 1]
 
     def test_room_in_the_broker_serves_those_of_every_destination(self):
         broker = Usage(10)
         one, other = Usage(0, broker), Usage(0, broker)
         called = []
-        one.take(10)
+        one.acquire(10)
         other.when_room(lambda: called.append("other"))
         one.when_room(lambda: called.append("one"))
-        one.give(1)
+        one.release(1)
         assert called == ["other", "one"]
 
     def test_who_finds_the_other_limit_reached_goes_on_waiting(self):
         broker = Usage(10)
         small, other = Usage(3, broker), Usage(0, broker)
         called = []
-        other.take(10)
+        other.acquire(10)
         small.when_room(lambda: called.append(1))
-        small.take(3)
-        other.give(8)
+        small.acquire(3)
+        other.release(8)
         assert called == []
-        small.give(1)
+        small.release(1)
         assert called == [1]
 
     def test_who_makes_room_while_being_served_does_not_nest(self):
@@ -90,46 +90,46 @@ class TestWaiting:
             depth += 1
             assert depth == 1
             called.append(number)
-            usage.take(1)
-            usage.give(1)
+            usage.acquire(1)
+            usage.release(1)
             depth -= 1
 
-        usage.take(2)
+        usage.acquire(2)
         for number in range(5000):
             usage.when_room(lambda number=number: serve(number))
-        usage.give(1)
+        usage.release(1)
         assert called == list(range(5000))
 
     def test_who_comes_while_others_are_served_comes_after_them(self):
         usage, called = Usage(1), []
-        usage.take(1)
+        usage.acquire(1)
         usage.when_room(lambda: (called.append("a"), usage.when_room(lambda: called.append("late"))))
         usage.when_room(lambda: called.append("b"))
-        usage.give(1)
+        usage.release(1)
         assert called == ["a", "b", "late"]
 
     def test_a_destination_that_is_deleted_gives_everything_back(self):
         broker = Usage(10)
         gone, called = Usage(5, broker), []
-        gone.take(10)
+        gone.acquire(10)
         gone.when_room(lambda: called.append("here"))
         Usage(0, broker).when_room(lambda: called.append("elsewhere"))
         gone.close()
         assert broker.used == 0
         assert called == ["here", "elsewhere"]
-        gone.give(10)
+        gone.release(10)
         assert broker.used == 0
 
 
 def test_a_shared_message_counts_once():
     shared, one, other = SharedUsage(Usage()), message("a"), message("b" * 100)
     for held in (one, one, other):
-        shared.hold(held)
+        shared.acquire(held)
     assert shared.usage.used == one.size + other.size
-    shared.drop(one)
+    shared.release(one)
     assert shared.usage.used == one.size + other.size
     for held in (one, one, other):
-        shared.drop(held)
+        shared.release(held)
     assert shared.usage.used == 0
 
 
@@ -152,7 +152,7 @@ class TestWhatCounts:
         world.put("a", "b", expiration=world.now_ms + 1)
         world.now_ms += 2
         world.put("c", expiration=world.now_ms - 1)
-        world.queue.expire()
+        world.queue.remove_expired()
         assert world.usage.used == 0
 
     def test_a_topic_counts_a_message_once_for_all_durable_subscriptions(self):

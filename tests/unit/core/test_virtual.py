@@ -26,7 +26,7 @@ Queues = dict[Destination, "Queue"]
 
 
 @dataclass
-class Taker:
+class SelectorAwareConsumer:
     """A consumer that wants some messages."""
 
     wants: Callable[[Message], bool]
@@ -39,7 +39,7 @@ class Taker:
 class Queue:
     """A queue, as far as a router looks at it."""
 
-    consumers: list[Taker] = field(default_factory=list)
+    consumers: list[SelectorAwareConsumer] = field(default_factory=list)
 
 
 def router(*definitions: Definition, queues: Queues | tuple[str, ...] = ()) -> Router[str]:
@@ -251,10 +251,13 @@ def test_selector_aware_queues_get_what_a_consumer_of_theirs_wants_now() -> None
     queues: Queues = {queue("Consumer.a.VirtualTopic.X"): Queue(), queue("Consumer.b.VirtualTopic.X"): Queue()}
     routed = router(VirtualTopic(selector_aware=True), queues=queues)
     a, b = queues
-    queues[a].consumers += [Taker(lambda message: False), Taker(lambda message: message.priority > 5)]
+    queues[a].consumers += [
+        SelectorAwareConsumer(lambda message: False),
+        SelectorAwareConsumer(lambda message: message.priority > 5),
+    ]
     assert targets(routed, "topic://VirtualTopic.X", priority=9) == [str(a), "topic://VirtualTopic.X"]
     assert targets(routed, "topic://VirtualTopic.X", priority=1) == ["topic://VirtualTopic.X"]
-    queues[b].consumers.append(Taker(lambda message: True))
+    queues[b].consumers.append(SelectorAwareConsumer(lambda message: True))
     assert targets(routed, "topic://VirtualTopic.X", priority=1) == [str(b), "topic://VirtualTopic.X"]
 
 

@@ -9,10 +9,10 @@ from pybroker.broker.domain.destination import (
     checked,
     covers,
     matches,
-    meets,
     parse,
     parts,
     parts_to_consume,
+    patterns_overlap,
     queue,
     topic,
 )
@@ -197,4 +197,4 @@ def test_one_pattern_covers_another(wide: str, narrow: str, does: bool) -> None:
     ],
 )
 def test_patterns_meet(one: str, other: str, do: bool) -> None:
-    assert meets(one, other) is meets(other, one) is do
+    assert patterns_overlap(one, other) is patterns_overlap(other, one) is do

@@ -13,7 +13,6 @@ import pytest
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire import layout
-from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQBlobMessage,
     ActiveMQMessage,
@@ -29,6 +28,7 @@ from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS
 from pybroker.broker.domain.openwire.marshal.transcode import STORE, from_store, stored
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode, to_message
+from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
 from pybroker.broker.domain.openwire.rerouting import Rerouting, unread
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import may_have
@@ -144,9 +144,9 @@ def test_readers_for_routing_keep_to_it(message: ActiveMQMessage) -> None:
     data = stored(message)
     expected = to_message(decoded(message))
     assert same(routing(data), expected)
-    alike = Alike()
+    cache = PrefixCache()
     for _ in range(2):
-        assert same(alike.route(data, expected.message_id), expected)
+        assert same(cache.route(data, expected.message_id), expected)
 
 
 @each_message

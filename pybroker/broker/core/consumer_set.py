@@ -1,11 +1,14 @@
-"""The consumers of a queue: who is asked first, who at all, and who gets a message.
+"""The consumers of a queue, and the choice of the consumer that gets a message.
 
-Higher priorities are filled to their windows first, equal ones take turns. While there is an exclusive consumer the
-others get nothing. A message of a group goes to the group's owner, or makes an owner of whoever gets it: of those of
-the highest priority that have room, the one that owns fewest groups.
+Consumers of a higher priority are filled to their windows first. Consumers of equal priority are chosen in turn. While
+the queue has an exclusive consumer, the others get nothing. A message of a group goes to the owner of the group. If the
+group has no owner, the message goes to the consumer that owns the fewest groups, of those with the highest priority
+that have room, and this consumer becomes the owner.
 
-Where ActiveMQ lets nobody have a message, here somebody gets it: if the owner's selector refuses it, another consumer,
-and the group stays where it is; if the owner is not the exclusive consumer, that one, which takes the group over.
+In two cases ActiveMQ delivers a message to no consumer, and this class delivers it:
+
+* The owner's selector refuses the message. Another consumer gets it, and the owner keeps the group.
+* The owner is not the exclusive consumer. The exclusive consumer gets the message, and becomes the owner.
 
 Source: ActiveMQ 5.17, `Queue.addSubscription`, `Queue.removeSubscription`, `QueueDispatchSelector`.
 """
@@ -19,30 +22,30 @@ from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.message import Message
 
 _PRIORITY_MAX = 127
-"""An exclusive consumer of this priority takes over even from one like itself."""
+"""An exclusive consumer of this priority replaces even an exclusive consumer of the same priority."""
 
 
-class Contenders:
+class ConsumerSet:
     """The consumers of one queue.
 
     Attributes:
-        all: in the order in which they are asked.
-        exclusive: the one consumer that gets everything, if there is one.
-        eligible: those that may get anything now: that one, or all.
-        groups: message groups; None until the first message that has one.
-        is_plain: True while every eligible consumer takes any message. Then whoever has room gets what is oldest, and
-            that something waits means that nobody has room.
+        all: the consumers, in the order in which they are asked.
+        exclusive: the consumer that gets all messages, if there is an exclusive one.
+        eligible: the consumers that may get messages now: the exclusive one, or all.
+        groups: the message groups; None until the queue has a message that belongs to one.
+        accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
+            consumer with room, and if a message waits, no consumer has room.
     """
 
     __slots__ = (
         "_are_equal",
         "_is_exclusive_default",
         "_takes_turns",
+        "accepts_any",
         "all",
         "eligible",
         "exclusive",
         "groups",
-        "is_plain",
     )
 
     def __init__(self, policy: DestinationPolicy) -> None:
@@ -50,22 +53,22 @@ class Contenders:
         self.eligible = self.all
         self.exclusive: Consumer | None = None
         self.groups: MessageGroups | None = None
-        self.is_plain = True
+        self.accepts_any = True
         self._takes_turns = not policy.strict_order_dispatch
         self._is_exclusive_default = policy.all_consumers_exclusive_by_default
         self._are_equal = True
 
     def add(self, consumer: Consumer) -> None:
-        """Let a consumer take part, behind those of its priority."""
+        """Add a consumer, behind the others of its priority."""
         self.all.insert(bisect_right(self.all, _rank(consumer), key=_rank), consumer)
         if self._wants_all(consumer):
             priority = consumer.request.priority
             if self.exclusive is None or priority >= _PRIORITY_MAX or priority > self.exclusive.request.priority:
                 self.exclusive = consumer
-        self._review()
+        self._recompute()
 
     def remove(self, consumer: Consumer) -> bool:
-        """Let a consumer go; True when others may now get what it alone could get before."""
+        """Remove a consumer; return True if others may now get messages that only it could get before."""
         self.all.remove(consumer)
         frees = consumer is self.exclusive
         if frees:
@@ -73,18 +76,18 @@ class Contenders:
         if self.groups is not None:
             self.groups.leave(consumer)
             frees |= self.groups.reopened is not None
-        self._review()
+        self._recompute()
         return frees
 
-    def expect_groups(self) -> MessageGroups:
-        """Return the groups, from now on kept: the queue has messages that belong to some."""
+    def ensure_groups(self) -> MessageGroups:
+        """Return the message groups, which are created for the first message that belongs to one."""
         if self.groups is None:
             self.groups = MessageGroups()
-            self.is_plain = False
+            self.accepts_any = False
         return self.groups
 
     def choose(self, reference: Reference) -> Consumer | None:
-        """Return the consumer that gets a message; None: it waits. While `is_plain` that is `with_room` as well."""
+        """Return the consumer that gets a message, None if it has to wait; while `accepts_any`: `first_with_room`."""
         message = reference.message
         if message.group_id is not None and self.groups is not None:
             return self._choose_for_group(reference, self.groups)
@@ -93,23 +96,23 @@ class Contenders:
                 return consumer
         return None
 
-    def with_room(self) -> Consumer | None:
+    def first_with_room(self) -> Consumer | None:
         """Return the first consumer with room."""
         for consumer in self.eligible:
             if len(consumer.outstanding) < consumer.window:
                 return consumer
         return None
 
-    def join_group(self, message: Message, consumer: Consumer) -> bool:
-        """Note that a consumer gets a message; True when it is the first of its group that it gets."""
-        groups = self.expect_groups()
+    def record_group_delivery(self, message: Message, consumer: Consumer) -> bool:
+        """Record that a consumer gets a message; return True if it is the consumer's first message of that group."""
+        groups = self.ensure_groups()
         owner = groups.owner(message)
         if owner is None or owner is consumer or self.exclusive is consumer:
             return groups.deliver(message, consumer)
         return False
 
-    def served(self, consumer: Consumer) -> None:
-        """Note that a consumer got a message: next time its equals are asked before it."""
+    def rotate(self, consumer: Consumer) -> None:
+        """Move a consumer that got a message behind the others of its priority."""
         consumers = self.all
         if len(consumers) == 1 or not self._takes_turns or self.exclusive is not None:
             return
@@ -139,10 +142,10 @@ class Contenders:
     def _wants_all(self, consumer: Consumer) -> bool:
         return consumer.request.exclusive or self._is_exclusive_default
 
-    def _review(self) -> None:
+    def _recompute(self) -> None:
         self.eligible = self.all if self.exclusive is None else [self.exclusive]
         self._are_equal = not self.all or _rank(self.all[0]) == _rank(self.all[-1])
-        self.is_plain = self.groups is None and not any(consumer.is_selective for consumer in self.eligible)
+        self.accepts_any = self.groups is None and not any(consumer.is_selective for consumer in self.eligible)
 
 
 def _rank(consumer: Consumer) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.core.handover import COMMITTED
+from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.domain.errors import InvalidDestination, NotReadYet, ResourceLimit
 from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.openwire.values import Long
@@ -30,7 +30,7 @@ class Store(SlowStore):
 
     def kept(self) -> int:
         """How many messages are still to be handed over."""
-        return len(self.recover().queues.get(COMMITTED, ()))
+        return len(self.recover().queues.get(SCHEDULING_QUEUE, ()))
 
 
 class Pair(World):
@@ -206,7 +206,7 @@ def test_committed_on_disk_it_is_scheduled_once_whenever_the_master_dies(
 def test_a_master_without_a_scheduler_leaves_it_to_the_next_one(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     prepared(pair.client())
     pair.start()
-    pair.broker.relieve()
+    pair.broker.resume_stalled()
     pair.client().connection.commit(BRANCH, prepared=True)
     pair.sync()
     assert "waits for a master with a scheduler" in caplog.text
@@ -223,7 +223,7 @@ def test_a_store_that_does_not_answer_is_asked_again(pair: Pair) -> None:
     pair.die()
     assert pair.jobs.recover() == []
     pair.store.is_away = False
-    pair.broker.relieve()
+    pair.broker.resume_stalled()
     pair.sync()
     assert len(pair.jobs.recover()) == 1
     assert pair.store.kept() == 0
@@ -232,7 +232,7 @@ def test_a_store_that_does_not_answer_is_asked_again(pair: Pair) -> None:
 def test_what_cannot_be_scheduled_is_dead_lettered(
     pair: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    foreign = make_message("theirs", str(COMMITTED), properties=LATER)  # an ActiveMQ's client may send there
+    foreign = make_message("theirs", str(SCHEDULING_QUEUE), properties=LATER)  # an ActiveMQ's client may send there
     pair.store.add(foreign)
     client = pair.client()
     client.connection.commit(begun(client))
@@ -258,9 +258,9 @@ def test_clients_do_not_come_near(pair: Pair) -> None:
     client = pair.client()
     prepared(client)
     with pytest.raises(InvalidDestination, match="the broker's own"):
-        client.send(str(COMMITTED), "a")
+        client.send(str(SCHEDULING_QUEUE), "a")
     with pytest.raises(InvalidDestination, match="the broker's own"):
-        client.subscribe(str(COMMITTED))
+        client.subscribe(str(SCHEDULING_QUEUE))
     client.connection.commit(BRANCH, prepared=True)
     assert client.subscribe("queue://>").ids == []
 
@@ -292,7 +292,7 @@ def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
     pair.broker.open_scheduler(pair.jobs, (), wake_at=lambda _: None, connection_id="ID:b", jobs_max=10_000)
     counts = []
     for _ in range(10):
-        pair.broker.relieve()  # no second page in the same turn
+        pair.broker.resume_stalled()  # no second page in the same turn
         pair.sync()
         counts.append(len(pair.jobs.recover()))
         for turn in [turns.pop() for _ in range(len(turns))]:

@@ -1,21 +1,21 @@
-"""Log lines about what may happen to thousands of messages at once: one message each at first, then counts.
+"""Aggregates log lines about events of single messages: the first event is logged at once, further ones are counted.
 
-A queue whose messages expire would otherwise fill the log, and perhaps the disk, with a line for each of them.
+Without this, a queue with thousands of expiring messages would fill the log, and perhaps the disk.
 """
 
 import logging
 from typing import Final
 
 _KEYS_MAX: Final = 1_000
-"""Pairs of destinations that are counted apart in a period; further ones are counted together."""
+"""Kinds of event and destinations that have a count of their own in a period; all others share one per kind."""
 
 _ELSEWHERE: Final = "at other destinations"
 
 
-class Occurrences:
-    """Logs the first occurrence at each place at once, and the number of further ones at each `report`.
+class LogAggregator:
+    """Logs the first event of a kind at a destination at once, and the number of further ones at each `report`.
 
-    An occurrence that goes on from one report to the next is one line in each period. Each message is a line at DEBUG.
+    If events continue after a report, the next report logs them in one line. At DEBUG each event is a line.
     """
 
     __slots__ = ("_counts", "_last", "_log")
@@ -25,14 +25,14 @@ class Occurrences:
         self._counts: dict[tuple[str, str], int] = {}  # since the last report, beyond what was logged at once
         self._last: dict[tuple[str, str], str] = {}
 
-    def note(self, what: str, message_id: str, where: str, cause: str) -> None:
-        """Log or count one occurrence.
+    def record(self, what: str, message_id: str, where: str, cause: str) -> None:
+        """Log or count one event.
 
         Args:
-            what: happened, a verb in the past tense such as `dead-lettered`.
+            what: the kind of event, a verb in the past tense such as `dead-lettered`.
             message_id: the message.
             where: its destinations, such as `from queue://A to queue://B`.
-            cause: why it happened.
+            cause: the reason.
         """
         key = (what, where)
         if key not in self._counts and len(self._counts) >= _KEYS_MAX:
@@ -46,7 +46,7 @@ class Occurrences:
         self._log.debug("%s %s %s: %s", what, message_id, where, cause)
 
     def report(self) -> None:
-        """Log a line for each place where more happened since the last report."""
+        """Log a line for each count of events since the last report."""
         counts, last = self._counts, self._last
         self._counts, self._last = dict.fromkeys(last, 0), {}
         for (what, where), count in counts.items():

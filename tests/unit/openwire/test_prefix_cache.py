@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.alike import Alike
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, routing, to_message
+from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
 from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
 
@@ -59,18 +59,18 @@ def same(found: Message, expected: Message) -> bool:
 
 @given(st.lists(FIELDS, max_size=12))
 def test_it_agrees_with_routing(many: list[dict[str, object]]) -> None:
-    alike = Alike()
+    cache = PrefixCache()
     for sequence, changes in enumerate(many, 1):
         made = message(sequence, **changes)  # type: ignore[arg-type]
         expected = routing(made.data)
-        assert same(alike.route(made.data, expected.message_id), expected)
+        assert same(cache.route(made.data, expected.message_id), expected)
 
 
 @given(st.integers(0, 1 << 16), st.integers(1, 255), st.integers(0, 1 << 16))
 def test_whatever_is_changed_it_agrees_with_routing_or_refuses_as_well(at: int, flip: int, cut: int) -> None:
-    alike = Alike()
+    cache = PrefixCache()
     first = message(1)
-    alike.route(first.data, first.message_id)
+    cache.route(first.data, first.message_id)
     changed = bytearray(message(2).data)
     changed[at % len(changed)] ^= flip
     for data in (bytes(changed), bytes(changed[: cut % len(changed)])):
@@ -78,26 +78,26 @@ def test_whatever_is_changed_it_agrees_with_routing_or_refuses_as_well(at: int, 
             expected = routing(data)
         except MalformedOpenWire:
             with pytest.raises(MalformedOpenWire):
-                alike.route(data, "any")
+                cache.route(data, "any")
         else:
-            assert same(alike.route(data, expected.message_id), expected)
+            assert same(cache.route(data, expected.message_id), expected)
 
 
 def test_a_run_of_messages_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bytes] = []
     monkeypatch.setattr(
-        "pybroker.broker.domain.openwire.alike.routing", lambda data: calls.append(data) or routing(data)
+        "pybroker.broker.domain.openwire.prefix_cache.routing", lambda data: calls.append(data) or routing(data)
     )
-    alike = Alike()
+    cache = PrefixCache()
     for sequence in range(1, 100):
         made = message(sequence, content=b"x" * sequence)
-        assert alike.route(made.data, made.message_id).size == made.size
+        assert cache.route(made.data, made.message_id).size == made.size
     assert len(calls) == 1
 
 
 def test_the_id_is_the_stores_own_string() -> None:
-    alike = Alike()
+    cache = PrefixCache()
     for sequence in (1, 2):
         made = message(sequence)
         message_id = f"ID:host-1-1:1:1:1:{sequence}"
-        assert alike.route(made.data, message_id).message_id is message_id
+        assert cache.route(made.data, message_id).message_id is message_id

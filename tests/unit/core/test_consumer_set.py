@@ -230,7 +230,7 @@ class TestGroups:
         for group in "abca":
             world.put(group, group_id=group)
         assert (first.names, second.names) == (["a", "c"], ["b", "a"])
-        groups = world.queue.contenders.groups
+        groups = world.queue.consumer_set.groups
         assert len(groups._owners) == sum(groups._counts.values()) == 2
 
     def test_a_rejected_message_is_buried_without_the_flag(self, world):
@@ -252,14 +252,14 @@ class TestGroups:
         world.put(*(f"a{number}" for number in range(1000)), group_id="a")
         world.put(*(f"b{number}" for number in range(1000)), group_id="b")
         looks = 0
-        choose = world.queue.contenders.__class__.choose
+        choose = world.queue.consumer_set.__class__.choose
 
         def counted(self, reference):
             nonlocal looks
             looks += 1
             return choose(self, reference)
 
-        monkeypatch.setattr(world.queue.contenders.__class__, "choose", counted)
+        monkeypatch.setattr(world.queue.consumer_set.__class__, "choose", counted)
         for _ in range(999):
             other.ack()
         assert other.names == [f"b{number}" for number in range(1000)]
@@ -422,7 +422,7 @@ def _act(clients: list[Client], what: str, value: int) -> None:
         case "reject" if client.unsettled:
             client.consumer.reject(client.unsettled.pop(0), "NACK")
         case "give back" if client.unsettled:
-            client.consumer.give_back(client.unsettled.pop())
+            client.consumer.requeue(client.unsettled.pop())
         case "close":
             clients.remove(client)
             client.close()
@@ -442,7 +442,7 @@ def _check(world: World, clients: list[Client]) -> None:
     assert all(len(client.consumer.outstanding) <= max(client.consumer.window, 3) for client in clients)
     for reference in waiting:
         if not reference.message.is_expired(world.now_ms):
-            assert queue.contenders.choose(reference) is None
+            assert queue.consumer_set.choose(reference) is None
     kept = world.store.recover().queues.get(queue.destination, ())
     assert set(kept) == {ref.message.message_id for ref in (*waiting, *held)}
     assert queue.usage.used == world.usage.used == sum(ref.message.size for ref in (*waiting, *held))

@@ -1,4 +1,4 @@
-"""The jobs of a scheduler in the order in which they are due, and by name."""
+"""A priority queue of scheduled jobs by due time, which also finds jobs by id."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -7,11 +7,11 @@ from typing import Final
 from pybroker.broker.domain.jobs import Job
 
 _STALE_SPARED: Final = 1000
-"""Entries of jobs that are gone: this many, and as many as there are jobs, wait until their time comes."""
+"""Heap entries of removed jobs are deleted once there are more of them than this number plus the number of jobs."""
 
 
-class Agenda:
-    """Jobs by time in a heap. A job that is taken out leaves its entry there; entries without a job mean nothing."""
+class JobQueue:
+    """Jobs in a heap by due time. The entry of a removed job stays in the heap and is ignored."""
 
     __slots__ = ("_count", "_heap", "_jobs", "_sequence")
 
@@ -29,32 +29,32 @@ class Agenda:
 
     @property
     def next_time(self) -> int | None:
-        """When the first job is due, in milliseconds since the epoch; None without any."""
+        """The earliest due time, in milliseconds since the epoch; None if there are no jobs."""
         heap = self._heap
         while heap and heap[0][2] not in self:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def add(self, job: Job) -> None:
-        """Note a new job; those due at the same time stay in the order in which they came."""
+        """Add a new job; jobs due at the same time keep the order in which they were added."""
         self._jobs[job.job_id] = (*self._jobs.get(job.job_id, ()), job)
         self._count += 1
-        self.wake(job, job.next_time)
+        self.push(job, job.next_time)
 
-    def wake(self, job: Job, time: int) -> None:
-        """Have a job come up at that time. It has come up before: it has no entry any more."""
+    def push(self, job: Job, time: int) -> None:
+        """Make a job due at that time; one that `pop_due` returned has no other entry in the heap."""
         self._sequence += 1
         heappush(self._heap, (time, self._sequence, job))
 
-    def take_due(self, now: int, limit: int) -> list[Job]:
-        """Return the jobs due by now, earliest first, `limit` at most. They stay; `wake` or `discard` comes next."""
+    def pop_due(self, now: int, limit: int) -> list[Job]:
+        """Return at most `limit` due jobs, earliest first; `push` then queues a job again, and `discard` removes it."""
         due: list[Job] = []
         while len(due) < limit and (time := self.next_time) is not None and time <= now:
             due.append(heappop(self._heap)[2])
         return due
 
     def discard(self, job: Job) -> None:
-        """Forget a job; nothing happens when it is gone already."""
+        """Remove a job; do nothing if it has been removed before."""
         named = self._jobs.get(job.job_id, ())
         rest = tuple(each for each in named if each is not job)
         if len(rest) == len(named):
@@ -68,12 +68,12 @@ class Agenda:
             self._heap = [entry for entry in self._heap if entry[2] in self]
             heapify(self._heap)
 
-    def named(self, job_id: str) -> Sequence[Job]:
-        """Return the jobs of that name: one or none, but for ActiveMQ's."""
+    def by_id(self, job_id: str) -> Sequence[Job]:
+        """Return the jobs of that id: at most one, except for jobs of an ActiveMQ."""
         return self._jobs.get(job_id, ())
 
     def between(self, start: int, end: int) -> list[Job]:
-        """Return the jobs whose time is in a range, both ends included, earliest first."""
+        """Return the jobs that are due in a range of times, both ends included, earliest first."""
         found = [job for named in self._jobs.values() for job in named if start <= job.next_time <= end]
         found.sort(key=_time)
         return found

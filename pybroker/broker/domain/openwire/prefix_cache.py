@@ -44,7 +44,7 @@ _int_at = INT.unpack_from
 _short_at = UNSIGNED_SHORT.unpack_from
 
 
-class Alike:
+class PrefixCache:
     """Routes a run of messages."""
 
     __slots__ = ("_delivery", "_head", "_learned", "_middle", "_model", "_sequences")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.broker.core import recovery
+from pybroker.broker.core import retained_history
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.policy import (
     Eviction,
@@ -51,7 +51,7 @@ class TestRecentPast:
         assert world.listen(retroactive=True).names == []
 
     def test_by_time_but_not_without_end(self, monkeypatch):
-        monkeypatch.setattr(recovery, "TIMED_BYTES_MAX", 3000)
+        monkeypatch.setattr(retained_history, "TIMED_BYTES_MAX", 3000)
         world = World(subscription_recovery_policy=TimedRecovery(1000))
         world.publish(*"abc")
         assert world.listen(retroactive=True).names == ["b", "c"]

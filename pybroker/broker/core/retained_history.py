@@ -1,8 +1,9 @@
-"""What a topic remembers for retroactive consumers: its recent past, in memory only and bounded.
+"""The messages that a topic keeps for retroactive consumers, in memory only, within a limit.
 
-Two things, apart from each other: the last messages, as far as a recovery policy keeps them (by default none), and on
-every topic one retained message, if a producer asked for it by the property `ActiveMQ.Retain`. Its live copy goes out
-without that property; the kept one says `ActiveMQ.Retained`; one without content takes the kept one away.
+There are two kinds. A recovery policy keeps the last messages of the topic (by default none). Besides, each topic keeps
+one retained message, the last that a producer sent with the property `ActiveMQ.Retain`. Subscribers get it without that
+property, and the copy that is kept has the property `ActiveMQ.Retained` instead. A message with `ActiveMQ.Retain` and
+without content removes the retained message.
 
 Source: ActiveMQ 5.17, subscription recovery policies.
 """
@@ -31,25 +32,25 @@ RETAIN = "ActiveMQ.Retain"
 RETAINED = "ActiveMQ.Retained"
 
 TIMED_BYTES_MAX = 64 << 20
-"""A policy by time alone would keep whatever fits into that time: this much per topic is kept at most."""
+"""Bytes kept per topic by a policy that has only a limit of time."""
 
 _RETAIN: Final = RETAIN.encode()
 
 
-class Recent(Protocol):
+class RecentMessages(Protocol):
     """The last messages of a topic."""
 
     def add(self, message: Message) -> None:
-        """Remember a message."""
+        """Add a message, and remove those that the policy no longer keeps."""
         ...
 
     def messages(self) -> Iterable[Message]:
-        """Return what is remembered, oldest first."""
+        """Return the messages kept, oldest first."""
         ...
 
 
-def recent(policy: RecoveryPolicy | None, clock: Clock) -> Recent | None:
-    """Return what a policy asks to remember; None: nothing."""
+def recent_messages(policy: RecoveryPolicy | None, clock: Clock) -> RecentMessages | None:
+    """Return an empty history for a policy; None if it keeps no messages."""
     match policy:
         case None:
             return None
@@ -66,7 +67,7 @@ def recent(policy: RecoveryPolicy | None, clock: Clock) -> Recent | None:
 
 
 class _LastCount:
-    """So many messages."""
+    """The last `count` messages."""
 
     def __init__(self, count: int) -> None:
         self._messages: deque[Message] = deque(maxlen=count)
@@ -79,7 +80,7 @@ class _LastCount:
 
 
 class _LastBytes:
-    """As many messages as fit into so many bytes."""
+    """The last messages whose sizes add up to no more than `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._messages: deque[Message] = deque()
@@ -97,7 +98,7 @@ class _LastBytes:
 
 
 class _LastMilliseconds:
-    """The messages of so many milliseconds, unless they are too large."""
+    """The messages of the last `milliseconds`, as far as `TIMED_BYTES_MAX` allows."""
 
     def __init__(self, milliseconds: int, clock: Clock) -> None:
         self._messages: deque[tuple[int, Message]] = deque()
@@ -120,21 +121,21 @@ class _LastMilliseconds:
             self._bytes -= self._messages.popleft()[1].size
 
 
-class Past:
-    """All that one topic remembers.
+class RetainedHistory:
+    """The messages that one topic keeps for retroactive consumers.
 
     Attributes:
-        retained: the retained message, as retroactive consumers get it.
+        retained: the retained message, as retroactive consumers get it; None if there is none.
     """
 
     __slots__ = ("_recent", "retained")
 
     def __init__(self, policy: RecoveryPolicy | None, clock: Clock) -> None:
         self.retained: Message | None = None
-        self._recent = recent(policy, clock)
+        self._recent = recent_messages(policy, clock)
 
     def add(self, message: Message) -> Message:
-        """Remember a message as far as it is wanted, and return it as it goes out."""
+        """Keep a message if the policy or its producer asks for that; return the message as subscribers get it."""
         if may_have(message, _RETAIN):
             message = self._without_retain(message)
         if self._recent is not None:
@@ -142,7 +143,7 @@ class Past:
         return message
 
     def __iter__(self) -> Iterator[Message]:
-        """Iterate over what a retroactive consumer gets."""
+        """Iterate over the messages that a retroactive consumer gets."""
         if self.retained is not None:
             yield self.retained
         if self._recent is not None:
@@ -153,17 +154,17 @@ class Past:
             fields = fields_of(message)
             properties = dict(fields.properties)
         except MalformedOpenWire:
-            return message  # nobody can have asked for anything
+            return message  # without properties it cannot be a message to retain
         if str(properties.pop(RETAIN, "")).lower() != "true":
             return message
         try:
             return self._retain(fields, properties)
-        except Exception as error:  # the message's fault: nothing else is touched here
+        except Exception as error:  # caused by the message; only this message is affected
             contain(error, "retaining", message)
             return message
 
     def _retain(self, fields: OpenWireMessage, properties: dict[str, Value]) -> Message:
-        """Keep a message for those who come later; return it as it goes out."""
+        """Keep a message as the retained one; return it as subscribers get it."""
         live = to_message(replace(fields, marshalled_properties=encode_map(properties) if properties else None))
         properties[RETAINED] = True
         kept = replace(fields, marshalled_properties=encode_map(properties))

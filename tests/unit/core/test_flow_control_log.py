@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pybroker.broker.core.broker import Limits
-from pybroker.broker.core.waits import TOLD_MS
+from pybroker.broker.core.flow_control_log import LOG_INTERVAL_MS
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
 SMALL = 2000
@@ -16,10 +16,10 @@ SMALL = 2000
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Return the lines about waits since the last call."""
-    caplog.set_level(logging.INFO, "pybroker.broker.core.waits")
+    caplog.set_level(logging.INFO, "pybroker.broker.core.flow_control_log")
 
     def told() -> list[str]:
-        lines = [record.getMessage() for record in caplog.records if record.name.endswith(".waits")]
+        lines = [record.getMessage() for record in caplog.records if record.name.endswith(".flow_control_log")]
         caplog.clear()
         return lines
 
@@ -92,14 +92,14 @@ def test_waits_are_told_now_and_then_only(make_world, told) -> None:
     assert len(told()) == 1
     inbox.consumer.close()
     for _ in range(10):
-        world.now_ms += TOLD_MS // 20
+        world.now_ms += LOG_INTERVAL_MS // 20
         fill(world)
         send_answered(producer)
         inbox = world.client().subscribe("queue://Q")
         drain(inbox)
         inbox.consumer.close()
     assert [line for line in told() if producer.connection.connection_id + " " in line] == []
-    world.now_ms += TOLD_MS
+    world.now_ms += LOG_INTERVAL_MS
     fill(world)
     send_answered(producer)
     assert len([line for line in told() if producer.connection.connection_id + " " in line]) == 1

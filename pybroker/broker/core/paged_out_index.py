@@ -1,0 +1,309 @@
+"""The paged-out index: message ids and sequence numbers of the part of a backlog that only the store holds.
+
+```text
+          run 1 (from a recovery)                 run 2 (paged out while the broker ran)
+  ids       [  -    -   id   id   -   id  ... ]     [ id   id   id ]        - : None, the message has been removed
+  sequences   0    1    2    3    4    5  ...         907  908  911
+                        ^ head
+```
+
+A run is a list of message ids and their sequence numbers: a `range` if a recovery assigned them, which takes the same
+memory for any number of messages, or an array. Runs are sorted by sequence number and do not overlap. The index takes
+some 16 bytes per message, because each id is the same string object that the store's own tables hold.
+
+This module does no I/O. `pending` reads the messages, and `paging` describes when they leave memory.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, cast
+
+from pybroker.broker.domain.destination import Destination
+
+SEQUENCE_MAX = 2**63
+"""Larger than every sequence number."""
+
+_RUN_MAX = 8192
+"""Ids in a run that grows: an insertion moves no more than these."""
+
+_SEEN = (1, 0)
+_UNSEEN = (0, 0)
+
+_NONE_DELIVERED: frozenset[str] = frozenset()
+
+
+class MessageRef(NamedTuple):
+    """A paged-out message: what memory holds of it.
+
+    Attributes:
+        sequence: its position in the backlog.
+        message_id: its id in the store.
+        destination: its destination in the store.
+        redelivery_count: see `Reference`.
+        strikes: see `Reference`.
+    """
+
+    sequence: int
+    message_id: str
+    destination: Destination
+    redelivery_count: int = 0
+    strikes: int = 0
+
+
+class _Run:
+    """Messages of one destination by ascending sequence number; the id of a removed message is None.
+
+    Attributes:
+        delivered: ids that a consumer may have seen before this process started; None: all of them.
+        head: the index before which all ids are None.
+        count: how many ids are not None.
+    """
+
+    __slots__ = ("count", "delivered", "destination", "head", "ids", "sequences")
+
+    def __init__(
+        self,
+        destination: Destination,
+        sequences: "range | array[int]",
+        ids: "list[str | None]",
+        delivered: Collection[str] | None = _NONE_DELIVERED,
+    ) -> None:
+        self.destination = destination
+        self.sequences = sequences
+        self.ids = ids
+        self.delivered = delivered
+        self.head = 0
+        self.count = len(ids)
+
+    def add(self, sequence: int, message_id: str) -> None:
+        """Insert an id, at the head or behind it. In a range only an id that was removed can come back."""
+        sequences, ids = self.sequences, self.ids
+        index = len(ids) if sequence > sequences[-1] else bisect_left(sequences, sequence)
+        if index < len(ids) and sequences[index] == sequence:
+            ids[index] = message_id
+        else:
+            assert isinstance(sequences, array), "a range has no gaps"
+            sequences.insert(index, sequence)
+            ids.insert(index, message_id)
+        self.count += 1
+
+    def forget_used(self) -> None:
+        """Delete the removed ids before the head."""
+        del self.ids[: self.head]
+        self.sequences = self.sequences[self.head :]
+        self.head = 0
+
+
+def _start(run: _Run) -> int:
+    return run.sequences[0]
+
+
+class PagedOutIndex:
+    """References to paged-out messages by ascending sequence number.
+
+    Attributes:
+        count: how many there are.
+        first: the lowest sequence number; `SEQUENCE_MAX` if the index is empty.
+    """
+
+    __slots__ = ("_counts", "_runs", "count", "first")
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._counts: dict[int, tuple[int, int]] = {}  # only where they differ from the run's: rare
+        self.count = 0
+        self.first = SEQUENCE_MAX
+
+    def recover(
+        self, destination: Destination, ids: Sequence[str], *, start: int, delivered: Collection[str] | None
+    ) -> None:
+        """Add the messages that a store held when it was opened. Takes the same time for any number of them.
+
+        Args:
+            destination: their destination.
+            ids: their ids in dispatch order; the index takes over a list and changes it.
+            start: sequence number of the first, higher than all in the index; the others follow without gaps.
+            delivered: ids that a consumer may have seen before; None: all of them.
+        """
+        if ids:
+            owned = cast("list[str | None]", ids if isinstance(ids, list) else list(ids))
+            self._runs.append(_Run(destination, range(start, start + len(ids)), owned, delivered))
+            self.count += len(ids)
+            self.first = min(self.first, start)
+
+    @property
+    def last(self) -> int:
+        """An upper bound of the sequence numbers; -1 if the index is empty."""
+        return self._runs[-1].sequences[-1] if self._runs else -1
+
+    def extend(self, destination: Destination, sequences: list[int], ids: list[str]) -> None:
+        """Append messages that no consumer has seen."""
+        run = self._runs[-1] if self._runs else None
+        if (
+            run is None
+            or isinstance(run.sequences, range)
+            or run.destination != destination
+            or len(run.ids) >= _RUN_MAX
+        ):
+            self._runs.append(_Run(destination, array("Q", sequences), [*ids]))
+        else:
+            run.sequences.extend(sequences)
+            run.ids.extend(ids)
+            run.count += len(ids)
+        self.count += len(ids)
+        self.first = min(self.first, sequences[0])
+
+    def insert(self, ref: MessageRef) -> None:
+        """Insert a message by its sequence number."""
+        run = self._run_for(ref)
+        if run is None:
+            run = _Run(ref.destination, array("Q", (ref.sequence,)), [ref.message_id])
+            self._runs.insert(bisect_right(self._runs, ref.sequence, key=_start), run)
+        else:
+            run.add(ref.sequence, ref.message_id)
+        if ref[3:] != self._as_recovered(run, ref.message_id):
+            self._counts[ref.sequence] = ref[3:]
+        self.count += 1
+        self.first = min(self.first, ref.sequence)
+
+    def remove_first(self, count: int) -> None:
+        """Remove the first `count` messages, or all if there are fewer."""
+        if self._counts:
+            for ref in self.after(-1, count):
+                self._counts.pop(ref.sequence, None)
+        left = min(count, self.count)
+        self.count -= left
+        while left:
+            run = self._runs[0]
+            if run.count <= left:
+                left -= run.count
+                del self._runs[0]
+                continue
+            index, ids = run.head, run.ids
+            run.count -= left
+            while left:
+                if ids[index] is not None:
+                    ids[index] = None
+                    left -= 1
+                index += 1
+            run.head = index
+        self._find_first()
+
+    def after(self, sequence: int, count: int) -> list[MessageRef]:
+        """Return the messages that follow a sequence number, at most `count`; they stay in the index."""
+        found: list[MessageRef] = []
+        runs = self._runs
+        at = max(0, bisect_right(runs, sequence, key=_start) - 1)
+        while len(found) < count and at < len(runs):
+            run = runs[at]
+            index = max(run.head, bisect_right(run.sequences, sequence))
+            ids, sequences, destination = run.ids, run.sequences, run.destination
+            while index < len(ids) and len(found) < count:
+                stop = index + count - len(found)
+                slots = zip(sequences[index:stop], ids[index:stop], strict=True)
+                if self._counts or run.delivered:
+                    found += [
+                        MessageRef(sequence, message_id, destination, *self._counts_of(run, sequence, message_id))
+                        for sequence, message_id in slots
+                        if message_id is not None
+                    ]
+                else:  # nearly always: all have the same counts
+                    redelivery_count = int(run.delivered is None)
+                    found += [
+                        MessageRef(sequence, message_id, destination, redelivery_count)
+                        for sequence, message_id in slots
+                        if message_id is not None
+                    ]
+                index = stop
+            at += 1
+        return found
+
+    def discard(self, sequence: int) -> bool:
+        """Remove a message; return False if there is none of that sequence number."""
+        if sequence < self.first:
+            return False
+        at = bisect_right(self._runs, sequence, key=_start) - 1
+        run = self._runs[at]
+        index = bisect_left(run.sequences, sequence)
+        if index >= len(run.ids) or run.sequences[index] != sequence or run.ids[index] is None:
+            return False
+        run.ids[index] = None
+        run.count -= 1
+        self.count -= 1
+        if self._counts:
+            self._counts.pop(sequence, None)
+        if not run.count:
+            del self._runs[at]
+        if sequence == self.first:
+            self._find_first()
+        return True
+
+    def find(self, wanted: Collection[tuple[Destination, str]]) -> list[MessageRef]:
+        """Return the references to these messages. Compares every id in the index."""
+        return [
+            MessageRef(
+                run.sequences[index],
+                message_id,
+                run.destination,
+                *self._counts_of(run, run.sequences[index], message_id),
+            )
+            for run in self._runs
+            for index, message_id in enumerate(run.ids)
+            if message_id is not None and (run.destination, message_id) in wanted
+        ]
+
+    def delivered(self) -> Iterator[str]:
+        """Yield the ids of messages that a consumer may have seen."""
+        for run in self._runs:
+            if run.delivered is None or run.delivered or self._counts:
+                for sequence, message_id in zip(run.sequences, run.ids, strict=True):
+                    if message_id is not None and self._counts_of(run, sequence, message_id)[0]:
+                        yield message_id
+
+    # ------------------------------------------------------------ private
+
+    def _run_for(self, ref: MessageRef) -> _Run | None:
+        """Return the run into which a message belongs; None if it needs a new one, for which this makes room."""
+        sequence = ref.sequence
+        index = bisect_right(self._runs, sequence, key=_start) - 1
+        if index < 0:
+            return None
+        run = self._runs[index]
+        if sequence > run.sequences[-1]:
+            grows = isinstance(run.sequences, array) and len(run.ids) < _RUN_MAX and run.destination == ref.destination
+            return run if grows else None
+        if sequence < run.sequences[run.head]:  # moving the head back would have it cross the removed ids once more
+            run.forget_used()
+            return self._run_for(ref)
+        if run.destination == ref.destination:
+            return run
+        self._split(index, sequence)
+        return None
+
+    def _split(self, index: int, sequence: int) -> None:
+        """Split a run in two before the first sequence number that is not lower than this one."""
+        run = self._runs[index]
+        at = bisect_left(run.sequences, sequence)
+        right = _Run(run.destination, run.sequences[at:], run.ids[at:], run.delivered)
+        right.count = sum(each is not None for each in right.ids)
+        del run.ids[at:]
+        run.sequences = run.sequences[:at]
+        run.count -= right.count
+        self._runs[index : index + 1] = [each for each in (run, right) if each.count]
+
+    def _counts_of(self, run: _Run, sequence: int, message_id: str) -> tuple[int, int]:
+        mark = self._counts.get(sequence) if self._counts else None
+        return mark or self._as_recovered(run, message_id)
+
+    def _as_recovered(self, run: _Run, message_id: str) -> tuple[int, int]:
+        return _SEEN if run.delivered is None or message_id in run.delivered else _UNSEEN
+
+    def _find_first(self) -> None:
+        if not self._runs:
+            self.first = SEQUENCE_MAX
+            return
+        run = self._runs[0]
+        while run.ids[run.head] is None:
+            run.head += 1
+        self.first = run.sequences[run.head]

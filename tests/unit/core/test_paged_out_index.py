@@ -1,0 +1,108 @@
+"""The part of a backlog that is not in memory, against a plain dict."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.broker.core import paged_out_index as module
+from pybroker.broker.core.paged_out_index import SEQUENCE_MAX, MessageRef, PagedOutIndex
+from pybroker.broker.domain.destination import queue, topic
+
+A, B = topic("A"), topic("B")
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "extend", "take", "discard", "after", "return", "recover"]),
+        st.integers(0, 40),
+        st.sampled_from([A, A, B]),
+        st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 1)]),
+    ),
+    max_size=60,
+)
+
+
+@given(operations=OPERATIONS, run_max=st.integers(2, 6), recovered=st.integers(0, 12), delivered=st.booleans())
+def test_it_behaves_like_a_sorted_dict(operations, run_max, recovered, delivered):
+    module._RUN_MAX, before = run_max, module._RUN_MAX
+    try:
+        _compare(operations, recovered, delivered=delivered)
+    finally:
+        module._RUN_MAX = before
+
+
+def _compare(operations, recovered, *, delivered):
+    index = PagedOutIndex()
+    model: dict[Any, Any] = {}
+    taken: list[Any] = []
+
+    def recover(count, *, seen):
+        start = max([*model, *[ref.sequence for ref in taken], index.last], default=-1) + 1
+        names = [f"r{number}" for number in range(start, start + count)]
+        index.recover(A, list(names), start=start, delivered=None if seen else {f"r{start}"})
+        for sequence, name in enumerate(names, start):
+            model[sequence] = MessageRef(sequence, name, A, int(seen or sequence == start), 0)
+
+    recover(recovered, seen=delivered)
+    for what, number, place, marks in operations:
+        waiting = [model[sequence] for sequence in sorted(model)]
+        match what:
+            case "put" if number not in model and all(ref.sequence != number for ref in taken):
+                model[number] = MessageRef(number, f"m{number}", place, *marks)
+                index.insert(model[number])
+            case "extend":
+                start = max([*model, *[ref.sequence for ref in taken], index.last]) + 1
+                new = [MessageRef(start + 2 * each, f"e{start + 2 * each}", place) for each in range(number % 5 + 1)]
+                index.extend(place, [ref.sequence for ref in new], [ref.message_id for ref in new])
+                model |= {ref.sequence: ref for ref in new}
+            case "take":
+                index.remove_first(number % 5)
+                for ref in waiting[: number % 5]:
+                    taken.append(model.pop(ref.sequence))
+            case "discard":
+                ref = model.pop(number, None)
+                assert index.discard(number) is (ref is not None)
+                taken += [ref] if ref else []
+            case "after":
+                expected = [ref for ref in waiting if ref.sequence > number - 1]
+                assert index.after(number - 1, 4) == expected[:4]
+            case "return" if taken:  # it comes back from a consumer, and is left to the store again
+                ref = taken.pop(number % len(taken))._replace(redelivery_count=marks[0], strikes=marks[1])
+                model[ref.sequence] = ref
+                index.insert(ref)
+            case "recover":
+                recover(number % 4, seen=delivered)
+        waiting = [model[sequence] for sequence in sorted(model)]
+        assert index.after(-1, 1000) == waiting
+        assert index.count == len(waiting)
+        assert index.first == (waiting[0].sequence if waiting else SEQUENCE_MAX)
+        assert set(index.delivered()) == {ref.message_id for ref in waiting if ref.redelivery_count}
+        wanted = {(ref.destination, ref.message_id) for ref in waiting[::3]}
+        assert index.find(wanted) == waiting[::3]
+
+
+def test_a_recovery_does_not_look_at_the_ids():
+    ids = [f"ID:host-1-1:1:1:{number}" for number in range(10_000)]
+    index = PagedOutIndex()
+    index.recover(queue("Q"), ids, start=7, delivered=None)
+    assert index.count == 10_000
+    assert index._runs[0].ids is ids, "not even copied"
+    assert index._runs[0].sequences == range(7, 10_007)
+
+
+def test_what_was_taken_is_let_go_of():
+    ids = [f"ID:host-1-1:1:1:{number}" for number in range(1000)]
+    index = PagedOutIndex()
+    index.recover(queue("Q"), ids, start=0, delivered=None)
+    index.remove_first(999)
+    assert [each for each in ids if each is not None] == ["ID:host-1-1:1:1:999"]
+
+
+def test_an_interleaved_put_moves_no_more_than_a_run():
+    index = PagedOutIndex()
+    sequences = range(0, 100_000, 2)
+    for start in range(0, len(sequences), 1000):
+        chunk = sequences[start : start + 1000]
+        index.extend(A, list(chunk), [str(each) for each in chunk])
+    assert max(len(run.ids) for run in index._runs) <= module._RUN_MAX + 1000
+    index.insert(MessageRef(50_001, "between", A))
+    assert [ref.message_id for ref in index.after(49_999, 3)] == ["50000", "between", "50002"]
