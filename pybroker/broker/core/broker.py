@@ -1,9 +1,10 @@
-"""The broker's core: its parts put together, which clients there are, and where what they send goes.
+"""The broker's core: creates its parts, keeps the connections, and routes messages.
 
-Which destinations there are is known by `destinations`, who takes from them is arranged by `subscribing`, and what
-outlives the process is brought back by `takeover`.
+`destinations` keeps the queues and topics, `subscribing` attaches consumers to them, and `takeover` recovers the state
+from the store.
 
-No I/O and no clock of its own: it appends to a store, calls consumers' `deliver`, and asks the clock it was given.
+The core does no I/O and has no clock of its own: it appends to the store, calls `deliver` of its consumers, and reads
+the clock that it was given.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,12 +48,12 @@ from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients may make one broker hold.
+    """Limits on what clients may make one broker hold.
 
     Attributes:
-        unwritten_bytes_max: what may wait for the disk before producers are slowed down: four full journal batches.
-        destinations_max: how many queues and topics clients may create.
-        memory_bytes_max: what all messages may take in memory before producers are slowed down; 0 for no limit.
+        unwritten_bytes_max: bytes waiting for the disk above which producers are slowed down: four journal batches.
+        destinations_max: number of queues and topics that clients may create.
+        memory_bytes_max: memory of all messages above which producers are slowed down; 0 for no limit.
     """
 
     unwritten_bytes_max: int = 16 << 20
@@ -78,12 +79,12 @@ class Broker(Host):
         super().__init__(clock)
         self.name = name
         self.id = f"ID:{name}"
-        """Identifies the broker to clients and other brokers: the same for each master of a store, and each start."""
+        """The broker's id for clients and other brokers: the same for each master of a store, and after each start."""
         self.run_id = run_id or f"{self.id}-{clock()}"
-        """Begins the ids of what this run of the broker sends and commits itself; no connection or other run has it."""
+        """Prefix of the ids of messages and transactions of the broker itself; unique to this run."""
         self.url = ""
         """The URL at which clients connect, for advisory messages."""
-        # A million messages a second would outrun the clock, and meet the next master's numbers.
+        # Unique as long as there are fewer than a million messages a second: else the next master repeats numbers.
         self.next_sequence = count(clock() * 1000).__next__
         self.store = store
         self.scheduler: Scheduler | None = None
@@ -117,7 +118,7 @@ class Broker(Host):
         self._transaction_count = 0
         self._clients: dict[str, Connection] = {}
         self.branches: dict[XATransactionId, Transaction] = {}
-        """XA transactions, the prepared ones and those under way, of all connections."""
+        """XA transactions of all connections, open and prepared ones."""
         self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
         advisories = Advisories(self, self.admin, self.topics)
         self.observe(advisories)
@@ -127,17 +128,17 @@ class Broker(Host):
         self._first_source = 0
 
     def observe(self, observer: Observer) -> None:
-        """Have an observer hear of what happens from now on."""
+        """Add an observer, which is notified of events from now on."""
         self._observers.add(observer)
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start, periodic work and end
 
     def recover(self) -> None:
-        """Take over what the store holds. Blocks; called once, before the first client."""
+        """Recover the contents of the store. Blocks; called once, before the first client."""
         self.load(self.store.recover())
 
     def load(self, recovery: Recovery) -> None:
-        """Take over what the store returned; `recover` for those that call `MessageStore.recover` in a thread."""
+        """Take over the contents of the store, after the caller has called `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
         TakeOver(self.store, self.destinations, self.scheduling_queue, self.branches).perform(recovery)
 
@@ -150,14 +151,14 @@ class Broker(Host):
         connection_id: str,
         jobs_max: int,
     ) -> None:
-        """Serve scheduled delivery from now on.
+        """Start scheduled delivery.
 
         Args:
-            jobs: where jobs are kept.
-            recovered: those it held.
-            wake_at: has `Scheduler.fire` called at that time.
-            connection_id: of the producer that repeated messages are from; no broker had it before.
-            jobs_max: how many jobs clients may have.
+            jobs: the job store.
+            recovered: the jobs that it held.
+            wake_at: schedules a call of `Scheduler.fire` at that time.
+            connection_id: the producer id of repeated messages begins with it; no broker may have used it before.
+            jobs_max: number of jobs that clients may create.
         """
         self._jobs = jobs
         self.scheduler = Scheduler(
@@ -174,14 +175,14 @@ class Broker(Host):
         self.scheduling_queue.open(self.scheduler, jobs)
 
     def delivered(self) -> Iterator[str]:
-        """Return the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
+        """Return the ids of unsettled messages that a consumer may have seen, for `MessageStore.close`."""
         return seen([*self.queues.values(), *self.durables.values()], self.transactions())
 
     def remove_expired(self) -> None:
         """Remove waiting messages that have expired; called periodically, for destinations without consumers.
 
-        Also called when a slow store has read pages. It keeps few of them, those that were asked for last: so another
-        backlog is the first to ask each time, and none waits until the others are empty.
+        Also called when a slow store has read pages. It keeps only the few pages that were requested last. So each call
+        begins with a different backlog, and no backlog has to wait until the others are empty.
         """
         sources = [*self.queues.values(), *self.durables.values()]
         self._first_source = (self._first_source + 1) % max(1, len(sources))
@@ -190,13 +191,13 @@ class Broker(Host):
         attempt(self.usage.paging.retry_waiting, "reading again")
 
     def remove_inactive_destinations(self) -> None:
-        """Remove destinations that nothing has used for a while; called every now and then."""
+        """Remove inactive destinations; called periodically."""
         self._inactive.sweep()
 
     def resume_stalled(self) -> None:
-        """Go on with what may wait for what never comes: producers, see `usage`, and what is left to schedule.
+        """Release producers that wait although no memory is freed (see `usage`), and retry what could not be scheduled.
 
-        Called every now and then.
+        Called periodically.
         """
         attempt(self.scheduling_queue.resume, "scheduling what was committed")
         usages = [self.usage, *[queue.usage for queue in self.queues.values()]]
@@ -205,11 +206,11 @@ class Broker(Host):
             attempt(usage.release_stalled, "having producers go on")
 
     def report(self) -> None:
-        """Log what happened to many messages since the last report, in counts; called every few seconds."""
+        """Log the counts of events of single messages since the last report; called every few seconds."""
         self.dead_letters.aggregator.report()
 
     def quiesce(self) -> None:
-        """Deliver nothing any more: clients are about to leave, and what one leaves must not go to the next."""
+        """Stop all deliveries before clients are disconnected: messages that one returns must not go to the next."""
         self.is_stopping = True
         self.report()
         self._stop_scheduler()
@@ -217,20 +218,20 @@ class Broker(Host):
             connection.pause()
 
     def abandon(self) -> None:
-        """Change nothing any more: the store is not ours to write to, and clients are being cut off."""
+        """Stop all changes: this broker may no longer write to the store, and its clients are being disconnected."""
         self.abandoned = True
         self.report()
         self._stop_scheduler()
 
     @property
     def is_behind(self) -> bool:
-        """True when so much waits for the disk that producers must be slowed down."""
+        """True when more bytes are unwritten than the limit, and producers must be slowed down."""
         scheduled = 0 if self._jobs is None else self._jobs.unwritten_bytes
         return self.store.unwritten_bytes + scheduled > self.limits.unwritten_bytes_max
 
     @property
     def is_full(self) -> bool:
-        """True while the store has no room for what clients send."""
+        """True while the store has no room for new messages."""
         return self.store.is_full or (self._jobs is not None and self._jobs.is_full)
 
     # ------------------------------------------------------------ clients
@@ -245,7 +246,7 @@ class Broker(Host):
         return connection
 
     def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
-        """Forget a client that closed, and its temporary destinations with all that is on them."""
+        """Remove a closed connection, and its temporary destinations with their messages."""
         self._clients.pop(owner.client_id, None)
         self.destinations.remove_owned(owner, temporaries)
         self._observers.announce(lambda observer: observer.connection_removed(owner))
@@ -253,7 +254,7 @@ class Broker(Host):
     # ------------------------------------------------------------ messages
 
     def send(self, message: Message) -> None:
-        """Send a message, outside of any transaction of a client's."""
+        """Send a message outside client transactions."""
         target = self._plain.get(message.destination)
         if target is None:
             routed = self.route(message)
@@ -269,16 +270,16 @@ class Broker(Host):
                 target.send(copy)
 
     def _send_due(self, message: Message) -> None:
-        """Send a scheduled message; without room its job stays, and is tried again.
+        """Send the message of a job that is due.
 
         Raises:
-            ClientError: it cannot be sent; `ResourceLimit` for lack of room.
+            ClientError: it cannot be sent; `ResourceLimit`: there is no room, and the scheduler tries again.
         """
         self.admit(message)
         self.send(message)
 
     def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
-        """Send the copies of one message so that a crash keeps all or none: a client would not send it again."""
+        """Send the copies of one message in a transaction, so that after a crash all or none of them are stored."""
         self._transaction_count += 1
         transaction = Transaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
         for target, copy in routed:
@@ -289,10 +290,10 @@ class Broker(Host):
         transaction.commit()
 
     def admit(self, message: Message) -> Usage:
-        """Return the memory that a message will take.
+        """Return the memory usage that a message will count for.
 
         Raises:
-            ResourceLimit: the store has no room for it; told in ActiveMQ's first words.
+            ResourceLimit: the store has no room for the message. The error's text begins like ActiveMQ's.
         """
         if message.persistent and self.is_full:
             raise ResourceLimit(
@@ -303,29 +304,29 @@ class Broker(Host):
         return self.usage if target is None else target.usage
 
     def schedules(self, message: Message) -> bool:
-        """Tell whether a message is to be scheduled; see the port."""
+        """Return True if a message is to be scheduled; see `Host`."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message)
 
     def would_schedule(self, message: Message) -> bool:
-        """Tell whether a message would be scheduled, there being room."""
+        """Return True if a message would be scheduled, without regard to limits."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
 
     def accept(self, message: Message) -> None:
-        """Send or schedule a message of a client's, outside of any transaction."""
+        """Send or schedule a client's message outside transactions."""
         if self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message):
             self.scheduler.schedule(message)
         else:
             self.send(message)
 
     def route_scheduled(self, message: Message) -> tuple[Target, Message]:
-        """Return where a message that a transaction schedules goes, and as what."""
+        """Return the target of a message that a transaction schedules, with the copy that it gets."""
         return self.scheduling_queue, to_scheduling_queue(message)
 
     def route(self, message: Message) -> Sequence[tuple[Queue | Topic, Message]]:
-        """Return where a message goes, and as what.
+        """Return the targets of a message, each with the copy that it gets.
 
         Raises:
-            ClientError: a destination cannot be.
+            ClientError: a destination cannot be created.
         """
         routed = self.destinations.router.route(message)
         if routed is not None:
@@ -334,15 +335,15 @@ class Broker(Host):
         return ((target, message),)
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number stored for a producer, -1 for none that is remembered."""
+        """Return the highest sequence number stored for a producer, -1 if it is not remembered."""
         return self.store.last_sequence(producer_id)
 
     def last_scheduled(self, producer_id: str) -> int:
-        """Return the highest sequence number of what a producer has had scheduled, -1 for none that is remembered."""
+        """Return the highest sequence number of a producer's scheduled messages, -1 if it is not remembered."""
         return -1 if self._jobs is None else self._jobs.last_sequence(producer_id)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything accepted so far is safe."""
+        """Call back once everything accepted so far is durable."""
         jobs = self._jobs
         if jobs is None:
             self.store.when_durable(callback)
@@ -365,15 +366,15 @@ class Broker(Host):
 
     @property
     def is_ending(self) -> bool:
-        """True once nothing is to be removed any more: clients are leaving, or the store is not ours."""
+        """True once no destination may be removed: the broker is stopping, or may no longer write to the store."""
         return self.is_stopping or self.abandoned
 
     def connections(self) -> Iterable[Connection]:
-        """Return the clients that are connected."""
+        """Return the open connections."""
         return self._clients.values()
 
     def transactions(self) -> Iterator[Transaction]:
-        """Yield the transactions under way, of all connections, and those in doubt."""
+        """Yield the open transactions of all connections, and those in doubt."""
         yield from self.branches.values()
         for connection in self._clients.values():
             yield from (each for each in connection.transactions.values() if isinstance(each.id, LocalTransactionId))
@@ -392,7 +393,7 @@ class Broker(Host):
         return self.branches.get(transaction_id)
 
     def ended(self, transaction: Transaction) -> None:
-        """Forget a transaction that is over."""
+        """Remove a transaction that has ended."""
         if isinstance(transaction.id, XATransactionId):
             self.branches.pop(transaction.id, None)
 
@@ -403,15 +404,15 @@ class Broker(Host):
     # ------------------------------------------------------------ destinations
 
     def provide(self, destination: Destination) -> None:
-        """Make sure that a destination exists."""
+        """Create a destination if it does not exist."""
         self.destinations.target(destination)
 
     def own(self, destination: Destination, owner: Owner) -> None:
-        """Give a temporary destination to a connection; see the port."""
+        """Record a connection as the owner of a temporary destination; see `Host`."""
         self.destinations.own(destination, owner)
 
     def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination with all it holds; see the port."""
+        """Delete a destination with its messages; see `Host`."""
         self.destinations.remove(destination)
 
     # ------------------------------------------------------------ consumers and producers
@@ -419,28 +420,28 @@ class Broker(Host):
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> Consumer:
-        """Add a consumer to what it asks for; see the port."""
+        """Add a consumer to the destinations of its request; see the port `Connection`."""
         return self._subscribing.subscribe(owner, request, deliver, browsed)
 
     def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that closed."""
+        """Remove a closed consumer."""
         self._subscribing.forget(consumer)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription.
 
         Raises:
-            InvalidDestination: there is none of that name.
-            SubscriptionInUse: it is active.
+            InvalidDestination: there is no subscription of that name.
+            SubscriptionInUse: the subscription is active.
         """
         self.durables.unsubscribe(client_id, subscription_name)
 
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
-        """Learn of a producer of one destination."""
+        """Announce a producer of one destination."""
         self._observers.announce(lambda observer: observer.producer_added(producer_id, destination))
 
     def remove_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
-        """Forget a producer of one destination."""
+        """Announce that a producer of one destination has closed."""
         self._observers.announce(lambda observer: observer.producer_removed(producer_id, destination))
 
     def _stop_scheduler(self) -> None:

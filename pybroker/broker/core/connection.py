@@ -1,4 +1,4 @@
-"""A client's connection inside the broker: its consumers, transactions and temporary destinations, until it closes."""
+"""A client's connection in the core: owns its consumers, transactions and temporary destinations until it closes."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 _log = logging.getLogger(__name__)
 
 TRANSACTIONS_MAX = 10_000
-"""Open transactions of one connection; a session has one at a time."""
+"""Open transactions of one connection; a JMS session has one at a time."""
 
 
 class Connection(Owner):
-    """One admitted client; implements the port of that name."""
+    """The connection of one client; implements the port of that name."""
 
     def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
         super().__init__(connection_id, client_id, is_held=host.is_stopping)
@@ -39,12 +39,12 @@ class Connection(Owner):
         self._throttled = False
         self._pressed = False
         self._full: dict[Usage, Destination] = {}
-        """Where there was no room for what was sent and is not answered yet."""
+        """Usages that were full when messages were sent whose answers have to wait."""
         self._flow_control_log = FlowControlLog(connection_id, host.clock)
         self._waited_on: dict[Usage, None] = {}
-        """Where this connection has waited for room."""
+        """Usages on which this connection has waited for room."""
         self.transactions: dict[TransactionId, Transaction] = {}
-        """Those it began that are neither over nor prepared."""
+        """Transactions that this connection began, and that have neither ended nor been prepared."""
         self._transaction_count = 0
         self._temporary_count = 0
 
@@ -71,13 +71,13 @@ class Connection(Owner):
             host.when_durable(self._unthrottle)
 
     def _press(self, usage: Usage, message: Message, transaction: TransactionId | None, *, answered: bool) -> bool:
-        """Slow this producer down: there is no room for what it sends. The rules are those of `usage`.
+        """Apply flow control to a message for which there is no room, by the rules of `usage`.
 
         Returns:
-            True when the answer to the message has to wait.
+            True if the answer to the message has to wait.
 
         Raises:
-            ResourceLimit: it has to be refused.
+            ResourceLimit: the message has to be refused.
         """
         policy = self._host.policy(message.destination)
         if not policy.producer_flow_control:
@@ -103,7 +103,7 @@ class Connection(Owner):
 
     @property
     def _is_read_on(self) -> bool:
-        """True when what is sent here may make room: acknowledgements, or the end of a transaction."""
+        """True if this connection must be read, because it may send what frees memory: acknowledgements or a commit."""
         return any(not is_advisory(consumer.request.destination) for consumer in self.consumers) or any(
             transaction.holds_memory for transaction in self.transactions.values()
         )
@@ -124,15 +124,15 @@ class Connection(Owner):
         return self._host.last_sequence(producer_id)
 
     def last_scheduled(self, producer_id: str) -> int:
-        """Return the highest sequence number of what a producer has had scheduled."""
+        """Return the highest sequence number of a producer's scheduled messages."""
         return self._host.last_scheduled(producer_id)
 
     def is_scheduled(self, message: Message) -> bool:
-        """Tell whether a message would be scheduled, instead of being sent at once."""
+        """Return True if a message would be scheduled instead of being sent at once."""
         return self._host.would_schedule(message)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything accepted so far is safe."""
+        """Call back once everything accepted so far is durable."""
         self._host.when_durable(callback)
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
@@ -141,13 +141,13 @@ class Connection(Owner):
 
     @property
     def is_short_of_room(self) -> bool:
-        """True when the answer to what was sent since the last `when_accepted` has to wait for room."""
+        """True when the answer to the messages sent since the last `when_accepted` has to wait for room."""
         return bool(self._full)
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
-        """Call back once there is room for what was sent so far."""
+        """Call back once there is room for the messages sent so far."""
         full, self._full = self._full, {}
-        for usage, destination in full.items():  # one after the other, the last one asked first
+        for usage, destination in full.items():  # nested callbacks: waits for one usage after the other, the last first
             callback = partial(self._wait_for_room, usage, destination, callback)
         callback()
 
@@ -156,13 +156,13 @@ class Connection(Owner):
     def subscribe(
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> Consumer:
-        """Add a consumer, silent until its `start`."""
+        """Add a consumer, which gets no deliveries before its `start`."""
         consumer = self._host.subscribe(self, request, deliver, browsed)
         self.consumers[consumer] = None
         return consumer
 
     def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that closed."""
+        """Remove a closed consumer."""
         self.consumers.pop(consumer, None)
         self._host.forget(consumer)
 
@@ -173,16 +173,16 @@ class Connection(Owner):
     # ------------------------------------------------------------ destinations
 
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
-        """Learn of a producer, and make sure that what it sends to exists."""
+        """Add a producer, and create its destination if it does not exist."""
         for part in () if destination is None else parts(destination):
             self._host.provide(part)
-        self.remove_producer(producer_id)  # which nobody has, unless a client repeats itself
+        self.remove_producer(producer_id)  # in case the client repeats the command
         self.producers[producer_id] = destination
         if destination is not None:
             self._host.add_producer(self, producer_id, destination)
 
     def remove_producer(self, producer_id: ProducerId) -> None:
-        """Forget a producer."""
+        """Remove a producer."""
         destination = self.producers.pop(producer_id, None)
         if destination is not None:
             self._host.remove_producer(self, producer_id, destination)
@@ -202,14 +202,14 @@ class Connection(Owner):
         self._host.provide(destination)
 
     def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination that nobody consumes from."""
+        """Delete a destination that has no consumers."""
         self._host.remove_destination(destination)
         self.temporaries.pop(destination, None)
 
     # ------------------------------------------------------------ transactions
 
     def begin(self, transaction: TransactionId | None = None) -> TransactionId:
-        """Begin a transaction; one that is under way goes on."""
+        """Begin a transaction; do nothing if it is open."""
         if transaction is None:
             self._transaction_count += 1
             transaction = LocalTransactionId(self.connection_id, self._transaction_count)
@@ -220,7 +220,7 @@ class Connection(Owner):
         return transaction
 
     def prepare(self, transaction: XATransactionId) -> bool:
-        """Prepare an XA transaction, and let go of it: from here on it is the broker's."""
+        """Prepare an XA transaction, which from then on belongs to the broker instead of this connection."""
         preparing = self.transaction(transaction)
         try:
             is_prepared = preparing.prepare()
@@ -234,7 +234,7 @@ class Connection(Owner):
         return is_prepared
 
     def commit(self, transaction: TransactionId, *, prepared: bool = False) -> None:
-        """Make a transaction count."""
+        """Commit a transaction."""
         ending = self.transaction(transaction)
         if prepared and not ending.prepared:
             raise TransactionError(f"{transaction} is not prepared")
@@ -242,7 +242,7 @@ class Connection(Owner):
         ending.commit()
 
     def rollback(self, transaction: TransactionId) -> None:
-        """Undo a transaction."""
+        """Roll back a transaction."""
         ending = self.transaction(transaction)
         self._forget(ending)
         ending.rollback()
@@ -258,11 +258,11 @@ class Connection(Owner):
     def add_acknowledgements(
         self, consumer: Consumer, references: Sequence[Reference], transaction: TransactionId
     ) -> None:
-        """Add acknowledgements to a transaction, before the store learns of them."""
+        """Add acknowledgements to a transaction, before they are appended to the store."""
         self.transaction(transaction).add_acknowledgements(consumer, references)
 
     def drop_transaction(self, transaction: TransactionId) -> None:
-        """Drop a transaction that is over, or prepared."""
+        """Remove a transaction that has ended, or is prepared."""
         del self.transactions[transaction]
 
     def transaction(self, transaction: TransactionId) -> Transaction:
@@ -282,14 +282,14 @@ class Connection(Owner):
         return self.transactions.get(transaction)
 
     def _forget(self, ending: Transaction) -> None:
-        """Let go of a transaction that is over, whoever began it."""
+        """Remove a transaction that has ended, from the connection that began it and from the broker."""
         _detach_owner(ending)
         self._host.ended(ending)
 
     # ------------------------------------------------------------ flow and end
 
     def written(self) -> None:
-        """Learn that all that was delivered so far has left the process, or may have."""
+        """Record that all deliveries so far may have left the process."""
         self.flushed = self.delivery_count
 
     def pause(self) -> None:
@@ -307,17 +307,17 @@ class Connection(Owner):
                 consumer.dispatch()
 
     def close(self) -> None:
-        """Undo what is open, give back what is held, and go."""
+        """Roll back open transactions, return outstanding messages, and remove the connection from the broker."""
         if self.closed or self._host.abandoned:
             return
         self.closed = self.is_held = True
         try:
             self._undo()
-        finally:  # whatever happened: the client id must be free for the next connection
+        finally:  # also after an error: the client id must be free for the next connection
             self._leave()
 
     def _undo(self) -> None:
-        """Give back what is held. One thing that cannot be given back does not keep the others."""
+        """Roll back transactions, and close consumers and producers. An error in one does not affect the others."""
         for consumer in self.consumers:
             consumer.resize()
         for transaction in list(self.transactions):
@@ -328,14 +328,14 @@ class Connection(Owner):
             attempt(partial(self.remove_producer, producer_id), "removing a producer")
 
     def _leave(self) -> None:
-        """Go."""
+        """Remove the connection from the broker, and stop waiting for room."""
         try:
             self._host.disconnect(self, self.temporaries)
         finally:
             for usage in self._waited_on:
                 usage.cancel(self)
             self._waited_on.clear()
-            self._release()  # the socket may outlive this, and its end is only learned by reading
+            self._release()  # the socket may still be open, and only a read detects its end
             self._unthrottle()
 
     def _unthrottle(self) -> None:
@@ -345,7 +345,7 @@ class Connection(Owner):
 
 
 def _detach_owner(transaction: Transaction) -> None:
-    """Take a transaction from the connection that began it."""
+    """Remove a transaction from the connection that began it."""
     if transaction.owner is not None:
         transaction.owner.drop_transaction(transaction.id)
         transaction.owner = None

@@ -1,10 +1,10 @@
-"""A consumer: its window over one or more backlogs, and what it holds unsettled.
+"""A consumer: its window over one or more backlogs, and its outstanding deliveries.
 
-At most `window` references are outstanding: the prefetch, and what the client was granted beyond it because it settles
-later what it has taken already (OpenWire's DELIVERED ack). With a prefetch of 0 every delivery is pulled. An
-acknowledgement in a transaction opens the window at once but settles at the commit; after a roll-back the reference is
-outstanding again, without being delivered again: a JMS client redelivers from its own memory, and a STOMP client of
-ActiveMQ has never got anything else.
+At most `window` deliveries are outstanding. The window is the prefetch, and what the client was granted beyond it for
+deliveries that it has processed and acknowledges later (OpenWire's DELIVERED ack). With a prefetch of 0 every delivery
+is pulled. An acknowledgement in a transaction makes room in the window at once, but settles the delivery only at the
+commit. After a roll-back the delivery is outstanding again, and is not sent again: a JMS client redelivers from its own
+memory, and ActiveMQ does not send it to STOMP clients either.
 """
 
 from abc import ABCMeta, abstractmethod
@@ -28,14 +28,14 @@ _delivery: Final = attrgetter("delivery")
 
 
 class Owner(metaclass=ABCMeta):
-    """The connection that consumers and transactions belong to, as far as they know it.
+    """The connection that owns consumers and transactions, as they see it.
 
     Attributes:
-        connection_id: which.
-        client_id: whose; a durable subscription belongs to it.
-        delivery_count: how many messages its consumers were given.
-        flushed: how many of them have left the process.
-        is_held: nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
+        connection_id: its id.
+        client_id: the id of its client, which owns durable subscriptions.
+        delivery_count: number of messages delivered to its consumers.
+        flushed: number of these messages that have left the process.
+        is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
     """
 
     def __init__(self, connection_id: str, client_id: str, *, is_held: bool = False) -> None:
@@ -49,44 +49,44 @@ class Owner(metaclass=ABCMeta):
     def add_acknowledgements(
         self, consumer: "Consumer", references: Sequence[Reference], transaction: TransactionId
     ) -> None:
-        """Add acknowledgements to a transaction, before the store learns of them.
+        """Add acknowledgements to a transaction, before they are appended to the store.
 
         Raises:
-            TransactionError: nothing can be added to it; `UnknownTransaction`: it is not open.
+            TransactionError: the transaction accepts no operations; `UnknownTransaction`: it is not open.
         """
 
     @abstractmethod
     def forget(self, consumer: "Consumer") -> None:
-        """Drop a consumer that closed."""
+        """Remove a closed consumer."""
 
     @abstractmethod
     def drop_transaction(self, transaction: TransactionId) -> None:
-        """Drop a transaction that is over, or prepared."""
+        """Remove a transaction that has ended, or is prepared."""
 
 
 class Source(Origin):
-    """A backlog that consumers take from: a queue, a subscription, a browser's snapshot."""
+    """A backlog that delivers to consumers: a queue, a subscription, or the snapshot of a browser."""
 
     __slots__ = ()
 
     @abstractmethod
     def dispatch(self, consumer: "Consumer | None" = None) -> None:
-        """Deliver what there is room for, to one consumer that got room, or to all."""
+        """Deliver waiting messages to one consumer that got room, or to all consumers with room."""
 
     @abstractmethod
     def detach(self, consumer: "Consumer") -> None:
-        """Let a consumer go; what it holds comes back by `restore`."""
+        """Remove a consumer, whose outstanding messages come back by `restore`."""
 
 
 class Consumer:
-    """One subscription of one connection; implements the port of that name.
+    """One consumer of one connection; implements the port of that name.
 
     Attributes:
-        outstanding: what was delivered and is not settled, in the order of delivery. An OrderedDict, because a dict
-            steps over everything that was taken from its front to find what is there now.
-        window: how many may be outstanding now; 0 while nothing may be delivered.
-        sources: the backlogs it takes from.
-        is_selective: some messages may not be for this consumer.
+        outstanding: deliveries that are not settled, in the order of delivery. An OrderedDict, because a dict skips
+            over all entries that were deleted at its front when it looks for the first one.
+        window: how many deliveries may be outstanding now; 0 while nothing may be delivered.
+        sources: the backlogs that deliver to it.
+        is_selective: True if it may refuse some messages.
     """
 
     __slots__ = (
@@ -126,13 +126,13 @@ class Consumer:
         return len(self.outstanding) < self.window
 
     def accepts(self, message: Message, redelivery_count: int = 0) -> bool:
-        """Tell whether the message is for this consumer: selector and `noLocal`."""
+        """Return True if the message matches the selector, and `noLocal` does not exclude it."""
         if self.request.no_local and message.connection_id == self.connection.connection_id:
             return False
         return self._matches is None or self._matches(message, redelivery_count)
 
     def offer(self, reference: Reference) -> None:
-        """Deliver a reference; the caller made sure of room and match."""
+        """Deliver a reference; the caller has checked that there is room, and that the consumer accepts it."""
         self.outstanding[reference] = None
         connection = self.connection
         connection.delivery_count = reference.delivery = connection.delivery_count + 1
@@ -140,11 +140,11 @@ class Consumer:
             self._pulled -= 1
         try:
             self.deliver(reference)
-        except Exception as error:  # whoever has it dispatched is not to suffer; it comes back when the consumer leaves
+        except Exception as error:  # must not fail the dispatch of others; the message returns when the consumer closes
             contain(error, "delivering", reference.message)
 
     def dispatch(self) -> None:
-        """Have every backlog deliver what there is room for, a different one first each time."""
+        """Have the backlogs deliver to this consumer, each time beginning with a different one."""
         sources = self.sources
         if len(sources) > 1:
             sources.append(sources.pop(0))
@@ -154,12 +154,12 @@ class Consumer:
             source.dispatch(self)
 
     def reinstate(self, references: list[Reference]) -> None:
-        """Hold references again, each in its place, whose acknowledgements were rolled back."""
+        """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
         self.outstanding = OrderedDict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
         self.resize()
 
     def resize(self) -> None:
-        """Work out the window anew."""
+        """Recompute the window."""
         if not self.started or self.connection.is_held:
             self.window = 0
         elif self.prefetch:
@@ -168,9 +168,9 @@ class Consumer:
             self.window = len(self.outstanding) + self._pulled
 
     def split(self, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
-        """Return those the client may have seen and the others.
+        """Return the deliveries that the client may have seen, and the others.
 
-        What was delivered after the connection's last flush never left the process: nobody can have seen it.
+        The client cannot have seen what was delivered after the connection's last flush: it has not left the process.
         """
         flushed = self.connection.flushed
         seen: list[Reference] = []
@@ -182,13 +182,13 @@ class Consumer:
     # ------------------------------------------------------------ port
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start deliveries."""
         self.started = True
         self.resize()
         self.dispatch()
 
     def outstanding_through(self, first_id: str | None, last_id: str) -> Sequence[Reference]:
-        """Return what is outstanding from one message id to another, in the order of delivery."""
+        """Return the outstanding deliveries from one message id to another, in the order of delivery."""
         if first_id == last_id:
             for reference in self.outstanding:
                 if reference.message.message_id == last_id:
@@ -205,7 +205,7 @@ class Consumer:
         return ()
 
     def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
-        """Settle one delivery; one that is not outstanding is left alone."""
+        """Settle one delivery; do nothing if it is not outstanding."""
         if reference := self._held(delivery):
             self.acknowledge_all((reference,), transaction)
 
@@ -217,7 +217,7 @@ class Consumer:
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
         """Settle deliveries that are outstanding."""
-        references = cast("Sequence[Reference]", deliveries)  # they came from here
+        references = cast("Sequence[Reference]", deliveries)  # the core delivers nothing else
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
         outstanding, consumed_by = self.outstanding, self.connection.connection_id
@@ -230,7 +230,7 @@ class Consumer:
         self._settled(len(references))
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:
-        """Settle deliveries that are named by their messages, each by itself; return those that are not outstanding."""
+        """Settle deliveries by message id, one by one; return the ids that are not outstanding."""
         oldest: list[Reference] = []
         for reference, message_id in zip(self.outstanding, message_ids, strict=False):
             if reference.message.message_id != message_id:
@@ -247,24 +247,24 @@ class Consumer:
         return strange
 
     def grant(self, count: int) -> None:
-        """Widen the window until the next acknowledgements, by no more than is outstanding."""
+        """Widen the window until the next acknowledgements, by at most the number of outstanding deliveries."""
         if self.prefetch:
             self._granted = min(self._granted + max(count, 0), len(self.outstanding))
             self.resize()
             self.dispatch()
 
     def unsettled(self) -> Iterable[Reference]:
-        """Return what is outstanding, in the order of delivery."""
+        """Return the outstanding deliveries, in the order of delivery."""
         return self.outstanding
 
     def pull(self, count: int = 1) -> None:
-        """Allow so many more deliveries to a consumer whose prefetch is 0."""
+        """Allow `count` more deliveries to a consumer whose prefetch is 0."""
         self._pulled = count
         self.resize()
         self.dispatch()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """Change the window."""
+        """Change the prefetch."""
         self.prefetch = prefetch
         self.resize()
         self.dispatch()
@@ -273,7 +273,7 @@ class Consumer:
         """Dead-letter one delivery.
 
         Raises:
-            ClientError: this is a browser, which owns nothing it could give up.
+            ClientError: the consumer is a browser, whose deliveries cannot be rejected.
         """
         if self.request.browser:
             raise ClientError("Cannot Nack a message on a Queue Browser Subscription.")
@@ -283,21 +283,21 @@ class Consumer:
             self._settled(1)
 
     def expire(self, delivery: Delivery) -> None:
-        """Let go of a delivery the client found to be past its time."""
+        """Settle a delivery that the client found expired."""
         if reference := self._held(delivery):
             del self.outstanding[reference]
             reference.source.expire(reference)
             self._settled(1)
 
     def requeue(self, delivery: Delivery) -> None:
-        """Put a delivery back into its place, to be delivered again."""
+        """Return a delivery to its position in the backlog, to be delivered again."""
         if reference := self._held(delivery):
             del self.outstanding[reference]
             reference.source.restore((), (reference,))
             self._settled(1)
 
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
-        """End the subscription; what is outstanding goes back, counted as redelivered if it may have been seen."""
+        """Close the consumer; outstanding messages go back, as redelivered if the client may have seen them."""
         if self.closed:
             return
         self.closed = True
@@ -320,11 +320,11 @@ class Consumer:
     # ------------------------------------------------------------ private
 
     def _held(self, delivery: Delivery) -> Reference | None:
-        """Return the reference behind a handle if it is outstanding here."""
+        """Return a delivery as the reference that it is, None if it is not outstanding."""
         return delivery if isinstance(delivery, Reference) and delivery in self.outstanding else None
 
     def _settled(self, count: int) -> None:
-        """Use the room that settled deliveries have left."""
+        """Take back what was granted for settled deliveries, and use their room in the window."""
         if self._granted:
             self._granted = max(0, self._granted - count)
             self.resize()
@@ -334,11 +334,11 @@ class Consumer:
 
 
 Matcher = Callable[[Message, int], bool]
-"""A compiled selector: message and redelivery count in, match or not out."""
+"""A compiled selector: takes a message and its redelivery count, returns True if the message matches."""
 
 
 def matcher(selector: str | None) -> Matcher | None:
-    """Return the compiled selector, or None for one that is absent or blank and lets everything through.
+    """Return the compiled selector, None if it is absent or blank and so matches every message.
 
     Raises:
         InvalidSelector: it cannot be parsed.
@@ -347,12 +347,12 @@ def matcher(selector: str | None) -> Matcher | None:
 
 
 def reinstate(held: Mapping[Consumer | None, list[Reference]]) -> None:
-    """Have consumers hold again what they had acknowledged; what those held that left goes back to the backlogs.
+    """Undo acknowledgements: deliveries are outstanding again, and those of closed consumers go back to the backlogs.
 
-    It goes back in one go, so that a backlog sees the order of all of it before it hands any of it out.
+    Each backlog gets all of its messages in one call, so that it restores their order before it delivers any of them.
 
     Args:
-        held: by consumer; None: those of an earlier process, whose clients have seen it.
+        held: acknowledged deliveries by consumer; None: the consumers of an earlier process, which have seen them.
     """
     seen: list[Reference] = []
     unseen: list[Reference] = []
@@ -368,7 +368,7 @@ def reinstate(held: Mapping[Consumer | None, list[Reference]]) -> None:
 
 
 def _restore(seen: list[Reference], unseen: list[Reference]) -> None:
-    """Give references back to their backlogs, each backlog in one go so that it sees their order."""
+    """Return references to their backlogs, to each of them in one call so that it restores their order."""
     by_origin: dict[Origin, tuple[list[Reference], list[Reference]]] = {}
     for index, references in enumerate((seen, unseen)):
         for reference in references:

@@ -1,9 +1,8 @@
-"""A durable subscription: a backlog that fills while its consumer is away.
+"""A durable subscription: a backlog that collects messages while its consumer is away.
 
-Persistent messages wait in the store, and in memory as far as there is room; others in memory only (ActiveMQ's
-`keepDurableSubsActive`). A subscription to a
-wildcard covers several topics; the store keeps one record per topic, or one under the wildcard's own name while there
-is no topic it covers.
+Persistent messages wait in the store, and in memory as far as there is room. Non-persistent ones wait in memory only
+(ActiveMQ's `keepDurableSubsActive`). A subscription to a wildcard covers several topics. The store keeps one record per
+topic that it covers, or one under the name of the wildcard while it covers none.
 """
 
 import logging
@@ -33,18 +32,18 @@ _log = logging.getLogger(__name__)
 _IDLE: Final = Search.IDLE
 
 _NO_USAGE = Usage()
-"""Of a subscription that covers no topic: it holds nothing."""
+"""The usage of a subscription that covers no topic, and so has no messages."""
 
 
 class CoveredTopic:
-    """A topic as far as the durable subscriptions that cover it know it.
+    """A topic, as the durable subscriptions that cover it see it.
 
     Attributes:
-        destination: which.
-        policy: its rules.
-        durables: the subscriptions.
-        held: counts what waits for its subscriptions in memory.
-        history: what it remembers for retroactive consumers.
+        destination: the topic's destination.
+        policy: the topic's policy.
+        durables: the durable subscriptions.
+        held: counts the messages in memory that wait for subscriptions.
+        history: the messages kept for retroactive consumers.
     """
 
     __slots__ = ("destination", "durables", "held", "history", "policy")
@@ -58,16 +57,16 @@ class CoveredTopic:
 
     @property
     def usage(self) -> Usage:
-        """The memory that its messages take."""
+        """The memory usage that its messages count for."""
         return self.held.usage
 
     def is_retroactive_for(self, consumer: Consumer) -> bool:
-        """Tell whether a consumer gets the topic's recent past."""
+        """Return True if a consumer gets the topic's history."""
         return consumer.request.retroactive or self.policy.always_retroactive
 
 
 class Durable(StoredSource):
-    """One durable subscription, active or not; the backlog of its consumer."""
+    """One durable subscription, with or without a consumer."""
 
     __slots__ = ("_held", "_is_closed", "_matches", "consumer", "info", "topics")
 
@@ -81,7 +80,7 @@ class Durable(StoredSource):
         clock: Clock,
         policy: DestinationPolicy,
     ) -> None:
-        """Begin without topics and consumer; `matches` is the compiled selector, None for every message."""
+        """Create a subscription without topics and consumer; `matches` is the compiled selector, None for none."""
         super().__init__(store=store, dead_letters=dead_letters, clock=clock, policy=policy, subscription_key=info.key)
         self.info = info
         self.topics: list[CoveredTopic] = []
@@ -91,12 +90,12 @@ class Durable(StoredSource):
         self._is_closed = False
 
     def is_same(self, info: DurableSubscription) -> bool:
-        """Tell whether a consumer that comes back asks for the same messages."""
+        """Return True if a returning consumer asks for the same messages."""
         mine = (self.info.subscribed_destination, self.info.selector, self.info.no_local)
         return mine == (info.subscribed_destination, info.selector, info.no_local)
 
     def attach(self, consumer: Consumer) -> None:
-        """Give the subscription its consumer, who gets its topics' recent past if it wants that and nothing waits."""
+        """Attach the consumer. If it is retroactive, and no messages wait, it gets the history of its topics."""
         self.consumer = consumer
         consumer.sources.append(self)
         if not self.pending.count:
@@ -105,21 +104,21 @@ class Durable(StoredSource):
                     self._recall(topic)
 
     def detach(self, consumer: Consumer) -> None:
-        """Take the consumer away; what it holds comes back by `restore`."""
+        """Detach the consumer, whose outstanding messages come back by `restore`."""
         self.consumer = None
 
     def recover_stored(self, topic: Destination, message_ids: Sequence[str]) -> None:
-        """Begin with what a topic stores for others; it can be read, and delivered, once all of it is on disk."""
+        """Add messages that a topic stores for other subscriptions; delivery begins once they are on disk."""
         self.recover(topic, message_ids, frozenset())
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
         self._store.when_durable(self._continue_dispatch)
 
     def is_on(self, topic: Destination) -> bool:
-        """Tell whether it gets a topic's messages."""
+        """Return True if the subscription covers a topic."""
         return topic in self._held
 
     def join(self, topic: CoveredTopic) -> None:
-        """Get what is sent to a topic from now on."""
+        """Cover a topic: get its messages from now on."""
         self.topics.append(topic)
         topic.durables.append(self)
         self._held[topic.destination] = topic.held
@@ -128,7 +127,7 @@ class Durable(StoredSource):
         self._recompute_watermark()
 
     def close(self) -> None:
-        """Leave the topics, and give back the memory that the backlog takes: the subscription is deleted."""
+        """Drop all messages, release their memory, and leave the topics: the subscription is deleted."""
         self._is_closed = True
         self.paging.backlogs.discard(self)
         for reference in self.pending.clear():
@@ -138,7 +137,7 @@ class Durable(StoredSource):
             topic.durables.remove(self)
 
     def publish(self, message: Message) -> None:
-        """Deliver a message, or let it wait."""
+        """Append a message, and deliver it if the consumer has room; acknowledge a message that does not match."""
         if not self._wants(message):
             self._acknowledge(message, None, consumed_by="")
             return
@@ -148,7 +147,7 @@ class Durable(StoredSource):
             self.dispatch()
 
     def append(self, message: Message) -> None:
-        """Add a message at the end."""
+        """Append a message to the backlog."""
         self.pending.append(Reference(message, self, self._next_sequence))
         self._next_sequence += 1
         held = self._held[message.destination]
@@ -159,13 +158,13 @@ class Durable(StoredSource):
             self._reduce_memory(usage)
 
     def in_flight(self) -> list[Reference]:
-        """Return what its consumer holds unsettled, oldest first."""
+        """Return the outstanding messages of the consumer, oldest first."""
         return list(self.consumer.outstanding) if self.consumer else []
 
     # ------------------------------------------------------------ source
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
-        """Deliver what waits and fits. What was read back leaves in turns, a page in each."""
+        """Deliver waiting messages while the consumer has room, at most a page read back per turn of the event loop."""
         pending, receiver = self.pending, self.consumer
         room = PAGE_BYTES_MAX
         while pending.count and receiver is not None and receiver.has_room and self._progress is _IDLE:
@@ -187,10 +186,11 @@ class Durable(StoredSource):
                 receiver.offer(reference)
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
-        """Return references to messages in the store that the subscription wants; see `Pager`.
+        """Read messages from the store, and return those that match the subscription; see `Pager`.
 
-        The store keeps a topic's message for all its subscriptions. That this one refuses it is appended when it is
-        published; a crash in between, and some stores of an ActiveMQ, leave refused messages, which are settled here.
+        The store keeps a topic's message for all subscriptions of the topic. When a message is published that this one
+        does not match, its acknowledgement is appended. After a crash in between, and in some stores of an ActiveMQ,
+        such messages are left in the backlog. They are acknowledged here.
         """
         found, looked_at = super().read(refs)
         if self._matches is None and not self.info.no_local:
@@ -199,34 +199,34 @@ class Durable(StoredSource):
         for reference in found:
             message = reference.message
             if self._wants(message):
-                message.decoded = None  # who waits, waits small
+                message.decoded = None  # saves memory while it waits
                 wanted.append(reference)
             else:
                 self._acknowledge(message, None, consumed_by="")
         return wanted, looked_at
 
     def count_in(self, references: Sequence[Reference]) -> None:
-        """Count what has come into memory."""
+        """Add messages that have been read back to the memory usage."""
         super().count_in(references)
         for reference in references:
             self._held[reference.message.destination].acquire(reference.message)
 
     def count_out(self, references: Sequence[Reference]) -> None:
-        """Count what has left memory. Producers that waited for it may go on from inside."""
+        """Subtract paged-out messages from the memory usage; this may call back producers that wait for memory."""
         for reference in references:
             self._held[reference.message.destination].release(reference.message)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
-        """Journal that the subscription is done with a message."""
+        """Append the acknowledgement of a message to the store."""
         self._acknowledge(reference.message, transaction, consumed_by)
 
     def settle(self, reference: Reference) -> None:
-        """Drop a reference whose acknowledgement counts, and what it took in memory."""
+        """Mark a reference as settled, and release its memory."""
         reference.state = State.SETTLED
         self._held[reference.message.destination].release(reference.message)
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Put references back into their places, or drop them if the subscription was deleted meanwhile."""
+        """Insert references at their old positions, or drop them if the subscription was deleted meanwhile."""
         if self._is_closed:
             for reference in (*seen, *unseen):
                 self.settle(reference)
@@ -243,7 +243,7 @@ class Durable(StoredSource):
         return self._matches is None or self._matches(message, 0)
 
     def _recall(self, topic: CoveredTopic) -> None:
-        """Append a topic's recent past. It is in memory only: the store has given it away long ago."""
+        """Append the history of a topic. Its messages are in memory only, since the store may have deleted them."""
         for message in topic.history:
             if self._wants(message):
                 self.append(replace(message, persistent=False))

@@ -1,7 +1,7 @@
-"""All durable subscriptions: which there are, and which topics each of them covers.
+"""All durable subscriptions, and the topics that each of them covers.
 
-The store keeps one record per subscription and topic. It is told of a topic when a subscription begins to cover it; a
-subscription to a wildcard that covers none yet has one record, under the wildcard's own name.
+The store keeps one record per subscription and topic, appended when the subscription begins to cover the topic. A
+subscription to a wildcard that covers no topic yet has one record, under the name of the wildcard.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,11 +21,11 @@ class Durables(Mapping[str, Durable]):
     """The durable subscriptions of one broker, by their keys in the store.
 
     Args:
-        topics: the topics there are, seen as they change; `topic_added` tells of a new one.
+        topics: all topics, a live view; `topic_added` is called for each new one.
         store: keeps the subscriptions.
-        dead_letters: takes what dies in them.
+        dead_letters: gets messages that expire, or cannot be delivered.
         clock: milliseconds since the epoch.
-        policy: the rules for a topic, or a pattern of topics.
+        policy: returns the policy of a topic, or of a pattern of topics.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Durables(Mapping[str, Durable]):
     # ------------------------------------------------------------ clients
 
     def activate(self, info: DurableSubscription, consumer: Consumer) -> None:
-        """Give a subscription its consumer. It is new, or goes on; asked for otherwise than before it begins anew.
+        """Attach a consumer to its subscription, which is created if it is new, and replaced if its terms have changed.
 
         Raises:
             SubscriptionInUse: it is active.
@@ -73,7 +73,7 @@ class Durables(Mapping[str, Durable]):
         durable.attach(consumer)
 
     def check_inactive(self, info: DurableSubscription) -> None:
-        """Make sure that a subscription may be activated.
+        """Check that a subscription may be activated.
 
         Raises:
             SubscriptionInUse: it is active.
@@ -103,7 +103,7 @@ class Durables(Mapping[str, Durable]):
     # ------------------------------------------------------------ topics
 
     def add(self, info: DurableSubscription, matches: Matcher | None) -> Durable:
-        """Add a subscription that covers nothing yet; `matches` is its compiled selector."""
+        """Add a subscription that covers no topic yet; `matches` is its compiled selector."""
         durable = self._by_key[info.key] = Durable(
             info,
             matches,
@@ -115,19 +115,19 @@ class Durables(Mapping[str, Durable]):
         return durable
 
     def cover(self, durable: Durable, *, retroactive: bool = False) -> None:
-        """Have a subscription cover, in the store too, each topic it wants and is not on yet.
+        """Have a subscription cover all existing topics that match it, here and in the store.
 
-        A new one that is retroactive gets what these topics still store for others, as in ActiveMQ.
+        As in ActiveMQ, a new retroactive subscription gets the messages that these topics still store for others.
         """
         wanted = durable.info.subscribed_destination
         if wanted.is_pattern:
             for topic in self._topics.values():
                 self._cover(durable, topic, retroactive=retroactive)
-        elif wanted in self._topics:  # not looked for among all: both may be there by the thousand
+        elif wanted in self._topics:  # a look-up, not a loop: there may be thousands of topics and of subscriptions
             self._cover(durable, self._topics[wanted], retroactive=retroactive)
 
     def topic_added(self, topic: Topic) -> None:
-        """Have all subscriptions that want a topic cover it."""
+        """Have all subscriptions that match a new topic cover it."""
         for durable in self._by_key.values():
             self._cover(durable, topic)
 
@@ -137,7 +137,9 @@ class Durables(Mapping[str, Durable]):
         wanted, destination = durable.info.subscribed_destination, topic.destination
         if wanted.type is not destination.type or not matches(wanted.name, destination.name):
             return
-        if not durable.is_on(destination) and not is_advisory(destination):  # whoever is away need not be told of news
+        if not durable.is_on(destination) and not is_advisory(
+            destination
+        ):  # advisories are not kept for absent clients
             stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
             durable.join(topic)
             if stored:

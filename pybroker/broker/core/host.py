@@ -1,6 +1,6 @@
-"""The broker as a connection asks it: one port, instead of the broker's parts.
+"""The interface of the broker that connections call.
 
-A native base class, not a protocol: some of it is called for each message.
+A native base class and not a protocol, because some methods are called for each message.
 """
 
 from abc import ABCMeta, abstractmethod
@@ -24,8 +24,8 @@ class Host(metaclass=ABCMeta):
 
     Attributes:
         clock: milliseconds since the epoch.
-        is_stopping: nothing is delivered any more.
-        abandoned: nothing may be changed any more.
+        is_stopping: True once nothing is delivered any more.
+        abandoned: True once nothing may be changed any more.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -37,10 +37,10 @@ class Host(metaclass=ABCMeta):
 
     @abstractmethod
     def admit(self, message: Message) -> Usage:
-        """Return the memory that a message will take.
+        """Return the memory usage that a message will count for.
 
         Raises:
-            ResourceLimit: the store has no room for it.
+            ResourceLimit: the store has no room for the message.
         """
 
     @abstractmethod
@@ -48,33 +48,33 @@ class Host(metaclass=ABCMeta):
         """Send or schedule a message, outside of any transaction.
 
         Raises:
-            ClientError: it cannot be.
+            ClientError: the message cannot be sent or scheduled.
         """
 
     @abstractmethod
     def schedules(self, message: Message) -> bool:
-        """Tell whether a message is to be scheduled, instead of being sent at once.
+        """Return True if a message is to be scheduled instead of being sent at once.
 
         Raises:
-            InvalidSchedule: its timetable makes no sense.
-            ResourceLimit: there are too many jobs, or browses.
+            InvalidSchedule: its scheduling properties are invalid.
+            ResourceLimit: there are too many jobs, or browses of the scheduler.
         """
 
     @abstractmethod
     def would_schedule(self, message: Message) -> bool:
-        """Tell the same with regard to nothing but the message; nothing is raised."""
+        """Return True if a message would be scheduled, without regard to limits; raises nothing."""
 
     @abstractmethod
     def route(self, message: Message) -> Sequence[tuple[Target, Message]]:
-        """Return where a message goes, and as what.
+        """Return the targets of a message, each with the copy that it gets.
 
         Raises:
-            ClientError: a destination cannot be.
+            ClientError: a destination cannot be created.
         """
 
     @abstractmethod
     def route_scheduled(self, message: Message) -> tuple[Target, Message]:
-        """Return where a message that a transaction schedules goes, and as what."""
+        """Return the target of a message that a transaction schedules, with the copy that it gets."""
 
     @abstractmethod
     def policy(self, destination: Destination) -> DestinationPolicy:
@@ -83,11 +83,11 @@ class Host(metaclass=ABCMeta):
     @property
     @abstractmethod
     def is_behind(self) -> bool:
-        """True when so much waits for the disk that producers must be slowed down."""
+        """True when more bytes are unwritten than the limit, and producers must be slowed down."""
 
     @abstractmethod
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything accepted so far is safe."""
+        """Call back once everything accepted so far is durable."""
 
     @abstractmethod
     def when_confirmed(self, callback: Callable[[], None]) -> None:
@@ -95,11 +95,11 @@ class Host(metaclass=ABCMeta):
 
     @abstractmethod
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number stored for a producer, -1 for none that is remembered."""
+        """Return the highest sequence number stored for a producer, -1 if it is not remembered."""
 
     @abstractmethod
     def last_scheduled(self, producer_id: str) -> int:
-        """Return the highest sequence number of what a producer has had scheduled, -1 for none that is remembered."""
+        """Return the highest sequence number of a producer's scheduled messages, -1 if it is not remembered."""
 
     # ------------------------------------------------------------ consumers and producers
 
@@ -107,11 +107,11 @@ class Host(metaclass=ABCMeta):
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> Consumer:
-        """Add a consumer to what it asks for; see the port `Connection`."""
+        """Add a consumer to the destinations of its request; see the port `Connection`."""
 
     @abstractmethod
     def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that closed."""
+        """Remove a closed consumer."""
 
     @abstractmethod
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
@@ -119,33 +119,33 @@ class Host(metaclass=ABCMeta):
 
     @abstractmethod
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
-        """Learn of a producer of one destination."""
+        """Announce a producer of one destination."""
 
     @abstractmethod
     def remove_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
-        """Forget a producer of one destination."""
+        """Announce that a producer of one destination has closed."""
 
     # ------------------------------------------------------------ destinations
 
     @abstractmethod
     def provide(self, destination: Destination) -> None:
-        """Make sure that a destination exists.
+        """Create a destination if it does not exist.
 
         Raises:
-            ClientError: it cannot.
+            ClientError: it cannot be created.
         """
 
     @abstractmethod
     def own(self, destination: Destination, owner: Owner) -> None:
-        """Give a temporary destination to a connection.
+        """Record a connection as the owner of a temporary destination.
 
         Raises:
-            InvalidDestination: it is another's.
+            InvalidDestination: it belongs to another connection.
         """
 
     @abstractmethod
     def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination with all it holds.
+        """Delete a destination with its messages.
 
         Raises:
             DestinationInUse: it has a consumer or a durable subscription.
@@ -163,7 +163,7 @@ class Host(metaclass=ABCMeta):
 
     @abstractmethod
     def ended(self, transaction: Transaction) -> None:
-        """Forget a transaction that is over."""
+        """Remove a transaction that has ended."""
 
     @abstractmethod
     def in_doubt(self) -> Sequence[XATransactionId]:
@@ -173,4 +173,4 @@ class Host(metaclass=ABCMeta):
 
     @abstractmethod
     def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
-        """Forget a connection that closed, and its temporary destinations with all that is on them."""
+        """Remove a closed connection, and its temporary destinations with their messages."""

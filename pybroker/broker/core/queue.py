@@ -1,17 +1,17 @@
-"""A queue: each message to one consumer, first in first out, or by priority.
+"""A queue: delivers each message to one consumer, first in first out, or by priority.
 
-Who gets a message is said by its `consumer_set`. What comes back from a consumer goes to its old place. Where ActiveMQ
-keeps persistent and non-persistent messages in two cursors and gives up on a selector 200 messages deep, this queue has
-one order and looks at every message.
+The `consumer_set` chooses the consumer. A message that comes back from a consumer is inserted at its old position.
+ActiveMQ keeps persistent and non-persistent messages in two cursors, and a selector sees only the first 200 messages.
+This queue has one order, and a selector sees every message.
 
-Between events nothing waits that a consumer with room would take. So a message that arrives needs one look at the
-consumers, and a consumer that gets room one look at what waits. As long as every consumer takes any message
-(`accepts_any`) that look is at the oldest only; else a consumer's search goes on where its last one ended, so that each
-message is looked at once per consumer, however many wait.
+Between events, no message waits that a consumer with room accepts. So a new message is offered to the consumers once,
+and a consumer that gets room searches the waiting messages once. While every consumer accepts every message
+(`accepts_any`), only the oldest message has to be looked at. Otherwise a consumer's search starts where its last one
+ended, so that each consumer looks at each message once, however many wait.
 
-Where a part of the queue is not in memory (see `paging`), a search looks at one page of it per turn of the event loop.
-Until it has come to the end, what arrives waits too: it must not overtake what the search has yet to find. The states
-of all that are in `search`.
+If a part of the queue is paged out (see `paging`), a search reads one page of it in each turn of the event loop. Until
+the search ends, new messages wait too: they must not overtake a message that the search may still find. The states of a
+search are defined in `search`.
 """
 
 import logging
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _DISPATCHED: Final = State.DISPATCHED
 _SETTLED: Final = State.SETTLED
 
-# Between these a search moves with every message or acknowledgement: as its table says, which a test compares.
+# Queues set these states themselves, without a look-up in the table for each message; a test compares them with it.
 _IDLE: Final = Search.IDLE
 _IN_TURNS: Final = Search.IN_TURNS
 _SEARCHING: Final = Search.SEARCHING
@@ -53,7 +53,7 @@ _UNFINISHED: Final = Search.UNFINISHED
 
 
 class Queue(StoredSource):
-    """One queue; the backlog of all its consumers. A temporary queue stores nothing: it dies with its connection."""
+    """One queue: the backlog of all its consumers. A temporary queue stores nothing, and ends with its connection."""
 
     __slots__ = (
         "_is_temporary",
@@ -85,37 +85,37 @@ class Queue(StoredSource):
 
     @property
     def next_sequence(self) -> int:
-        """Sequence of the next message that arrives."""
+        """The sequence number that the next message gets."""
         return self._next_sequence
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """Who consumes from it; browsers do not."""
+        """The consumers of the queue, without browsers."""
         return self.consumer_set.all
 
     @property
     def is_in_use(self) -> bool:
-        """True when somebody consumes from it."""
+        """True when the queue has a consumer."""
         return bool(self.consumer_set.all)
 
     @property
     def is_kept_now(self) -> bool:
-        """True: a queue's messages are stored for whoever comes."""
+        """True: a queue keeps its messages even without consumers."""
         return True
 
     def stores(self, message: Message) -> bool:
-        """Tell whether a message must outlive the process."""
+        """Return True if a message must survive a crash."""
         return message.persistent and not self._is_temporary
 
     def send(self, message: Message) -> None:
-        """Store a message if it must last, and hand it out, unless it is here already."""
+        """Store a message if it is persistent, and enqueue it, unless the store has one of the same id."""
         if not (message.persistent and not self._is_temporary) or self._store.add(message):
             self.gate.admit(message)
         else:
             _log.info("%s is on %s already", message.message_id, self.destination)
 
     def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
-        """Put a message at the end of the queue, or into the hands of a consumer that waits for it."""
+        """Deliver a message to a consumer with room that accepts it, or append it to the queue."""
         reference = Reference(message, self, self._next_sequence, redelivery_count)
         self._next_sequence += 1
         self.usage.acquire(message.size)
@@ -127,17 +127,17 @@ class Queue(StoredSource):
         consumer_set = self.consumer_set
         if message.group_id is not None:
             consumer_set.ensure_groups()
-        # Whatever else waits was already refused by every consumer with room, so only this one needs a look.
+        # Every consumer with room has already refused the other waiting messages, so only this one is offered.
         if not consumer_set.accepts_any:
             progress = self._progress
             is_searched = progress is _IDLE or progress is _IN_TURNS
-            # It must not overtake what consumers may yet find.
+            # It must not overtake a message that a search may still find.
             consumer = consumer_set.choose(reference) if is_searched or not self.pending.count else None
         else:
             consumer = None if self.pending.count else consumer_set.first_with_room()
         if consumer is None:
             self.pending.append(reference)
-            message.decoded = None  # who waits, waits small: the fields are decoded again when they are needed
+            message.decoded = None  # saves memory while it waits: the fields are decoded again when they are needed
             usage = self.usage
             if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
                 self._reduce_memory(usage)
@@ -148,25 +148,25 @@ class Queue(StoredSource):
             self.dispatch()
 
     def attach(self, consumer: Consumer) -> None:
-        """Let a consumer take part."""
+        """Add a consumer."""
         self.consumer_set.add(consumer)
         consumer.sources.append(self)
 
     def detach(self, consumer: Consumer) -> None:
-        """Let a consumer go; what it holds comes back by `restore`."""
+        """Remove a consumer, whose outstanding messages come back by `restore`."""
         frees = self.consumer_set.remove(consumer)
         self.pending.forget_consumer(consumer)
-        # What it holds is older than what waits: if it holds any, its return makes the others look.
+        # If the consumer has outstanding messages, their return by `restore` starts a dispatch.
         if frees and not any(reference.source is self for reference in consumer.outstanding):
             self.dispatch()
 
     def in_flight(self) -> list[Reference]:
-        """Return what consumers hold unsettled, oldest first."""
+        """Return the outstanding messages of all consumers, oldest first."""
         held = (ref for consumer in self.consumer_set.all for ref in consumer.outstanding if ref.source is self)
         return sorted(held, key=lambda reference: reference.sequence)
 
     def close(self) -> None:
-        """Give back the memory it takes: it is deleted, with all it holds."""
+        """Drop all messages and release their memory: the queue is deleted."""
         self.paging.backlogs.discard(self)
         self.pending.clear()
         self.usage.close()
@@ -174,7 +174,7 @@ class Queue(StoredSource):
     # ------------------------------------------------------------ source
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
-        """Deliver what there is room for, to one consumer that got room, or to all."""
+        """Deliver waiting messages to one consumer that got room, or to all consumers with room."""
         if not self.pending.count:
             return
         consumer_set = self.consumer_set
@@ -184,7 +184,7 @@ class Queue(StoredSource):
         progress = before = self._progress
         if before is not _IDLE:
             if before is (_IN_TURNS if takes_any else _PAUSED):
-                return  # it goes on by itself
+                return  # continues in the event loop's next turn
             event = SearchEvent.ASK_FOR_ANY if takes_any else SearchEvent.ASK
             progress = self._progress = TRANSITIONS.after(before, event)
         elif not takes_any:
@@ -199,33 +199,33 @@ class Queue(StoredSource):
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
-        """Journal that a message is done with."""
+        """Append the removal of a message to the store."""
         if reference.message.persistent and not self._is_temporary:
             self._store.remove(self.destination, reference.message.message_id, transaction, consumed_by=consumed_by)
 
     def settle(self, reference: Reference) -> None:
-        """Drop a reference whose acknowledgement counts, and what it took in memory."""
+        """Mark a reference as settled, and release its memory."""
         reference.state = _SETTLED
         self.usage.release(reference.message.size)
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
-        """Return references to messages in the store; see `Pager`."""
+        """Read messages from the store; see `Pager`."""
         found, count = super().read(refs)
         if any(reference.message.group_id is not None for reference in found):
             self.consumer_set.ensure_groups()
         return found, count
 
     def count_in(self, references: Sequence[Reference]) -> None:
-        """Count what has come into memory."""
+        """Add messages that have been read back to the memory usage."""
         super().count_in(references)
         self.usage.acquire(sum([reference.message.size for reference in references]))
 
     def count_out(self, references: Sequence[Reference]) -> None:
-        """Count what has left memory. Producers that waited for it may go on from inside."""
+        """Subtract paged-out messages from the memory usage; this may call back producers that wait for memory."""
         self.usage.release(sum([reference.message.size for reference in references]))
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Put references back into their places; those that may have been seen count as redelivered."""
+        """Insert references at their old positions; those that a client may have seen count as redelivered."""
         for reference in (*seen, *unseen):
             reference.message = without_flag(reference.message)
         super().restore(seen, unseen)
@@ -236,7 +236,7 @@ class Queue(StoredSource):
         super().reject(reference, cause)
 
     def expire(self, reference: Reference) -> None:
-        """Let go of a reference that is past its time."""
+        """Remove an expired message."""
         reference.message = without_flag(reference.message)
         super().expire(reference)
 
@@ -254,14 +254,14 @@ class Queue(StoredSource):
         if message.group_id is not None and consumer_set.record_group_delivery(message, consumer):
             try:
                 reference.message = first_of_group(message)
-            except Exception as error:  # the message's fault: nothing else is touched here
+            except Exception as error:  # caused by the message; it is delivered without the flag
                 contain(error, "flagging as the first of its group", message)
         if len(consumer_set.all) > 1:
             consumer_set.rotate(consumer)
         consumer.offer(reference)
 
     def _deliver_oldest(self, consumer: Consumer | None) -> None:
-        """Deliver from the front: everybody takes anything. What was read back leaves in turns, a page in each."""
+        """Deliver the oldest messages while every consumer accepts every message, at most a page read back per turn."""
         pending, consumer_set = self.pending, self.consumer_set
         room = PAGE_BYTES_MAX
         while pending.count:
@@ -272,7 +272,7 @@ class Queue(StoredSource):
                 if room <= 0 and self._defer_dispatch():
                     break
                 if not (pending.fill() and consumer_set.accepts_any):
-                    self.dispatch(consumer)  # nothing is left, or what was read has groups
+                    self.dispatch(consumer)  # the queue is empty, or messages that were read belong to groups
                     break
             reference = pending.pop(_DISPATCHED)
             if is_paged:
@@ -283,7 +283,7 @@ class Queue(StoredSource):
                 self._deliver(reference, receiver)
 
     def _search(self, consumers: Sequence[Consumer]) -> None:
-        """Deliver to consumers that do not take everything. Where it looked at a whole page, it goes on next turn."""
+        """Deliver while some consumers do not accept every message. After a page, continue in the loop's next turn."""
         try:
             is_done = self._search_levels(consumers)
             while is_done and (self._search_reopened_groups() or self._progress is _ASKED_AGAIN):
@@ -298,7 +298,7 @@ class Queue(StoredSource):
             self._defer_dispatch()
 
     def _search_levels(self, consumers: Sequence[Consumer]) -> bool:
-        """Deliver from what consumers have not looked at yet; tell whether that is all, and not a page of it."""
+        """Deliver messages that consumers have not looked at; return False if a page ended before the search did."""
         for level in self.pending.levels:
             while level.count and (ready := [consumer for consumer in consumers if consumer.has_room]):
                 start = min(level.searched.get(consumer, -1) for consumer in ready)
@@ -312,10 +312,10 @@ class Queue(StoredSource):
         return True
 
     def _deliver_until_full(self, level: Pending, after: int) -> tuple[int, bool]:
-        """Deliver what waits behind a sequence number until a consumer is full, or a page was looked at.
+        """Deliver messages behind a sequence number until a consumer's window is full, or a page has been searched.
 
         Returns:
-            How far that was, and whether it was for the page.
+            The last sequence number looked at, and True if the page was the reason to stop.
         """
         is_bounded = level.is_paged and self.paging.call_soon is not None
         count, room = PAGE_MAX, PAGE_BYTES_MAX
@@ -333,7 +333,7 @@ class Queue(StoredSource):
         return self._next_sequence - 1, False
 
     def _search_reopened_groups(self) -> bool:
-        """Have everybody look again at messages whose group has lost its owner; True when there are any."""
+        """Make consumers search again for messages whose group has lost its owner; return True if there are any."""
         groups = self.consumer_set.groups
         if groups is None or groups.reopened is None:
             return False

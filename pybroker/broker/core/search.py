@@ -1,8 +1,9 @@
-"""How far a backlog is with finding what its consumers may get; `docs/states.md` has the diagram.
+"""The states of a backlog's search for messages that its consumers accept; `docs/states.md` has the diagram.
 
-Between events nothing waits that a consumer with room would take. Where consumers take anything, the front is delivered
-until nobody has room, or in turns where messages must be read back first. Where they do not, each of them looks at what
-waits from where it looked last; until they have come to the end, what arrives must wait behind what they may yet find.
+Between events, no message waits that a consumer with room accepts. If every consumer accepts every message, the oldest
+are delivered until no consumer has room; messages that must be read back first are delivered one page per turn of the
+event loop. Otherwise each consumer searches the waiting messages from where its last search ended. Until all searches
+have ended, a new message must wait, so that it does not overtake a message that they may still find.
 """
 
 from typing import Final
@@ -11,25 +12,25 @@ from pybroker.broker.domain.states import Named, Transitions
 
 
 class Search(Named):
-    """Where a backlog's search for the next message stands."""
+    """The state of a backlog's search for the next message."""
 
-    IDLE = "nothing waits that a consumer with room would take"
-    IN_TURNS = "the front is delivered, and goes on in the event loop's next turn"
-    SEARCHING = "consumers with room look at what waits"
-    ASKED_AGAIN = "the same, and a delivery or an expiry inside it calls for one more look"
-    PAUSED = "they have looked at a page, and go on in the event loop's next turn"
-    UNFINISHED = "they have not looked at everything, and nothing is under way"
+    IDLE = "no message waits that a consumer with room accepts"
+    IN_TURNS = "the oldest messages are being delivered; delivery continues in the event loop's next turn"
+    SEARCHING = "consumers with room search the waiting messages"
+    ASKED_AGAIN = "as SEARCHING; a delivery or an expiry within the search requires one more search"
+    PAUSED = "a page has been searched; the search continues in the event loop's next turn"
+    UNFINISHED = "the search has not reached the end, and its continuation is not scheduled"
 
 
 class SearchEvent(Named):
-    """What moves a search on."""
+    """An event in a backlog's search."""
 
-    ASK = "a consumer has room, or something has come back, and not every consumer takes anything"
-    ASK_FOR_ANY = "the same, and every consumer takes anything"
-    FINISH = "everything was looked at"
-    STOP = "a page was looked at, or the store could not be read"
-    YIELD = "the event loop is to go on in its next turn"
-    TURN = "that turn has come"
+    ASK = "a consumer has room, or a message has come back; some consumers do not accept every message"
+    ASK_FOR_ANY = "a consumer has room, or a message has come back; every consumer accepts every message"
+    FINISH = "the search has reached the end of the backlog"
+    STOP = "a page has been searched, or the store could not be read"
+    YIELD = "the continuation is scheduled for the event loop's next turn"
+    TURN = "the next turn of the event loop has begun"
 
 
 _State, _Event = Search, SearchEvent
@@ -62,4 +63,4 @@ TRANSITIONS: Final = Transitions(
         (_State.UNFINISHED, _Event.TURN): _State.UNFINISHED,
     }
 )
-"""Every transition there is."""
+"""All transitions; a pair that is missing cannot occur."""

@@ -1,10 +1,10 @@
-"""What a queue and a durable subscription have in common: a backlog in order, whose messages the store keeps.
+"""The base class of queues and durable subscriptions: an ordered backlog whose messages are in the store.
 
-What a consumer leaves unsettled comes back to its old place. Suspicion falls on one reference at a time: the oldest
-that its consumer had really been sent when it left is the one it was at; the rest of its window is innocent. A message
-that was the suspect too often is dead-lettered.
+If a consumer closes with outstanding messages, they return to their old positions. The oldest one that the client may
+have seen gets a delivery strike, because the consumer was probably processing it; the others get none. A message with
+more strikes than the policy's `max_redeliveries` is dead-lettered.
 
-It is also the backlog's `Pager`: it reads back what was left to the store, and leaves it there (see `paging`).
+The class is also the `Pager` of its backlog: it pages messages out and reads them back (see `paging`).
 """
 
 import logging
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 _SETTLED: Final = State.SETTLED
 
 _NEVER = 2**63
-"""Later than any time a message may name."""
+"""Later than every expiration."""
 
 _destination = attrgetter("destination")
 
 
 class StoredSource(Source):
-    """A backlog with a store behind it; says nothing of who gets what."""
+    """A backlog whose messages are in the store; derived classes choose the consumers."""
 
     __slots__ = (
         "_clock",
@@ -78,39 +78,39 @@ class StoredSource(Source):
         self._next_sequence: int = 0
         self._subscription_key = subscription_key
         self._next_expiry = _NEVER
-        """No message that waits is over before."""
+        """No waiting message in memory expires before this time."""
         self._next_stored_expiry = _NEVER
-        """No message that is not in memory is over before."""
+        """No paged-out message expires before this time."""
         self._scanned: dict[Pending, int] | None = None
-        """How far the search for expired messages that are not in memory has come; None: none is under way."""
+        """Where the scan for expired messages that are paged out goes on, by level; None: no scan is running."""
         self._page_out_at = _NEVER
-        """So much in use is too much; more than the mark only where the last page-out could not free more."""
+        """Memory usage above which messages are paged out: the watermark, or more if the last page-out left more."""
         self._is_paging_out = False
         self._progress = Search.IDLE
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:
-        """Return what consumers hold unsettled, oldest first."""
+        """Return the outstanding messages of all consumers, oldest first."""
 
     def drop_if_expired(self, reference: Reference) -> bool:
-        """Tell whether a waiting reference is past its time; if so it is let go of."""
+        """Remove a waiting message if it has expired; return True if it had."""
         if not self.is_expired(reference.message):
             return False
         self.pending.remove(reference, _SETTLED)
         try:
             self.expire(reference)
-        except Exception as error:  # it stays in the store, and comes back with the next master
+        except Exception as error:  # the message stays in the store, and the next master recovers it
             contain(error, "expiring", reference.message)
         return True
 
     def is_expired(self, message: Message) -> bool:
-        """Tell whether a message is past its time."""
+        """Return True if a message has expired."""
         return message.expiration > 0 and message.is_expired(self._clock())
 
     def remove_expired(self) -> None:
-        """Let go of waiting messages past their time; looks at them only if one may be.
+        """Remove expired messages that wait; look for them only if one may have expired.
 
-        All in memory at once; those that are not by and by, in one call after the other, see `paging`.
+        Messages in memory are all checked at once, paged-out ones in a slow scan over several calls (see `paging`).
         """
         now = self._clock()
         self._recompute_watermark()
@@ -126,21 +126,21 @@ class StoredSource(Source):
         if self._scanned is not None:
             self._continue_scan()
         if self.pending.is_paged:
-            self.dispatch()  # the store may have been unavailable when it was asked last
+            self.dispatch()  # the store may have been unavailable at the last dispatch
         if self.paging.waiting:
             self.paging.retry_waiting()
 
     def _continue_scan(self) -> None:
-        """Look for expired messages that are not in memory, from where the last page ended."""
+        """Continue the scan for expired messages that are paged out."""
         try:
             while self._scan_page():
                 if self.paging.defer(self._continue_scan):
                     return
         except StoreUnavailable as error:
-            _log.log(severity(error), "what is past its time is not looked for further now: %s", error)
+            _log.log(severity(error), "the scan for expired messages pauses: %s", error)
 
     def _scan_page(self) -> bool:
-        """Look at one page; tell whether to go on at once."""
+        """Scan one page; return True if the scan goes on with the next."""
         scanned = self._scanned
         if scanned is None or self._progress is Search.IN_TURNS or self._progress is Search.PAUSED:
             return False
@@ -166,19 +166,19 @@ class StoredSource(Source):
     # ------------------------------------------------------------ memory
 
     def recover(self, destination: Destination, ids: Sequence[str], delivered: Collection[str] | None) -> None:
-        """Begin with what the store held when it was opened, without reading it.
+        """Add the messages that the store held when it was opened, without reading them.
 
         Args:
-            destination: where it lies in the store.
-            ids: message ids in dispatch order; a list is the backlog's own from now on.
-            delivered: those that a consumer may have seen; None: all.
+            destination: their destination in the store.
+            ids: their ids in dispatch order; the backlog takes over a list and changes it.
+            delivered: ids that a consumer may have seen; None: all of them.
         """
         self.pending.recover(destination, ids, start=self._next_sequence, delivered=delivered)
         self._next_sequence += len(ids)
-        self._next_stored_expiry = -1  # nobody has looked
+        self._next_stored_expiry = -1  # unknown until they are read
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
-        """Return references to messages in the store; see `Pager`."""
+        """Read messages from the store; see `Pager`."""
         found: list[Reference] = []
         looked_at, room = 0, PAGE_BYTES_MAX
         for destination, group in groupby(refs, key=_destination):
@@ -186,7 +186,7 @@ class StoredSource(Source):
             messages, count = self._store.read_page(destination, [ref.message_id for ref in together], room)
             looked_at += count
             is_whole = count == len(together)
-            if len(messages) < len(together):  # the store has said what is lost, and why
+            if len(messages) < len(together):  # the store has logged which are lost
                 there = {message.message_id for message in messages}
                 together = [ref for ref in together[:count] if ref.message_id in there]
             for message, (sequence, _, _, redelivery_count, strikes) in zip(messages, together, strict=True):
@@ -200,7 +200,7 @@ class StoredSource(Source):
         return found, looked_at
 
     def _defer_dispatch(self) -> bool:
-        """Go on in the loop's next turn, when output has left; False when there is no loop."""
+        """Continue the dispatch in the loop's next turn, after output is sent; return False if there is no loop."""
         if not self.paging.defer(self._continue_dispatch):
             return False
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
@@ -211,23 +211,23 @@ class StoredSource(Source):
         self.dispatch()
 
     def count_in(self, references: Sequence[Reference]) -> None:
-        """Count what has come into memory."""
+        """Add messages that have been read back to the memory usage."""
         for reference in references:
             if reference.message.expiration:
                 self._record_expiry(reference.message)
 
     @abstractmethod
     def count_out(self, references: Sequence[Reference]) -> None:
-        """Count what has left memory. Producers that waited for it may go on from inside."""
+        """Subtract paged-out messages from the memory usage; this may call back producers that wait for memory."""
 
     def request_page_out(self) -> None:
-        """Page out what can be, as soon as it is on disk."""
+        """Page out messages as soon as they are on disk."""
         if not self._is_paging_out and self._store.supports_paging:
             self._is_paging_out = True
             self._store.when_durable(partial(self._page_out, self._next_sequence))
 
     def _reduce_memory(self, usage: Usage) -> None:
-        """Make room if too much is in memory, here or in the whole broker."""
+        """Page out messages if the usage of this backlog, or of the whole broker, is above the watermark."""
         if not self._store.supports_paging:
             return
         if usage.used > self._page_out_at:
@@ -239,7 +239,7 @@ class StoredSource(Source):
             self._page_out_at = self._usage().watermark
 
     def _page_out(self, before: int) -> None:
-        """Leave to the store what lies behind the front and is on disk: what came before that sequence number."""
+        """Page out the messages behind the front that are on disk: those below a sequence number."""
         self._is_paging_out = False
         usage = self._usage()
         left, _ = self.pending.page_out(usage.front_bytes, before, self._is_stored)
@@ -248,25 +248,25 @@ class StoredSource(Source):
         self.count_out(left)
         self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
         if left and usage.used > usage.watermark and self._next_sequence > before:
-            self.request_page_out()  # what came since the disk was asked
+            self.request_page_out()  # for messages that arrived since the last request
 
     @abstractmethod
     def _usage(self) -> Usage:
-        """Return what counts its memory."""
+        """Return the memory usage that counts its messages."""
 
     def _is_stored(self, reference: Reference) -> bool:
-        """Tell whether the store has a message."""
+        """Return True if the store has a message."""
         return reference.message.persistent
 
     # ------------------------------------------------------------ source
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Put references back into their places; those that may have been seen count as redelivered."""
+        """Insert references at their old positions; those that a client may have seen count as redelivered."""
         max_redeliveries = self.policy.max_redeliveries
         returned = list(unseen)
         if seen:
-            suspect = min(seen, key=lambda reference: reference.sequence)
-            suspect.strikes += 1
+            oldest = min(seen, key=lambda reference: reference.sequence)
+            oldest.strikes += 1
         for reference in seen:
             reference.redelivery_count += 1
             if not (0 <= max_redeliveries < reference.strikes and self._dead_letter(reference)):
@@ -283,13 +283,13 @@ class StoredSource(Source):
         self.settle(reference)
 
     def expire(self, reference: Reference) -> None:
-        """Let go of a reference that is past its time."""
+        """Remove an expired message."""
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
         self.forget(reference, None, consumed_by=None)
         self.settle(reference)
 
     def _dead_letter(self, reference: Reference) -> bool:
-        """Dead-letter a reference that was left too often; False when that failed, and it waits again."""
+        """Dead-letter a message with too many strikes; return False if that failed, and the message must wait again."""
         message = reference.message
         if not message.persistent:
             cause = f"its consumers left it {reference.strikes} times, and it is not persistent"

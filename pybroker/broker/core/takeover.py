@@ -1,9 +1,10 @@
-"""From one life to the next: what a new master takes over from the store, and what it leaves for its heir.
+"""Recovers the core's state from the store when a broker becomes master, and collects the ids for its clean stop.
 
-After a crash nobody knows what consumers have seen, so everything that is taken over counts as redelivered once. After
-a clean stop only what the last master named does.
+After a crash it is unknown which messages consumers have seen, so every recovered message counts as redelivered once.
+After a clean stop, only the messages that the former master recorded as delivered do.
 
-No message is read for it, but what prepared transactions sent to topics: a million take no longer than none.
+Recovery reads no message bodies, except of messages that prepared transactions sent to topics. So its duration does not
+depend on the number of messages.
 """
 
 import logging
@@ -28,13 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class TakeOver:
-    """Fills a new broker with what its store holds.
+    """Fills a new broker with the contents of its store.
 
     Args:
-        store: what was recovered.
-        destinations: the broker's, none yet.
-        scheduling_queue: gets what earlier masters have not handed over to the scheduler.
-        branches: the broker's XA transactions, none yet.
+        store: the store that was recovered.
+        destinations: the broker's destinations, still empty.
+        scheduling_queue: gets the messages that former masters committed and did not schedule.
+        branches: the broker's XA transactions, still empty.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class TakeOver:
         self._branches = branches
 
     def perform(self, recovery: Recovery) -> None:
-        """Take over; called once."""
+        """Create the destinations, subscriptions and transactions of a recovery; called once."""
         for destination, message_ids in recovery.queues.items():
-            if destination.is_temporary:  # of a connection that is no more
+            if destination.is_temporary:  # its connection ended with the former master
                 self._store.remove_destination(destination)
             elif destination == SCHEDULING_QUEUE:
                 self._scheduling_queue.recover(message_ids)
@@ -79,7 +80,7 @@ class TakeOver:
             durables.cover(durable)
 
     def _take_over_branches(self, prepared: Sequence[PreparedTransaction]) -> None:
-        """Bring transactions back that were prepared before this process; what they acknowledged stays locked."""
+        """Restore prepared transactions; the messages that they acknowledged stay locked."""
         locked = self._lock({settled for branch in prepared for settled in branch.acknowledged})
         for branch in prepared:
             _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
@@ -96,7 +97,7 @@ class TakeOver:
         return self._scheduling_queue if destination == SCHEDULING_QUEUE else self._destinations.ensure(destination)
 
     def _lock(self, acknowledged: set[Settled]) -> dict[Settled, Reference]:
-        """Take acknowledged messages out of their backlogs, each of which is gone through once."""
+        """Remove acknowledged messages from their backlogs, each of which is searched once."""
         sources: dict[Queue | Durable, str | None] = {}
         for destination, _, key in acknowledged:
             there = self._destinations
@@ -112,7 +113,7 @@ class TakeOver:
 
 
 def seen(sources: Iterable[Queue | Durable], transactions: Iterable[Transaction]) -> Iterator[str]:
-    """Yield the ids of messages that are not settled and that a consumer has seen, for `MessageStore.close`."""
+    """Yield the ids of unsettled messages that a consumer may have seen, for `MessageStore.close`."""
     for source in sources:
         for reference in source.in_flight():
             yield from _lasting_id(reference)
@@ -128,9 +129,10 @@ def _lasting_id(reference: Reference) -> Iterator[str]:
 
 
 def _recovered_matcher(info: DurableSubscription) -> Matcher | None:
-    """Return a stored subscription's selector; one that this broker refuses must not keep it from starting.
+    """Return the compiled selector of a stored subscription; None, with an error in the log, if it is invalid.
 
-    Such a subscription, an ActiveMQ's with an XPath say, keeps every message for whoever understands it.
+    An ActiveMQ accepts selectors that this broker does not support, such as XPath. The broker starts all the same, and
+    the subscription keeps every message until it is used with an ActiveMQ again, or deleted.
     """
     try:
         return matcher(info.selector)

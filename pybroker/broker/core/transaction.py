@@ -1,13 +1,14 @@
-"""A transaction, local or XA: what was sent and acknowledged that does not count yet.
+"""A transaction, local or XA: sends and acknowledgements that take effect together, at its commit.
 
-The store has its operations already, marked with the transaction; its commit record makes them count (KahaDB:
-operations are journalled when they happen, the commit decides). Here they wait for the same moment, and sends moreover
-until the commit is on disk: a consumer must never see half of a transaction that a crash then undoes. How much memory
-they may take meanwhile, `uncommitted` says.
+The store appends each operation when it happens, marked with the transaction, and a commit record makes them take
+effect (as in KahaDB). Here, acknowledgements take effect at the commit. Messages are dispatched only once the commit is
+on
+disk: no consumer may see a part of a transaction that a crash would undo. `uncommitted` limits the memory that they
+take until then.
 
-Its states, and what leads from one to another, are in `transaction_states`. With its commit sends are enqueued and
-acknowledgements settled; with its rollback sends vanish, and references are outstanding again. A transaction of which a
-part failed is doomed: its commit rolls it back and says so. A prepared one outlives its connection and the process.
+`transaction_states` has the states and transitions. A commit enqueues the sends and settles the acknowledgements. A
+roll-back drops the sends, and makes the acknowledged deliveries outstanding again. If an operation fails, the
+transaction is doomed: its commit rolls it back and fails. A prepared transaction survives its connection and a crash.
 """
 
 import logging
@@ -31,24 +32,25 @@ from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 _log = logging.getLogger(__name__)
 
 OPERATIONS_MAX = 1_000_000
-"""Ids of what a transaction does are in memory until it ends; this many operations are surely a mistake."""
+"""Operations of one transaction. Their ids are in memory until it ends, and so many of them are surely a mistake."""
 
 _ACTIVE: Final = TransactionState.ACTIVE
 _PREPARED: Final = TransactionState.PREPARED
 _ROLLED_BACK: Final = TransactionState.ROLLED_BACK
 _COMMIT: Final = TransactionEvent.COMMIT
 _ON_DISK: Final = TransactionEvent.ON_DISK
-"""Names of their own: looking a member up in its enum costs more than comparing with it."""
+"""Module constants, because the look-up of an enum's member takes longer than the comparison."""
 
 
 class Transaction:
     """One transaction.
 
     Attributes:
-        id: which.
-        owner: the connection that began it, with whose end it is rolled back; None once it is prepared, and for those
-            that no client began.
-        state: where it stands.
+        id: its id.
+        owner: the connection that began it. If that closes, the transaction is rolled back. None once the transaction
+        is
+            prepared, and if no client began it.
+        state: its state.
     """
 
     __slots__ = (
@@ -79,15 +81,15 @@ class Transaction:
         self._doom: str | None = None
         self._uncommitted = UncommittedMessages(store)
         self._unkept: dict[Destination, list[Message]] = {}
-        """Messages sent to topics that had no durable subscription then; they are not in the store."""
+        """Messages sent to topics that had no durable subscription at that time; they are not in the store."""
 
     def add_send(self, target: Target, message: Message) -> None:
-        """Add a send, unless the message is in the transaction or in its place already.
+        """Add a send, unless the message is already in the transaction or stored at its destination.
 
         A failover client that got no answer to its PREPARE sends the whole branch again.
 
         Raises:
-            TransactionError: the transaction is prepared, and this is no part of it.
+            TransactionError: the transaction is prepared, and does not contain the message.
         """
         if (message.destination, message.message_id) in self._sent:
             return
@@ -106,7 +108,7 @@ class Transaction:
         self._enqueue_at_commit(target, message, send)
 
     def add_acknowledgements(self, consumer: Consumer, references: Sequence[Reference]) -> None:
-        """Add acknowledgements whose removal the store has already been told."""
+        """Add acknowledgements; the consumer appends the removals to the store."""
         self._check_open()
         for reference in references:
             self._in_store |= reference.message.persistent
@@ -116,7 +118,7 @@ class Transaction:
     def recover(
         self, sends: Sequence[tuple[Target, Message | PagedOutMessage]], acknowledged: Sequence[Reference]
     ) -> None:
-        """Be what the store says was prepared before this process; the references are locked already."""
+        """Restore a prepared transaction from the store; the acknowledged references are locked already."""
         self._enter(TransactionEvent.RECOVER)
         self._in_store = True
         for target, message in sends:
@@ -127,26 +129,26 @@ class Transaction:
 
     @property
     def prepared(self) -> bool:
-        """True when only its outcome ends it."""
+        """True when it is prepared, and neither committed nor rolled back."""
         return self.state is _PREPARED
 
     @property
     def acknowledged_so_far(self) -> Iterable[Reference]:
-        """What it holds for its consumers until its outcome is known."""
+        """The acknowledged references, which stay locked until the transaction ends."""
         return (reference for references in self._acknowledged.values() for reference in references)
 
     @property
     def gates(self) -> Iterable[Gate]:
-        """Gates of the destinations that its messages go to."""
+        """The gates of the destinations of its messages."""
         return self._gates
 
     @property
     def holds_memory(self) -> bool:
-        """True when what it has sent takes memory that its end frees."""
+        """True when its messages take memory, which its end releases."""
         return self._uncommitted.holds_memory
 
     def check_room(self, usage: Usage, message: Message) -> None:
-        """Make sure that one more message may be held, where memory is full.
+        """Check that one more message may be held although memory is full.
 
         Raises:
             ResourceLimit: it may not.
@@ -154,15 +156,15 @@ class Transaction:
         self._uncommitted.check_room(usage, message, self.id)
 
     def doom(self, reason: str) -> None:
-        """Make its commit fail: part of it could not be done."""
+        """Make its commit fail, because an operation in it has failed."""
         if self.state is _ACTIVE:
             self._doom = reason
         self._enter(TransactionEvent.FAIL)
 
     def prepare(self) -> bool:
-        """Have only its outcome end it; False when there is nothing to decide, and it is over.
+        """Prepare the transaction; return False if it has no operations, and has ended.
 
-        One that is prepared already stays so: a failover client asks again if it got no answer.
+        A prepared transaction stays prepared: a failover client repeats a PREPARE that was not answered.
 
         Raises:
             TransactionRolledBack: it was doomed.
@@ -180,7 +182,7 @@ class Transaction:
         return True
 
     def commit(self) -> None:
-        """Make everything count, in its order.
+        """Commit: all operations take effect, in their order.
 
         Raises:
             TransactionRolledBack: it was doomed, and is rolled back.
@@ -190,22 +192,24 @@ class Transaction:
             if self.state is _ACTIVE:
                 self._keep_late(self.id)
             self._store.commit(self.id)
-            if self.state is _PREPARED:  # nothing can be added to it; what it has of this the store knows by now
+            if self.state is _PREPARED:  # a prepared transaction accepts nothing; the store skips what it already has
                 self._keep_late(None)
             for gate in self._gates:
                 gate.close()
                 self._store.when_durable(gate.open)
         self.state = after
-        # The store counts all of it from here on, so all of it is done, whatever one action raises.
+        # The store has committed all operations, so all of them are carried out, even if one raises an error.
         for action in self._at_commit:
             attempt(action, "carrying out a commit")
         if self._in_store:
-            self._store.when_durable(self._on_disk)  # behind the gates: by then the destinations count it
+            self._store.when_durable(
+                self._on_disk
+            )  # called after the gates: by then the destinations count the messages
         else:
             self._on_disk()
 
     def rollback(self) -> None:
-        """Undo: sends vanish, consumers hold their references again; those of consumers that left go to others."""
+        """Roll back: drop the sends; make acknowledged deliveries outstanding again, or return them to backlogs."""
         after = TRANSITIONS.after(self.state, TransactionEvent.ROLLBACK)
         if self._in_store:
             self._store.rollback(self.id)
@@ -219,7 +223,7 @@ class Transaction:
         self._at_commit.append(send)
 
     def _keep_late(self, transaction_id: TransactionId | None) -> None:
-        """Store what subscriptions want that have begun since it was sent."""
+        """Store messages for durable subscriptions that were created after the messages were sent."""
         for messages in self._unkept.values():
             self._keep(messages, transaction_id)
 
@@ -231,7 +235,11 @@ class Transaction:
         self.state = TRANSITIONS.after(self.state, event)
 
     def _asked_for(self, event: TransactionEvent) -> TransactionState:
-        """Return the state that a demand leads to; undo what is doomed instead, and say so."""
+        """Return the state that an event leads to.
+
+        Raises:
+            TransactionRolledBack: it was doomed, and is rolled back.
+        """
         after = TRANSITIONS.after(self.state, event)
         if after is _ROLLED_BACK:
             self.rollback()
@@ -243,7 +251,7 @@ class Transaction:
         self._uncommitted.end()
 
     def _check_open(self) -> None:
-        """Make sure that something may be added."""
+        """Check that an operation may be added."""
         if self.state is not _ACTIVE:
             if self.state is _PREPARED:
                 raise TransactionError(f"{self.id} is prepared: nothing can be added to it")

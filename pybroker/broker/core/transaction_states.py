@@ -4,27 +4,27 @@ from pybroker.broker.domain.states import Named, Transitions
 
 
 class TransactionState(Named):
-    """Where a transaction stands."""
+    """The state of a transaction."""
 
-    ACTIVE = "takes sends and acknowledgements"
-    DOOMED = "a part of it failed: it can only be rolled back"
-    PREPARED = "only its outcome ends it, which is in doubt once its coordinator or this process is gone"
-    COMMITTING = "its commit is in the store, and may not be on disk yet"
-    COMMITTED = "it counts"
-    ROLLED_BACK = "it is undone"
+    ACTIVE = "accepts sends and acknowledgements"
+    DOOMED = "an operation in it failed: it can only be rolled back"
+    PREPARED = "prepared: only a commit or a roll-back by its coordinator ends it, also after a crash"
+    COMMITTING = "its commit is appended to the store, and may not be on disk yet"
+    COMMITTED = "its commit is on disk"
+    ROLLED_BACK = "its operations are undone"
 
 
 class TransactionEvent(Named):
-    """What happens to a transaction."""
+    """An event in a transaction."""
 
-    ADD = "something is sent or acknowledged in it"
-    FAIL = "a part of it could not be done"
-    PREPARE = "its coordinator asks whether it can be committed"
-    PREPARE_NOTHING = "the same, and there is nothing in it to decide"
+    ADD = "a message is sent or acknowledged in it"
+    FAIL = "an operation in it failed"
+    PREPARE = "its coordinator prepares it"
+    PREPARE_NOTHING = "its coordinator prepares it, and it has no operations"
     RECOVER = "a new master finds it prepared in the store"
-    COMMIT = "it is to count"
-    ROLLBACK = "it is to be undone"
-    ON_DISK = "its commit is on disk, if it is stored at all"
+    COMMIT = "its client or coordinator commits it"
+    ROLLBACK = "its client or coordinator rolls it back, or its connection has closed"
+    ON_DISK = "its commit is on disk, or it has nothing in the store"
 
 
 _State, _Event = TransactionState, TransactionEvent
@@ -43,11 +43,11 @@ TRANSITIONS = Transitions(
         (_State.DOOMED, _Event.PREPARE): _State.ROLLED_BACK,
         (_State.DOOMED, _Event.COMMIT): _State.ROLLED_BACK,
         (_State.DOOMED, _Event.ROLLBACK): _State.ROLLED_BACK,
-        (_State.PREPARED, _Event.FAIL): _State.PREPARED,  # its coordinator was told that it can be committed
+        (_State.PREPARED, _Event.FAIL): _State.PREPARED,  # its coordinator relies on the answer that it can commit
         (_State.PREPARED, _Event.PREPARE): _State.PREPARED,  # a failover client asks again if it got no answer
         (_State.PREPARED, _Event.COMMIT): _State.COMMITTING,
         (_State.PREPARED, _Event.ROLLBACK): _State.ROLLED_BACK,
         (_State.COMMITTING, _Event.ON_DISK): _State.COMMITTED,
     }
 )
-"""Every transition there is."""
+"""All transitions; a pair that is missing cannot occur."""
