@@ -4,7 +4,7 @@
 - `errors`: one type per cause; `messages`: what is sent and received
 - `uri`, `reconnect`: which brokers there are, and which is tried when
 - `state`: what a connection has open and restores; `transactions`, `consumers`, `browser`, `producers`, `requests` and
-  `tickets` are its parts
+  `pending` are its parts
 - `conversation`: what a protocol does for it; `openwire` and `stomp` do it, each with its `…_messages`
 - `link`: keeps it connected; with `wire`, `trust` and `blocking` the only I/O
 - `stomp_py` is for those who stay with stomp.py
@@ -76,7 +76,7 @@ __all__ = [
     "connect",
 ]
 
-_HOMES = {
+_MODULES = {
     "pybroker.client.sync": ("Connection", "Consumer", "Producer", "Sending", "Transaction", "connect"),
     "pybroker.client.messages": ("Kind", "Message"),
     "pybroker.client.consumers": ("Redelivery",),
@@ -89,5 +89,5 @@ def __getattr__(name: str) -> object:
     """Load a name when it is first used: errors and URIs are read without the rest."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = next((home for home, names in _HOMES.items() if name in names), "pybroker.client.errors")
-    return getattr(importlib.import_module(home), name)
+    module = next((module for module, names in _MODULES.items() if name in names), "pybroker.client.errors")
+    return getattr(importlib.import_module(module), name)

@@ -20,9 +20,9 @@ from typing import Self, TypeVar, Unpack
 from pybroker.broker.domain.destination import Destination
 from pybroker.client.arguments import (
     CLOSE_SECONDS,
-    Headers,
+    MessageHeaders,
     Settings,
-    Subscription,
+    SubscriptionOptions,
     browse,
     destination_of,
     header_values,
@@ -35,8 +35,8 @@ from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
 from pybroker.client.link import Link
 from pybroker.client.messages import Body, Message
-from pybroker.client.tickets import Ticket
-from pybroker.client.transactions import TransactionState
+from pybroker.client.pending import PendingResult
+from pybroker.client.transactions import ClientTransaction
 from pybroker.client.uri import BrokerURI, parse
 
 Value = TypeVar("Value")
@@ -72,45 +72,45 @@ def connect(
 
 
 class Waiter:
-    """How tasks wait: for tickets, and for consumers' messages."""
+    """How tasks wait: for pending results, and for consumers' messages."""
 
     def __init__(self, link: Link, timeout: float | None) -> None:
         self.link = link
         self._timeout = timeout
 
-    async def wait(self, ticket: Ticket[Value], timeout: float | None, what: str) -> Value | None:
+    async def wait(self, pending: PendingResult[Value], timeout: float | None, what: str) -> Value | None:
         """Wait for an outcome."""
         if timeout is None:
             timeout = self._timeout
-        if not ticket.is_done:
+        if not pending.is_done:
             done = _Flag()
             with self.link:
-                ticket.watch(done.set)
+                pending.add_done_callback(done.set)
             error: ClientError = ConnectionClosed(f"{what} was cancelled")
             try:
                 if not await done.wait(timeout):
-                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.trouble}")
+                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.failure_report}")
             finally:
                 with self.link as state:
-                    state.withdraw(ticket, error)
-        return ticket.result()
+                    state.cancel(pending, error)
+        return pending.result()
 
     async def send(
-        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: Headers
+        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: MessageHeaders
     ) -> None:
         """Send a message, and wait until it is safe, or at least on its way."""
         with self.link as state:
-            ticket = state.send(producer, destination, body, header_values(headers))
-        await self.wait(ticket, timeout, "sending")
+            pending = state.send(producer, destination, body, header_values(headers))
+        await self.wait(pending, timeout, "sending")
         if self.link.is_congested:
-            await self.wait_until_clear(timeout)
+            await self.wait_until_writable(timeout)
 
-    async def wait_until_clear(self, timeout: float | None) -> None:
+    async def wait_until_writable(self, timeout: float | None) -> None:
         """Wait until the broker takes bytes, so that sends without answer do not pile up here."""
         clear = _Flag()
-        self.link.when_clear(clear.set)
+        self.link.call_when_writable(clear.set)
         if not await clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout(f"the broker takes no more messages at present{self.link.trouble}")
+            raise Timeout(f"the broker takes no more messages at present{self.link.failure_report}")
 
     async def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
@@ -118,31 +118,31 @@ class Waiter:
         while True:
             arrived = _Flag()
             with self.link:
-                message = consumer.take()
+                message = consumer.receive_no_wait()
                 if message is not None:
                     return message
                 if is_late:
-                    raise Timeout(f"no message within {timeout:g} s{self.link.trouble}")
-                left = consumer.ask(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                consumer.bell.watch(arrived.set)
+                    raise Timeout(f"no message within {timeout:g} s{self.link.failure_report}")
+                left = consumer.pull(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                consumer.on_change.add(arrived.set)
             try:
-                rang = await arrived.wait(self._timeout if left is None else left)
+                is_notified = await arrived.wait(self._timeout if left is None else left)
             except asyncio.CancelledError:
                 with self.link:
-                    consumer.withdraw()
+                    consumer.cancel_pull()
                 raise
             finally:
-                consumer.bell.unwatch(arrived.set)
-            if not rang:
-                self.link.check_presence(self._timeout if deadline is None else None)
-            is_late = deadline is not None and (not rang or time.monotonic() >= deadline)
+                consumer.on_change.remove(arrived.set)
+            if not is_notified:
+                self.link.check_broker_available(self._timeout if deadline is None else None)
+            is_late = deadline is not None and (not is_notified or time.monotonic() >= deadline)
 
     async def browse(
-        self, consumer: ConsumerState, ticket: Ticket[None], timeout: float | None
+        self, consumer: ConsumerState, pending: PendingResult[None], timeout: float | None
     ) -> AsyncGenerator[Message]:
         """Give what a browser is shown, and end it then, or when the generator is closed."""
         try:
-            await self.wait(ticket, timeout, "browsing")
+            await self.wait(pending, timeout, "browsing")
             with contextlib.suppress(AllShown):
                 while True:
                     yield await self.receive(consumer, self._timeout if timeout is None else timeout)
@@ -180,7 +180,7 @@ class Connection:
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self._link.run(), name="pybroker-client")
         try:
-            await self._waiter.wait(self._link.first, self._connect_timeout, "connecting")
+            await self._waiter.wait(self._link.first_connection, self._connect_timeout, "connecting")
         except BaseException:
             await self.close(0)
             raise
@@ -198,7 +198,12 @@ class Connection:
         return str(address) if address is not None else None
 
     async def send(
-        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+        self,
+        destination: str | Destination,
+        body: Body,
+        *,
+        timeout: float | None = None,
+        **headers: Unpack[MessageHeaders],
     ) -> None:
         """Send a message, as `sync.Connection.send` does."""
         await self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
@@ -214,18 +219,22 @@ class Connection:
         """Return a producer for one destination, as `sync.Connection.producer` does."""
         where = destination_of(destination)
         with self._link as state:
-            number, ticket = state.producers.add(where)
-        await self._waiter.wait(ticket, timeout, "opening a producer")
+            number, pending = state.producers.add(where)
+        await self._waiter.wait(pending, timeout, "opening a producer")
         return Producer(self._link, self._waiter, where, number)
 
     async def consumer(
-        self, destination: str | Destination, *, timeout: float | None = None, **subscription: Unpack[Subscription]
+        self,
+        destination: str | Destination,
+        *,
+        timeout: float | None = None,
+        **subscription: Unpack[SubscriptionOptions],
     ) -> "Consumer":
         """Return a consumer of a queue or topic, as `sync.Connection.consumer` does."""
         with self._link as state:
-            consumer, ticket = subscribe(state, destination, **subscription)
+            consumer, pending = subscribe(state, destination, **subscription)
             made = Consumer(self._link, self._waiter, consumer)
-        await self._waiter.wait(ticket, timeout, "subscribing")
+        await self._waiter.wait(pending, timeout, "subscribing")
         return made
 
     async def browse(
@@ -233,8 +242,8 @@ class Connection:
     ) -> AsyncGenerator[Message]:
         """Show what waits in a queue, as `sync.Connection.browse` does: an async generator."""
         with self._link as state:
-            consumer, ticket = browse(state, queue, selector)
-        async with contextlib.aclosing(self._waiter.browse(consumer, ticket, timeout)) as shown:
+            consumer, pending = browse(state, queue, selector)
+        async with contextlib.aclosing(self._waiter.browse(consumer, pending, timeout)) as shown:
             async for message in shown:
                 yield message
 
@@ -244,28 +253,33 @@ class Connection:
             return Transaction(self._link, self._waiter, state.transactions.begin())
 
     async def request(
-        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+        self,
+        destination: str | Destination,
+        body: Body,
+        *,
+        timeout: float | None = None,
+        **headers: Unpack[MessageHeaders],
     ) -> Message:
         """Send a message and return the answer to it, as `sync.Connection.request` does."""
         producer = self._own_producer()
         with self._link as state:
-            ticket = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
-        reply = await self._waiter.wait(ticket, timeout, "an answer")
-        assert reply is not None, "a ticket without error has a value"
+            pending = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
+        reply = await self._waiter.wait(pending, timeout, "an answer")
+        assert reply is not None, "a result without an error has a value"
         return reply
 
     async def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
         """Return a new queue, or topic, that lives as long as this connection; only it can consume from it."""
         with self._link as state:
-            destination, ticket = state.add_temporary(temporary_kind(topic=topic))
-        await self._waiter.wait(ticket, timeout, "making a temporary destination")
+            destination, pending = state.add_temporary(temporary_kind(topic=topic))
+        await self._waiter.wait(pending, timeout, "making a temporary destination")
         return destination
 
     async def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a durable subscription, as `sync.Connection.unsubscribe` does."""
         with self._link as state:
-            ticket = state.remove_durable(name)
-        await self._waiter.wait(ticket, timeout, "deleting a durable subscription")
+            pending = state.remove_durable(name)
+        await self._waiter.wait(pending, timeout, "deleting a durable subscription")
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Close it, with all its consumers and producers; `timeout` bounds the broker's goodbye."""
@@ -286,7 +300,7 @@ class Producer:
         self._waiter = waiter
         self._number = number
 
-    async def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]) -> None:
+    async def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[MessageHeaders]) -> None:
         """Send a message, as `Connection.send` does."""
         await self._waiter.send(self._number, self.destination, body, timeout, headers)
 
@@ -309,7 +323,7 @@ class Consumer:
         self._link = link
         self._waiter = waiter
         self._consumer = consumer
-        consumer.settler = self._settle
+        consumer.on_ack = self._settle
 
     async def receive(self, timeout: float | None = None) -> Message:
         """Return the next message, as `sync.Consumer.receive` does."""
@@ -334,7 +348,7 @@ class Consumer:
 
     def _settle(self, message: Message) -> None:
         with self._link:
-            self._consumer.settle(message)
+            self._consumer.acknowledge(message)
 
     async def __aenter__(self) -> Self:
         return self
@@ -348,18 +362,18 @@ class Consumer:
 class Transaction:
     """Several sends and receives that happen all, or not at all. An async context manager."""
 
-    def __init__(self, link: Link, waiter: Waiter, transaction: TransactionState) -> None:
+    def __init__(self, link: Link, waiter: Waiter, transaction: ClientTransaction) -> None:
         self._link = link
         self._waiter = waiter
         self._transaction = transaction
 
-    async def send(self, destination: str | Destination, body: Body, **headers: Unpack[Headers]) -> None:
+    async def send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> None:
         """Send a message with the commit, as `sync.Transaction.send` does."""
         where, values = destination_of(destination), header_values(headers)
         with self._link as state:
             state.transactions.send(self._transaction, where, body, values)
         if self._link.is_congested:
-            await self._waiter.wait_until_clear(None)
+            await self._waiter.wait_until_writable(None)
 
     async def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
         """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged."""
@@ -372,18 +386,18 @@ class Transaction:
     def ack(self, message: Message) -> None:
         """Acknowledge a message, that a consumer gave before, with the commit."""
         with self._link as state:
-            state.transactions.take(self._transaction, message)
+            state.transactions.acknowledge(self._transaction, message)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Do all of it, as `sync.Transaction.commit` does."""
         with self._link as state:
-            ticket = state.transactions.commit(self._transaction)
-        await self._waiter.wait(ticket, timeout, "committing")
+            pending = state.transactions.commit(self._transaction)
+        await self._waiter.wait(pending, timeout, "committing")
 
     def rollback(self) -> None:
         """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
         with self._link as state:
-            state.transactions.roll_back(self._transaction)
+            state.transactions.rollback(self._transaction)
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,9 +21,9 @@ from pybroker.client.errors import DestinationRefused, UnsendableMessage
 from pybroker.client.link import Link
 from pybroker.client.messages import Kind
 from pybroker.client.openwire import OpenWireConversation
+from pybroker.client.pending import PendingResult
 from pybroker.client.state import ClientState
 from pybroker.client.stomp import StompConversation
-from pybroker.client.tickets import Ticket
 from pybroker.client.uri import Address, BrokerURI, Protocol
 
 PREFETCH: Final = 1000
@@ -35,11 +35,11 @@ hold."""
 CLOSE_SECONDS: Final = 5.0
 """How long `close` waits for the broker to answer, unless told otherwise."""
 
-_connections = count(1)
-_PROCESS: Final = f"{int(time.time() * 1000)}-{random.SystemRandom().randrange(1 << 32)}"
+_connection_numbers = count(1)
+_PROCESS_ID: Final = f"{int(time.time() * 1000)}-{random.SystemRandom().randrange(1 << 32)}"
 
 
-class Headers(TypedDict, total=False):
+class MessageHeaders(TypedDict, total=False):
     """What can be said about a message besides its body.
 
     Attributes:
@@ -71,7 +71,7 @@ class Headers(TypedDict, total=False):
     timestamp: int
 
 
-class Subscription(TypedDict, total=False):
+class SubscriptionOptions(TypedDict, total=False):
     """What can be said about a consumer besides its destination.
 
     Attributes:
@@ -119,7 +119,7 @@ class Settings:
 
 def make_link(uri: BrokerURI, settings: Settings) -> Link:
     """Return a connection that is not yet connected."""
-    name = f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS}-{next(_connections)}"
+    name = f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS_ID}-{next(_connection_numbers)}"
     failover = uri.failover
     state = ClientState(
         Login(
@@ -179,7 +179,7 @@ def destination_of(name: str | Destination) -> Destination:
         raise DestinationRefused(str(error)) from error
 
 
-def header_values(headers: Headers) -> dict[str, Any]:
+def header_values(headers: MessageHeaders) -> dict[str, Any]:
     """Return headers as `Outgoing` has them."""
     values: dict[str, Any] = dict(headers)
     if isinstance(values.get("reply_to"), str):
@@ -197,8 +197,8 @@ def _kind(name: str) -> Kind:
 
 
 def subscribe(
-    state: ClientState, destination: str | Destination, **subscription: Unpack[Subscription]
-) -> tuple[ConsumerState, Ticket[None]]:
+    state: ClientState, destination: str | Destination, **subscription: Unpack[SubscriptionOptions]
+) -> tuple[ConsumerState, PendingResult[None]]:
     """Begin to consume, with the defaults of both APIs.
 
     Raises:
@@ -212,7 +212,9 @@ def subscribe(
     return state.subscribe(destination_of(destination), ack=ack, prefetch=prefetch, **options)
 
 
-def browse(state: ClientState, queue: str | Destination, selector: str | None) -> tuple[ConsumerState, Ticket[None]]:
+def browse(
+    state: ClientState, queue: str | Destination, selector: str | None
+) -> tuple[ConsumerState, PendingResult[None]]:
     """Begin to look at what a queue holds.
 
     Raises:

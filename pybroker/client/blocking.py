@@ -16,20 +16,20 @@ Value = TypeVar("Value")
 async def call(function: Callable[[], Value]) -> Value:
     """Return what a function returns; whoever is cancelled meanwhile leaves it to itself."""
     loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[Value] = loop.create_future()
+    result: asyncio.Future[Value] = loop.create_future()
 
     def work() -> None:
         try:
-            report = partial(_settle, outcome, outcome.set_result, function())
+            complete = partial(_complete, result, result.set_result, function())
         except Exception as error:
-            report = partial(_settle, outcome, outcome.set_exception, error)
+            complete = partial(_complete, result, result.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(report)
+            loop.call_soon_threadsafe(complete)
 
     threading.Thread(target=work, name="pybroker-client-call", daemon=True).start()
-    return await outcome
+    return await result
 
 
-def _settle(outcome: "asyncio.Future[Value]", setter: Callable[..., None], value: object) -> None:
-    if not outcome.done():
+def _complete(result: "asyncio.Future[Value]", setter: Callable[..., None], value: object) -> None:
+    if not result.done():
         setter(value)

@@ -1,15 +1,16 @@
-"""A consumer's messages: from the broker to the application, and their acknowledgements back.
+"""The messages of one consumer, on their way from the broker to the application, and their acknowledgements.
 
 ```text
- broker ──> WAITING ──take──> HELD ──ack──> SETTLED ──acknowledgement──> unconfirmed ──answer──> forgotten
-                ^               │
-                └── rollback ───┘
+ broker ──> WAITING ──receive──> DELIVERED ──ack──> ACKNOWLEDGED ──MessageAck──> unconfirmed ──response──> removed
+                ^                    │
+                └────── rollback ────┘
 ```
 
-When the connection breaks, the broker gives everything again that it holds unacknowledged. Messages that wait are
-dropped, for they come again in their order. What the application has got is kept in `Kept`: when it comes again the
-application is not bothered. If it still works on it, its acknowledgement will be for the new delivery; if it is done,
-the delivery is acknowledged at once. So a break shows in a duplicate only if another client got the message meanwhile.
+When the connection breaks, the broker redelivers all unacknowledged messages. The consumer drops its WAITING messages,
+because they arrive again in order. It keeps the DELIVERED and ACKNOWLEDGED ones in a `RedeliveryCache`, and does not
+deliver them to the application twice. If the application still processes a redelivered message, its acknowledgement
+applies to the new delivery. If the application has acknowledged it, the consumer acknowledges the new delivery at once.
+So a break causes a duplicate only if the broker gave the message to another client in between.
 
 Source: JMS 1.1, Message Acknowledgment; ActiveMQ 5.17, `RedeliveryPolicy`.
 """
@@ -22,35 +23,36 @@ from typing import Final
 from pybroker.broker.domain.destination import Destination
 from pybroker.client.conversation import AckMode, Acknowledge, Pull, Subscribe
 from pybroker.client.errors import ClientError, ConnectionClosed
-from pybroker.client.messages import Message, Standing
+from pybroker.client.messages import DeliveryState, Message
+from pybroker.client.pending import Callbacks, PendingResult
 from pybroker.client.requests import Requests
-from pybroker.client.tickets import Bell, Ticket
 
 ACK_DELAY_SECONDS: Final = 0.1
-"""How long a processed message may wait for others to be acknowledged with it."""
+"""The longest time that the acknowledgement of a processed message waits, to be sent with others."""
 
-RUN_MAX: Final = 100
-"""Messages acknowledged together, so that a client that dies leaves few that come again."""
+ACK_BATCH_MAX: Final = 100
+"""The most messages acknowledged together. The limit bounds how many are redelivered after a crash of the client."""
 
-FENCE_EVERY: Final = 64
-"""One acknowledgement in so many messages asks for an answer, which confirms those before it; it costs a disk sync."""
+CONFIRM_EVERY: Final = 64
+"""One acknowledgement in so many messages asks for a response, which confirms all before it and costs a disk sync."""
 
 ANSWER_SECONDS: Final = 1.0
-"""How much longer than asked a pulled message is waited for, unless the broker says sooner that there is none."""
+"""Time added to the timeout of a pull, in which the broker may still answer that it has no message."""
 
-KEPT_MAX: Final = 10_000
-"""Settled messages that are remembered over a break."""
+REDELIVERY_CACHE_MAX: Final = 10_000
+"""The most messages that one connection keeps in its redelivery cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redelivery:
-    """How a message that was rolled back comes again; defaults are ActiveMQ's. Times in seconds.
+    """The redelivery policy for messages of a transaction that was rolled back. Defaults are ActiveMQ's.
 
     Attributes:
-        maximum: how often; then it goes to the dead letter queue. -1 for no limit.
-        initial_delay: before the first time; nothing else is given meanwhile, for the order's sake.
-        multiplier: what the delay is multiplied by from time to time.
-        maximum_delay: the longest delay.
+        maximum: redeliveries before a message goes to the dead letter queue; -1 for no limit.
+        initial_delay: seconds before the first redelivery. The consumer delivers no other message meanwhile, which
+            keeps the order.
+        multiplier: factor from each delay to the next.
+        maximum_delay: the longest delay in seconds.
     """
 
     maximum: int = 6
@@ -59,80 +61,87 @@ class Redelivery:
     maximum_delay: float = 60.0
 
     def delay(self, redelivery_count: int) -> float:
-        """Return how long to wait before that redelivery, 1 for the first."""
+        """Return the seconds before the redelivery with that count; 1 is the first."""
         if self.multiplier <= 1:
             return self.initial_delay
-        # The exponent is bounded, as numbers are: no delay grows for longer than that.
+        # The exponent is bounded, so that the power does not overflow.
         return min(self.initial_delay * self.multiplier ** min(redelivery_count - 1, 64), self.maximum_delay)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenMessage:
-    """The rest of a message that the application is done with, or has given back: enough to recognise it."""
+    """What the cache keeps of a message that the application acknowledged or that was rolled back: no body."""
 
-    standing: Standing
+    delivery_state: DeliveryState
     redelivery_count: int
 
 
-class Kept:
-    """Messages the application has had before a break, which the broker may give again.
+class RedeliveryCache:
+    """Messages that the application received before a break, and that a broker may redeliver.
 
-    Bodies are kept of those alone that the application still works on.
+    The cache keeps the bodies of DELIVERED messages only.
     """
 
     def __init__(self) -> None:
         self._messages: dict[tuple[str, Destination, int], tuple[int, Message | SeenMessage]] = {}
 
     def put(self, consumer: int, message: Message) -> None:
-        """Remember one, as it stands now."""
-        if len(self._messages) >= KEPT_MAX:
+        """Add a message with its present delivery state; above the limit, remove the oldest entry."""
+        if len(self._messages) >= REDELIVERY_CACHE_MAX:
             self._messages.pop(next(iter(self._messages)))
-        kept = message if message.standing is Standing.HELD else SeenMessage(message.standing, message.redelivery_count)
-        self._messages[_key(consumer, message)] = (consumer, kept)
+        cached = (
+            message
+            if message.delivery_state is DeliveryState.DELIVERED
+            else SeenMessage(message.delivery_state, message.redelivery_count)
+        )
+        self._messages[_key(consumer, message)] = (consumer, cached)
 
-    def settled(self, message: Message) -> None:
-        """Note that the application is done with one that it had before a break."""
+    def mark_acknowledged(self, message: Message) -> None:
+        """Record that the application acknowledged a message that it received before a break."""
         key = _key(message.consumer, message)
         owner, known = self._messages.get(key, (0, None))
         if known is message:
-            self._messages[key] = (owner, SeenMessage(Standing.SETTLED, message.redelivery_count))
+            self._messages[key] = (owner, SeenMessage(DeliveryState.ACKNOWLEDGED, message.redelivery_count))
 
     def pop(self, consumer: int, message: Message) -> Message | SeenMessage | None:
-        """Return the one that has come again, once; what another consumer still works on stays with that one."""
+        """Remove and return the entry of a redelivered message; None if there is none.
+
+        The entry stays if another consumer's application still processes the message.
+        """
         key = _key(consumer, message)
         owner, known = self._messages.get(key, (consumer, None))
-        if known is None or (owner != consumer and known.standing is Standing.HELD):
+        if known is None or (owner != consumer and known.delivery_state is DeliveryState.DELIVERED):
             return known
         return self._messages.pop(key)[1]
 
-    def has_for(self, consumer: int) -> bool:
-        """Check whether something that a consumer was given has not come again."""
-        held = (message for owner, message in self._messages.values() if owner == consumer)
-        return any(message.standing is not Standing.WAITING for message in held)
+    def awaits_redelivery(self, consumer: int) -> bool:
+        """Return whether a consumer has received a message that was not redelivered yet."""
+        received = (message for owner, message in self._messages.values() if owner == consumer)
+        return any(message.delivery_state is not DeliveryState.WAITING for message in received)
 
-    def forget(self, consumer: int) -> None:
-        """Forget what a consumer holds that is gone: it may come again, to whom it will."""
+    def discard(self, consumer: int) -> None:
+        """Remove the unacknowledged messages of a closed consumer: the broker may deliver them to any consumer."""
         for key, (owner, message) in list(self._messages.items()):
-            if owner == consumer and message.standing is not Standing.SETTLED:
+            if owner == consumer and message.delivery_state is not DeliveryState.ACKNOWLEDGED:
                 del self._messages[key]
 
 
 def _key(consumer: int, message: Message) -> tuple[str, Destination, int]:
-    """A queue's message may come again to any consumer; a topic's belongs to the one subscription."""
+    """Return the key of a message: a queue's may be redelivered to any consumer, a topic's to its subscription only."""
     return message.id, message.destination, 0 if message.destination.is_queue else consumer
 
 
 class ConsumerState:
-    """One consumer. Not thread-safe.
+    """The state of one consumer. Not thread-safe.
 
     Attributes:
-        subscribe: the request that makes it, and makes it again.
-        ticket: the answer to that.
-        bell: rings when there may be something to take, or it has ended.
-        error: why there will be no more messages; None while there may be.
-        last: the last message the application has got.
-        on_message: gets each message at once, instead of somebody who asks; it counts as processed then.
-        settler: what a message's `ack` calls; by default `settle`.
+        subscribe: the request that opens the consumer on a broker, and restores it on the next one.
+        subscribe_result: the result of that request.
+        on_change: called when a message may be available, or the consumer has ended.
+        error: the reason why the consumer ended; None while it is open.
+        last: the last message delivered to the application.
+        on_message: a listener that gets each message at once. When it returns, the message counts as processed.
+        on_ack: the function that `Message.ack` calls; by default `acknowledge`.
     """
 
     def __init__(
@@ -140,323 +149,330 @@ class ConsumerState:
         subscribe: Subscribe,
         *,
         requests: Requests,
-        kept: Kept,
+        redelivery_cache: RedeliveryCache,
         redelivery: Redelivery,
         clock: Callable[[], float],
     ) -> None:
-        """Begin.
+        """Create the state; the caller submits the request.
 
         Args:
-            subscribe: see above.
-            requests: the connection's.
-            kept: the connection's.
-            redelivery: how messages come again after a rollback.
-            clock: seconds.
+            subscribe: the request that opens the consumer.
+            requests: the connection's requests.
+            redelivery_cache: the connection's cache.
+            redelivery: the redelivery policy after a rollback.
+            clock: returns seconds of a monotonic clock.
         """
         self.subscribe = subscribe
-        self.ticket: Ticket[None] = Ticket()
-        self.bell = Bell()
+        self.subscribe_result: PendingResult[None] = PendingResult()
+        self.on_change = Callbacks()
         self.error: ClientError | None = None
         self.last: Message | None = None
         self.on_message: Callable[[Message], None] | None = None
-        self.settler: Callable[[Message], None] = self.settle
+        self.on_ack: Callable[[Message], None] = self.acknowledge
         self._number = subscribe.consumer
-        self._kept = kept
+        self._redelivery_cache = redelivery_cache
         self._redelivery = redelivery
         self._clock = clock
         self._requests = requests
         self._is_pulling = subscribe.prefetch == 0
-        self._is_asked = False
-        self._run_max = max(1, min(RUN_MAX, subscribe.prefetch // 2))
+        self._is_pull_pending = False
+        self._ack_batch_max = max(1, min(ACK_BATCH_MAX, subscribe.prefetch // 2))
         self._waiting: deque[Message] = deque()
-        self._delivered: deque[Message] = (
-            deque()
-        )  # by the present broker, unacknowledged, in its order; cumulative only
-        self._held: dict[str, Message] = {}  # the same for the other modes, the application has them
-        self._handed: deque[Message] = deque()  # client mode: what the application has, in its order
+        # Cumulative modes: messages of the present broker that are not acknowledged to it, in its order.
+        self._outstanding: deque[Message] = deque()
+        # The other modes: the same by id, without those that wait.
+        self._delivered: dict[str, Message] = {}
+        # Client mode: messages that the application has and did not acknowledge, in the order it got them.
+        self._delivered_in_order: deque[Message] = deque()
         self._current: Message | None = None
-        self._owed = 0
+        self._unsent_ack_count = 0
         self._ack_at = self._paused_until = float("inf")
         self._unconfirmed: deque[Message] = deque()
-        self._unfenced = 0
-        self._fence_every = 1 if self._is_pulling else FENCE_EVERY
+        self._since_confirmation = 0
+        self._confirm_every = 1 if self._is_pulling else CONFIRM_EVERY
 
     # ------------------------------------------------------------ from the broker
 
-    def arrive(self, message: Message) -> None:
-        """Take a message that the broker delivers."""
-        self._is_asked = False
-        known = self._kept.pop(self._number, message)
+    def dispatch(self, message: Message) -> None:
+        """Process a message that the broker delivers."""
+        self._is_pull_pending = False
+        known = self._redelivery_cache.pop(self._number, message)
         if known is not None:
-            message = self._recognised(message, known)
-        message.consumer, message.settle = self._number, self.settler
+            message = self._merge_redelivery(message, known)
+        message.consumer, message.on_ack = self._number, self.on_ack
         if self.subscribe.ack.is_cumulative:
-            self._delivered.append(message)
-        elif message.standing is Standing.HELD:
-            self._held[message.id] = message
-        if message.standing is Standing.WAITING:
+            self._outstanding.append(message)
+        elif message.delivery_state is DeliveryState.DELIVERED:
+            self._delivered[message.id] = message
+        if message.delivery_state is DeliveryState.WAITING:
             self._waiting.append(message)
-            self._hand_on()
-            self.bell.ring()
-        elif message.standing is Standing.SETTLED:
-            self._settled(message)
-        if self._is_pulling and message.standing is not Standing.WAITING:
-            self._recall()
+            self._call_listener()
+            self.on_change.call()
+        elif message.delivery_state is DeliveryState.ACKNOWLEDGED:
+            self._acknowledged(message)
+        if self._is_pulling and message.delivery_state is not DeliveryState.WAITING:
+            self._resume_pulling()
 
-    def _recognised(self, message: Message, known: Message | SeenMessage) -> Message:
-        """Return the message to go on with, of one that comes and the same as it came before."""
+    def _merge_redelivery(self, message: Message, known: Message | SeenMessage) -> Message:
+        """Merge a redelivered message with its cache entry, and return the one that the application acknowledges."""
         message.redelivery_count = max(message.redelivery_count, known.redelivery_count)
-        if known.standing is Standing.SETTLED:
-            message.standing = Standing.SETTLED
-        elif isinstance(known, Message) and known.standing is Standing.HELD and known.consumer == self._number:
+        if known.delivery_state is DeliveryState.ACKNOWLEDGED:
+            message.delivery_state = DeliveryState.ACKNOWLEDGED
+        elif (
+            isinstance(known, Message)
+            and known.delivery_state is DeliveryState.DELIVERED
+            and known.consumer == self._number
+        ):
             known.receipt = message.receipt
             return known
         else:
-            message.redelivery_count = max(1, message.redelivery_count)  # the application has seen it: say so
+            message.redelivery_count = max(1, message.redelivery_count)  # mark it: the application has seen it
         return message
 
-    def _hand_on(self) -> None:
-        if self.on_message is not None and (message := self.take()) is not None:
+    def _call_listener(self) -> None:
+        if self.on_message is not None and (message := self.receive_no_wait()) is not None:
             self.on_message(message)
-            self.finish_current()
+            self.acknowledge_current()
 
     def interrupted(self) -> None:
-        """Note that the broker is gone, and what it may not know any more."""
+        """Handle the loss of the broker: drop what it redelivers, and cache what the application received."""
         for message in self._unconfirmed:
-            self._kept.put(self._number, message)
-        for message in self._delivered or self._held.values():
-            if message.standing is not Standing.WAITING:
-                self._kept.put(self._number, message)
+            self._redelivery_cache.put(self._number, message)
+        for message in self._outstanding or self._delivered.values():
+            if message.delivery_state is not DeliveryState.WAITING:
+                self._redelivery_cache.put(self._number, message)
                 message.receipt = None
         for message in self._waiting:
             if message.redelivery_count:
-                self._kept.put(self._number, message)  # for the count: the next broker may not know it
-        for left in (self._waiting, self._delivered, self._unconfirmed):
-            left.clear()
-        self._held.clear()
-        self._owed = self._unfenced = 0
+                self._redelivery_cache.put(self._number, message)  # keeps the count, which the next broker may not know
+        for messages in (self._waiting, self._outstanding, self._unconfirmed):
+            messages.clear()
+        self._delivered.clear()
+        self._unsent_ack_count = self._since_confirmation = 0
         self._ack_at = self._paused_until = float("inf")
         if self._is_pulling:
             self.exhausted()
 
     def restored(self) -> None:
-        """Note that the next broker is asked for it."""
+        """Continue after the consumer was requested on the next broker."""
         if self._is_pulling:
-            self._recall()
+            self._resume_pulling()
 
     def exhausted(self) -> None:
-        """Note that the broker has no message for it, for now."""
-        self._is_asked = False
-        self.bell.ring()
+        """Handle the broker's answer that it has no message for this consumer at present."""
+        self._is_pull_pending = False
+        self.on_change.call()
 
     # ------------------------------------------------------------ pulling
 
-    def ask(self, seconds: float | None) -> float | None:
-        """Have the broker send a message, if it sends none by itself (prefetch 0), and return how long to wait for one.
+    def pull(self, seconds: float | None) -> float | None:
+        """Request one message if the prefetch is 0, and return the seconds to wait for it; None for no limit.
 
         Args:
-            seconds: how long the application wants to wait; None for as long as it takes.
+            seconds: the application's timeout; None for no limit.
         """
         if not self._is_pulling or self._waiting or not self._requests.is_open:
             return seconds
-        if not self._is_asked or seconds == 0:
-            self._pull(seconds)
+        if not self._is_pull_pending or seconds == 0:
+            self._send_pull(seconds)
         return None if seconds is None else seconds + ANSWER_SECONDS
 
-    def withdraw(self) -> None:
-        """Have the broker keep the message that was asked for: nobody waits for it any more."""
-        if self._is_asked:
-            self._pull(0)
+    def cancel_pull(self) -> None:
+        """Cancel a pull, so that the broker keeps the message."""
+        if self._is_pull_pending:
+            self._send_pull(0)
 
-    def _pull(self, seconds: float | None) -> None:
-        self._is_asked = True
+    def _send_pull(self, seconds: float | None) -> None:
+        self._is_pull_pending = True
         number, destination = self._number, self.subscribe.destination
-        self._requests.tell(Pull(consumer=number, destination=destination, seconds=seconds))
+        self._requests.send_once_or_log(Pull(consumer=number, destination=destination, seconds=seconds))
 
-    def _recall(self) -> None:
-        """Have again what the last broker gave, so that it can be acknowledged; then what the application waits for."""
-        if self._kept.has_for(self._number):
-            self._pull(0)
+    def _resume_pulling(self) -> None:
+        """Pull the messages to be redelivered, which allows their acknowledgement; then let the application pull."""
+        if self._redelivery_cache.awaits_redelivery(self._number):
+            self._send_pull(0)
         else:
-            self.bell.ring()
+            self.on_change.call()
 
     # ------------------------------------------------------------ to the application
 
-    def take(self) -> Message | None:
-        """Return the next message; None if there is none now. What was given before counts as processed (auto).
+    def receive_no_wait(self) -> Message | None:
+        """Return the next message; None if there is none now. In auto mode this acknowledges the previous one.
 
         Raises:
-            ClientError: it has ended.
+            ClientError: the consumer has ended.
         """
         if self.error is not None:
             raise self.error.with_traceback(None)
-        self.finish_current()
+        self.acknowledge_current()
         if not self._waiting or self._is_paused():
-            self.acknowledge_run()
+            self.flush_acknowledgements()
             return None
         message = self._waiting.popleft()
-        message.standing = Standing.HELD
+        message.delivery_state = DeliveryState.DELIVERED
         self.last = message
         if self.subscribe.ack is AckMode.AUTO:
             self._current = message
         elif self.subscribe.ack is AckMode.CLIENT:
-            self._handed.append(message)
+            self._delivered_in_order.append(message)
         if not self.subscribe.ack.is_cumulative:
-            self._held[message.id] = message
+            self._delivered[message.id] = message
         return message
 
-    def finish_current(self) -> None:
-        """Count the message that the application got last as processed (auto)."""
+    def acknowledge_current(self) -> None:
+        """Acknowledge the message that the application received last, in auto mode."""
         current, self._current = self._current, None
         if current is not None:
-            self.settle(current)
+            self.acknowledge(current)
 
-    def settle(self, message: Message) -> None:
-        """Note that the application is done with a message; in client mode with those before it, too.
+    def acknowledge(self, message: Message) -> None:
+        """Acknowledge a message for the application; in client mode, all messages before it as well.
 
         Raises:
-            ConnectionClosed: the consumer is gone.
+            ConnectionClosed: the consumer is closed.
+            ClientError: the consumer is transacted.
         """
-        if message.standing is not Standing.HELD:
+        if message.delivery_state is not DeliveryState.DELIVERED:
             return
         if self.error is not None:
-            raise ConnectionClosed("the consumer is closed: the message comes again") from self.error
+            raise ConnectionClosed("the consumer is closed: the message will be redelivered") from self.error
         if self.subscribe.ack is AckMode.TRANSACTED:
             raise ClientError(
                 "a message of a transacted consumer is acknowledged by its transaction: transaction.ack()"
             )
-        message.standing = Standing.SETTLED
+        message.delivery_state = DeliveryState.ACKNOWLEDGED
         if self.subscribe.ack is AckMode.CLIENT:
-            while (earlier := self._handed.popleft()) is not message:
-                earlier.standing = Standing.SETTLED
+            while (earlier := self._delivered_in_order.popleft()) is not message:
+                earlier.delivery_state = DeliveryState.ACKNOWLEDGED
                 if earlier.receipt is None:
-                    self._kept.settled(earlier)
-        self._settled(message)
+                    self._redelivery_cache.mark_acknowledged(earlier)
+        self._acknowledged(message)
 
-    def _settled(self, message: Message) -> None:
+    def _acknowledged(self, message: Message) -> None:
         if message.receipt is None:
-            self._kept.settled(message)  # of a broker that is gone: it is acknowledged when it comes again
+            # The broker that delivered it is lost. The acknowledgement follows its redelivery.
+            self._redelivery_cache.mark_acknowledged(message)
             return
         if not self.subscribe.ack.is_cumulative:
-            self._held.pop(message.id, None)
-            self._acknowledge([message], individually=True)
+            self._delivered.pop(message.id, None)
+            self._send_acknowledgement([message], individually=True)
             return
-        self._owed += 1
-        if self.subscribe.ack is AckMode.CLIENT or self._owed >= self._run_max or not self._waiting:
-            self.acknowledge_run()
+        self._unsent_ack_count += 1
+        if self.subscribe.ack is AckMode.CLIENT or self._unsent_ack_count >= self._ack_batch_max or not self._waiting:
+            self.flush_acknowledgements()
         elif self._ack_at == float("inf"):
             self._ack_at = self._clock() + ACK_DELAY_SECONDS
 
-    def acknowledge_run(self) -> None:
-        """Acknowledge what is settled, from the oldest on without a gap."""
-        if not self._owed:
+    def flush_acknowledgements(self) -> None:
+        """Send one acknowledgement for the oldest messages, up to the first that is not acknowledged."""
+        if not self._unsent_ack_count:
             return
-        delivered, run = self._delivered, list[Message]()
-        while delivered and delivered[0].standing is Standing.SETTLED:
-            run.append(delivered.popleft())
-        self._owed, self._ack_at = 0, float("inf")
-        if run:
-            self._acknowledge(run, individually=False)
+        outstanding, batch = self._outstanding, list[Message]()
+        while outstanding and outstanding[0].delivery_state is DeliveryState.ACKNOWLEDGED:
+            batch.append(outstanding.popleft())
+        self._unsent_ack_count, self._ack_at = 0, float("inf")
+        if batch:
+            self._send_acknowledgement(batch, individually=False)
 
-    def _acknowledge(self, messages: list[Message], *, individually: bool) -> None:
+    def _send_acknowledgement(self, messages: list[Message], *, individually: bool) -> None:
         self._unconfirmed.extend(messages)
-        self._unfenced += len(messages)
-        is_fence = self._unfenced >= self._fence_every
+        self._since_confirmation += len(messages)
+        needs_answer = self._since_confirmation >= self._confirm_every
         request = Acknowledge(consumer=self._number, messages=messages, individually=individually)
-        ticket = self._requests.acknowledge(request, answer=is_fence)
-        if is_fence and ticket is not None:
-            self._unfenced = 0
+        pending = self._requests.acknowledge(request, answer=needs_answer)
+        if needs_answer and pending is not None:
+            self._since_confirmation = 0
             confirmed = self._unconfirmed[-1]
-            ticket.watch(lambda: self._confirm(confirmed, ticket))
+            pending.add_done_callback(lambda: self._confirm(confirmed, pending))
 
-    def _confirm(self, last: Message, ticket: "Ticket[None]") -> None:
-        """Forget what the broker knows for certain: it takes requests in their order."""
-        if ticket.error is not None or last not in self._unconfirmed:
+    def _confirm(self, last: Message, pending: "PendingResult[None]") -> None:
+        """Remove confirmed messages: the broker processes requests in order."""
+        if pending.error is not None or last not in self._unconfirmed:
             return
         while self._unconfirmed.popleft() is not last:
             pass
 
     # ------------------------------------------------------------ transactions
 
-    def join(self, message: Message, transaction: int) -> None:
+    def acknowledge_in_transaction(self, message: Message, transaction: int) -> None:
         """Acknowledge a message in a transaction.
 
         Raises:
-            ClientError: it is no message of a transacted consumer that the application holds.
+            ClientError: the consumer is not transacted, or the message is already acknowledged or rolled back.
         """
-        if self.subscribe.ack is not AckMode.TRANSACTED or message.standing is not Standing.HELD:
-            raise ClientError('a transaction takes messages of a consumer with ack="transacted", each once')
-        message.standing = Standing.SETTLED
+        if self.subscribe.ack is not AckMode.TRANSACTED or message.delivery_state is not DeliveryState.DELIVERED:
+            raise ClientError('a transaction acknowledges messages of a consumer with ack="transacted", each once')
+        message.delivery_state = DeliveryState.ACKNOWLEDGED
         if message.receipt is not None:
-            self._held.pop(message.id, None)
+            self._delivered.pop(message.id, None)
             request = Acknowledge(consumer=self._number, messages=[message], individually=True, transaction=transaction)
             self._requests.acknowledge(request, answer=False)
 
     def redeliver(self, messages: list[Message]) -> None:
-        """Give messages again whose transaction was rolled back, the oldest first; the broker does not."""
+        """Redeliver messages of a rolled back transaction, the oldest first: the broker leaves this to the client."""
         again: list[Message] = []
         for message in messages:
             if message.receipt is None or self.error is not None:
-                continue  # the broker gives it again
+                continue  # the broker redelivers it
             message.redelivery_count += 1
             if 0 <= self._redelivery.maximum < message.redelivery_count:
                 reason = f"Delivery[{message.redelivery_count}] exceeds redelivery policy limit: it was rolled back"
                 poison = Acknowledge(consumer=self._number, messages=[message], individually=True, poison=reason)
                 self._requests.acknowledge(poison, answer=False)
                 continue
-            message.standing = Standing.WAITING
+            message.delivery_state = DeliveryState.WAITING
             again.append(message)
         self._waiting.extendleft(reversed(again))
         if again:
             delay = max(self._redelivery.delay(message.redelivery_count) for message in again)
             self._paused_until = self._clock() + delay
-            self.bell.ring()
+            self.on_change.call()
 
-    def give_back(self, message: Message) -> None:
-        """Give a message again that no transaction has taken."""
-        if message.standing is not Standing.HELD or self.error is not None:
+    def requeue(self, message: Message) -> None:
+        """Put a delivered message back in front of those that wait, because its transaction has ended."""
+        if message.delivery_state is not DeliveryState.DELIVERED or self.error is not None:
             return
-        self._held.pop(message.id, None)
-        message.standing = Standing.WAITING
+        self._delivered.pop(message.id, None)
+        message.delivery_state = DeliveryState.WAITING
         if message.receipt is None:
-            self.lost_in_transaction([message])
+            self.cache_for_redelivery([message])
         else:
             message.redelivery_count += 1
             self._waiting.appendleft(message)
-            self.bell.ring()
+            self.on_change.call()
 
-    def lost_in_transaction(self, messages: list[Message]) -> None:
-        """Remember, when a transaction broke off, that the application has seen its messages."""
+    def cache_for_redelivery(self, messages: list[Message]) -> None:
+        """Cache the messages of a failed transaction, so that their redeliveries are marked as such."""
         for message in messages:
             message.redelivery_count += 1
-            message.standing = Standing.WAITING
-            self._kept.put(self._number, message)
+            message.delivery_state = DeliveryState.WAITING
+            self._redelivery_cache.put(self._number, message)
 
-    # ------------------------------------------------------------ time, and the end
+    # ------------------------------------------------------------ time and end
 
     @property
     def due_at(self) -> float:
-        """When `tick` has something to do."""
+        """The time of the next `tick`; infinite for none."""
         return min(self._ack_at, self._paused_until)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Send acknowledgements that are due, and end the pause before a redelivery."""
         if now >= self._ack_at:
-            self.acknowledge_run()
+            self.flush_acknowledgements()
         if now >= self._paused_until:
             self._paused_until = float("inf")
-            self.bell.ring()
+            self.on_change.call()
 
     def _is_paused(self) -> bool:
         return self._paused_until != float("inf") and self._clock() < self._paused_until
 
     def end(self, error: ClientError) -> None:
-        """Give no more messages."""
+        """End the consumer: send its acknowledgements and drop its messages."""
         if self.error is None:
-            self.acknowledge_run()
+            self.flush_acknowledgements()
             self.error = error
-            self._kept.forget(self._number)
-            for left in (self._waiting, self._delivered, self._handed):
-                left.clear()
-            self._held.clear()
-            self.bell.ring()
+            self._redelivery_cache.discard(self._number)
+            for messages in (self._waiting, self._outstanding, self._delivered_in_order):
+                messages.clear()
+            self._delivered.clear()
+            self.on_change.call()

@@ -1,9 +1,9 @@
-"""What a protocol does for a client over one connected transport: requests in, bytes out; bytes in, events out.
+"""`Conversation`, the client's side of a protocol: it encodes requests to bytes, and decodes bytes to events.
 
-No I/O, no clock, no thread, and no memory beyond the transport's life: what outlives it is `state`'s business, which
-makes the same requests again on the next transport. Names are numbers, counted by `state` for the whole connection:
-consumers, producers and transactions each from 1, requests from `FIRST_NUMBER`. A protocol makes its own ids of them,
-always the same ones, so that a broker recognises what it has seen.
+A conversation does no I/O, and lasts as long as one transport. `state` keeps what must survive the transport, and makes
+the same requests again on the next one. Objects have numbers, which `state` assigns for the whole connection:
+consumers, producers and transactions from 1, requests from `FIRST_NUMBER`. A protocol always derives the same ids from
+them, so that a broker recognises duplicates.
 
 ```text
  application ── state ──── Request ───> Conversation ── bytes_to_send() ──> transport
@@ -21,22 +21,22 @@ from pybroker.client.errors import ClientError
 from pybroker.client.messages import Message, Outgoing
 
 FIRST_NUMBER: Final = 10
-"""Requests are numbered from here on; smaller numbers are for what a conversation asks for by itself."""
+"""The first number of a request; a conversation uses smaller numbers for its own commands."""
 
 # ---------------------------------------------------------------- requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who opens a connection.
+    """The data of a login.
 
     Attributes:
-        connection_id: unique in the world; the same after each reconnect.
-        client_id: JMS client id, which durable subscriptions go by.
-        user: None for anonymous.
-        password: None for none.
-        is_failover: the client finds another broker when this one goes.
-        is_again: it was connected before and restores what it had.
+        connection_id: a globally unique id; the same after each reconnect.
+        client_id: the JMS client id, which identifies durable subscriptions.
+        user: the user name; None for anonymous.
+        password: the password; None for none.
+        is_failover: the client connects to another broker when this one is lost.
+        is_again: the client was connected before, and restores its state.
     """
 
     connection_id: str
@@ -47,13 +47,13 @@ class Login:
     is_again: bool = False
 
     def __repr__(self) -> str:
-        """Leave the password out."""
+        """Return the login without its password."""
         return f"Login({self.client_id!r}, user={self.user!r}, is_again={self.is_again})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddTemporary:
-    """Make a temporary destination. Its name is `<connection id>:<number>`."""
+    """Create a temporary destination. Its name is `<connection id>:<number>`."""
 
     destination: Destination
 
@@ -67,7 +67,7 @@ class RemoveTemporary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddProducer:
-    """Begin to send; without a destination each message names its own. A protocol without producers answers at once."""
+    """Open a producer. Without a destination, each message names its own."""
 
     producer: int
     destination: Destination | None = None
@@ -75,13 +75,13 @@ class AddProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveProducer:
-    """End sending."""
+    """Close a producer."""
 
     producer: int
 
 
 class AckMode(enum.Enum):
-    """How a consumer's messages are acknowledged; the values are what the application writes."""
+    """The acknowledgement mode of a consumer; the values are those of the API."""
 
     AUTO = "auto"
     CLIENT = "client"
@@ -90,25 +90,25 @@ class AckMode(enum.Enum):
 
     @property
     def is_cumulative(self) -> bool:
-        """True where messages are acknowledged in the order they came, in runs."""
+        """True if one acknowledgement covers several messages, in the order of their delivery."""
         return self in (AckMode.AUTO, AckMode.CLIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """Begin to consume.
+    """Open a consumer.
 
     Attributes:
-        consumer: its number.
-        destination: a queue or topic, perhaps with wildcards or composite.
-        ack: see `AckMode`; STOMP says it here, OpenWire with each acknowledgement.
-        prefetch: messages that may be under way or unacknowledged; 0: none but those that `Pull` asks for.
-        selector: which messages.
-        durable: name of a durable subscription.
-        no_local: none that this connection sent.
-        exclusive: no other consumer of the queue beside it.
+        consumer: the number of the consumer.
+        destination: a queue or topic; may have wildcards or be composite.
+        ack: the acknowledgement mode.
+        prefetch: the most messages that the broker sends without acknowledgement; 0: it sends one for each `Pull`.
+        selector: the selector; None for all messages.
+        durable: the name of a durable subscription; None for none.
+        no_local: excludes messages that this connection sent.
+        exclusive: makes this the exclusive consumer of the queue.
         priority: consumers of higher priority get messages first.
-        browser: it is shown what a queue holds, until `Exhausted`, and consumes none of it.
+        browser: the broker sends all messages of the queue, then `Exhausted`, and the consumer consumes none.
     """
 
     consumer: int
@@ -125,12 +125,13 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """Deliver one message to a consumer with prefetch 0. Without an answer, but `Delivered` or `Exhausted` comes of it.
+    """Request one message for a consumer with prefetch 0. `Delivered` or `Exhausted` follows instead of `Answered`.
 
     Attributes:
-        consumer: its number.
-        destination: what it consumes.
-        seconds: how long the broker waits for a message; None for as long as it takes, and 0 takes an earlier one back.
+        consumer: the number of the consumer.
+        destination: its destination.
+        seconds: how long the broker waits for a message; None for no limit. With 0 the broker answers at once, which
+            also cancels an earlier pull.
     """
 
     consumer: int
@@ -140,12 +141,12 @@ class Pull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsubscribe:
-    """Stop consuming; a durable subscription stays.
+    """Close a consumer; a durable subscription stays.
 
     Attributes:
-        consumer: its number.
-        last: the last message the application has got from it; None if none.
-        durable: its durable subscription's name.
+        consumer: the number of the consumer.
+        last: the last message that the application received from it; None for none.
+        durable: the name of its durable subscription; None for none.
     """
 
     consumer: int
@@ -155,28 +156,28 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveDurable:
-    """Delete a durable subscription and what waits for it."""
+    """Delete a durable subscription and its backlog."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Send a message. Asked for an answer, that comes when the broker has it as safe as it promises."""
+    """Send a message. The broker answers a persistent one when it is on disk."""
 
     message: Outgoing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledge:
-    """The application is done with messages.
+    """Acknowledge messages.
 
     Attributes:
-        consumer: who got them.
-        messages: at least one, in the order they came; `receipt` of each is what its delivery had.
-        individually: those alone; otherwise they are a run that begins with the oldest which is not acknowledged.
-        transaction: done only when that commits.
-        poison: they cannot be processed: to the dead letter queue, for this reason.
+        consumer: the number of the consumer that received them.
+        messages: one or more messages, in the order of their delivery.
+        individually: acknowledge each alone; otherwise as a range, from the oldest unacknowledged message on.
+        transaction: the transaction whose commit makes the acknowledgement effective; None for none.
+        poison: the reason why they cannot be processed and go to the dead letter queue; None otherwise.
     """
 
     consumer: int
@@ -195,14 +196,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Do all of it."""
+    """Commit a transaction."""
 
     transaction: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Do nothing of it. Messages acknowledged in it are again as they were before: with their consumer."""
+    """Roll a transaction back. Messages acknowledged in it are outstanding again, with the same consumer."""
 
     transaction: int
 
@@ -228,23 +229,23 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The broker let us in: from now on it takes requests."""
+    """The broker accepted the login, and accepts requests from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginFailed:
-    """It did not: `error` is what the application gets, and nobody tries again."""
+    """The broker refused the login. The client makes no other attempt, and the application gets the error."""
 
     error: ClientError
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request was carried out, or refused.
+    """The broker answered a request.
 
     Attributes:
-        number: the request's.
-        error: why it was refused; None when it was carried out.
+        number: the number of the request.
+        error: the reason of a refusal; None after success.
     """
 
     number: int
@@ -253,7 +254,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message for a consumer."""
+    """The broker delivered a message to a consumer."""
 
     consumer: int
     message: Message
@@ -261,21 +262,21 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """There is no message for a consumer that has asked for one, or no more for a browser."""
+    """The broker has no message for a pull, or no more for a browser."""
 
     consumer: int
 
 
 @dataclass(frozen=True, slots=True)
-class Complained:
-    """Something failed that nobody waits for; to be logged."""
+class ErrorReported:
+    """The broker reported an error of a request without an answer, which is to be logged."""
 
     error: ClientError
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEnded:
-    """The broker ended a consumer by itself, for example because its destination was deleted."""
+    """The broker closed a consumer, for example because its destination was deleted."""
 
     consumer: int
     error: ClientError
@@ -283,12 +284,12 @@ class ConsumerEnded:
 
 @dataclass(frozen=True, slots=True)
 class Redirected:
-    """The broker tells of others (OpenWire's ConnectionControl).
+    """The broker announced other brokers (OpenWire's ConnectionControl).
 
     Attributes:
-        brokers: addresses that may be tried, too.
-        reconnect_to: go there now; empty for nowhere.
-        rebalance: go to the first of the list, if that is another one.
+        brokers: the addresses of other brokers.
+        reconnect_to: the address to connect to now; empty for none.
+        rebalance: connect to the first broker of the list if it is another one.
     """
 
     brokers: tuple[str, ...] = ()
@@ -304,63 +305,64 @@ class Ended:
 
 
 Event: TypeAlias = (
-    Opened | LoginFailed | Answered | Delivered | Exhausted | Complained | ConsumerEnded | Redirected | Ended
+    Opened | LoginFailed | Answered | Delivered | Exhausted | ErrorReported | ConsumerEnded | Redirected | Ended
 )
 
-# ---------------------------------------------------------------- the protocol's side
+# ---------------------------------------------------------------- conversation
 
 
 class Conversation(Protocol):
     """One protocol over one connected transport. Not thread-safe.
 
-    It greets at once where the protocol has a greeting, and may then be kept ready for long; `open` logs in.
+    A conversation sends the greeting at once if the protocol has one. It can then stay without a login for long, as a
+    backup; `open` logs in.
     """
 
     def open(self, login: Login) -> None:
-        """Log in, once, as soon as the peer has greeted; `Opened` or `LoginFailed` comes of it."""
+        """Log in after the peer's greeting. `Opened`, `LoginFailed` or `Ended` follows. Called once."""
         ...
 
     def receive(self, chunk: bytes) -> list[Event]:
-        """Take what the transport gave, and return what came of it, in order.
+        """Process bytes from the transport, and return the events in order.
 
         Raises:
-            ProtocolViolation: the peer does not speak the protocol; the transport is of no use any more.
-            FrameTooLarge: the peer sends a larger frame than was agreed; no other transport would help.
+            ProtocolViolation: the peer does not speak the protocol; the transport must be closed.
+            FrameTooLarge: the peer sends a larger frame than was agreed; another transport does not help.
         """
         ...
 
     def request(self, request: Request, number: int, *, answer: bool) -> None:
-        """Ask for something. Only after `Opened`.
+        """Encode a request. Allowed after `Opened` only.
 
         Args:
-            request: what.
-            number: the request's own, for `Answered`; on a new transport the same request has the same number.
-            answer: whether `Answered` shall come for it, exactly once. Never asked for `Begin`.
+            request: the request.
+            number: its number, for `Answered`; the same request has the same number on each transport.
+            answer: whether one `Answered` follows. Always false for `Begin`.
 
         Raises:
-            UnsendableMessage: it has no form in this protocol. Nothing was sent of it.
-            FrameTooLarge: it is larger than the peer takes. Nothing was sent of it.
+            UnsendableMessage: the request has no form in this protocol, and was not sent.
+            FrameTooLarge: the request is larger than the peer accepts, and was not sent.
         """
         ...
 
     def close(self) -> None:
-        """Say goodbye. What was asked before is still answered; then the peer closes the transport, or we do."""
+        """Close the connection in order. The broker answers earlier requests first; then `Ended` follows."""
         ...
 
     def bytes_to_send(self) -> bytes:
-        """Return, and forget, what the transport shall send. The very first bytes are there from the beginning."""
+        """Return the bytes to send, and remove them here. A new conversation has the bytes of its greeting."""
         ...
 
     def tick(self, now: float) -> float:
-        """Do what time asks for, such as keeping the connection alive; there may be `bytes_to_send` afterwards.
+        """Do what is due, such as a heart-beat, which `bytes_to_send` returns afterwards.
 
         Args:
-            now: seconds of a clock that never goes back.
+            now: seconds of a monotonic clock.
 
         Returns:
-            When to ask again, by the same clock; infinite for no need.
+            The time of the next call, by the same clock; infinite for none.
 
         Raises:
-            ConnectionLost: the peer has been silent for longer than was agreed.
+            ConnectionLost: the peer was silent for longer than was agreed.
         """
         ...

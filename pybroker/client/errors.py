@@ -1,4 +1,4 @@
-"""What can go wrong for a client, one type per cause: who catches one knows what to do about it.
+"""The errors of the client: one type per cause, so that a handler knows what to do.
 
 ```text
 ClientError
@@ -6,36 +6,36 @@ ClientError
 │   ├── UnknownOption
 │   └── BadOption
 ├── ConnectionFailed                      nothing can be sent any more
-│   ├── BrokerMissing                     nobody answered, in all attempts that were allowed
+│   ├── BrokerMissing                     no broker answered in all attempts that the URI allows
 │   ├── LoginRefused                      user, password or client id
 │   ├── UntrustedBroker                   TLS: certificate or host name
-│   ├── ConnectionLost                    it broke, and the URI allows no other attempt
-│   └── ProtocolViolation                 what answers there does not speak the protocol
-├── ConnectionClosed                      closed by the application itself
-├── Refused                               the broker answered, and said no
+│   ├── ConnectionLost                    the connection broke, and the URI allows no other attempt
+│   └── ProtocolViolation                 the peer does not speak the protocol
+├── ConnectionClosed                      the application closed the connection
+├── Refused                               the broker refused the request
 │   ├── DestinationRefused
 │   ├── SelectorRefused
 │   └── NoRoom                            disk, memory or quota
 ├── FrameTooLarge                         a message larger than the broker takes
 ├── UnsendableMessage                     a body, header or request that has no form on the wire
-├── UnreadableMessage                     a body that is not what it says it is
-├── TransactionRolledBack                 do all of it again
-├── TransactionInDoubt                    it may be done: do it again only if that is harmless
+├── UnreadableMessage                     a received body or property that is damaged
+├── TransactionRolledBack                 repeat the whole transaction
+├── TransactionInDoubt                    the commit may have happened: repeat only if that is harmless
 └── Timeout                               also a TimeoutError
 ```
 """
 
 
 class ClientError(Exception):
-    """Anything a client of a broker raises on purpose."""
+    """The base class of the errors of the client."""
 
 
 class UnusableURI(ClientError):
     """A URI that cannot be used.
 
     Attributes:
-        part: what is wrong in it; never a password.
-        hint: what to write instead.
+        part: the part of the URI that is wrong; never a password.
+        hint: a suggestion of what to write.
     """
 
     def __init__(self, message: str, *, part: str = "", hint: str = "") -> None:
@@ -45,18 +45,18 @@ class UnusableURI(ClientError):
 
 
 class UnknownOption(UnusableURI):
-    """A URI with an option that there is not; the hint names the one that was probably meant."""
+    """A URI with an unknown option; the hint names the most similar one."""
 
 
 class BadOption(UnusableURI):
-    """A URI with an option whose value it cannot have."""
+    """A URI with an option whose value is not allowed."""
 
 
 class ConnectionFailed(ClientError):
-    """The connection is gone for good; the cause says why. Only a new one helps.
+    """The connection has failed permanently. The application must open a new one.
 
     Attributes:
-        address: the broker's, such as `tcp://a:61616`; empty if it is about several.
+        address: the broker's address, such as `tcp://a:61616`; empty if the error concerns several brokers.
     """
 
     def __init__(self, message: str, *, address: str = "") -> None:
@@ -65,17 +65,18 @@ class ConnectionFailed(ClientError):
 
 
 class BrokerMissing(ConnectionFailed):
-    """No broker answered, in as many attempts as the URI allows. The message names each, with its last failure."""
+    """No broker answered in all attempts that the URI allows. The message names each broker and its last failure."""
 
 
 class LoginRefused(ConnectionFailed):
-    """The broker does not let this user, or this client id, in. Never tried again by itself."""
+    """The broker refused the user, the password or the client id. The client does not repeat such a login."""
 
 
 class UntrustedBroker(ConnectionFailed):
-    """TLS did not find the broker to be who it should be, or the broker did not find us to be.
+    """TLS verification failed: the client did not trust the broker's certificate, or the broker the client's.
 
-    Trying the same broker again does not help. A connection ends so when no other one of its URI takes it.
+    Another attempt on the same broker does not help. The connection fails with this error if no other broker of the URI
+    accepts it.
     """
 
 
@@ -84,18 +85,18 @@ class ConnectionLost(ConnectionFailed):
 
 
 class ProtocolViolation(ConnectionFailed):
-    """The peer does not speak the protocol: perhaps it is no broker, or the port is one of another protocol."""
+    """The peer does not speak the protocol: perhaps it is no broker, or the port is for another protocol."""
 
 
 class ConnectionClosed(ClientError):
-    """The application has closed the connection, consumer or producer that it uses."""
+    """The application used a connection, consumer or producer that it has closed."""
 
 
 class Refused(ClientError):
-    """The broker carried a request out by refusing it.
+    """The broker refused a request.
 
     Attributes:
-        kind: the broker's own name for the cause, such as `javax.jms.JMSException`; may be empty.
+        kind: the broker's name of the error, such as `javax.jms.JMSException`; may be empty.
     """
 
     def __init__(self, message: str, *, kind: str = "") -> None:
@@ -104,11 +105,11 @@ class Refused(ClientError):
 
 
 class DestinationRefused(Refused):
-    """A destination that does not exist, must not be used, or cannot be used so."""
+    """The destination does not exist, the user may not use it, or it does not support the operation."""
 
 
 class SelectorRefused(Refused):
-    """The selector is no selector."""
+    """The selector is not valid."""
 
 
 class NoRoom(Refused):
@@ -116,11 +117,11 @@ class NoRoom(Refused):
 
 
 class FrameTooLarge(ClientError):
-    """A message larger than the two sides agreed to take. It was not sent, and trying again does not help.
+    """A message is larger than the limit that both sides agreed on. It was not sent; another attempt does not help.
 
     Attributes:
-        size: its bytes.
-        limit: the bytes allowed.
+        size: the bytes of the message.
+        limit: the bytes that are allowed.
     """
 
     def __init__(self, message: str, *, size: int, limit: int) -> None:
@@ -130,23 +131,23 @@ class FrameTooLarge(ClientError):
 
 
 class UnsendableMessage(ClientError):
-    """A body, property, header or request that the protocol has no form for."""
+    """The protocol has no form for a body, property, header or request."""
 
 
 class UnreadableMessage(ClientError):
-    """A received message's body or properties are damaged; the message as such can be acknowledged."""
+    """The body or properties of a received message are damaged. The message can still be acknowledged."""
 
 
 class TransactionRolledBack(ClientError):
-    """Nothing of the transaction was done. Messages taken in it come again; send the others again."""
+    """The transaction had no effect. Messages acknowledged in it are redelivered; its sends must be repeated."""
 
 
 class TransactionInDoubt(ClientError):
-    """The connection broke before the commit was answered: all of the transaction was done, or nothing.
+    """The connection broke before the broker answered the commit: the whole transaction took effect, or nothing.
 
-    Do it again only if that is harmless (idempotent): for example when the receiver recognises what it has seen.
+    Repeat it only if that is harmless (idempotent): for example, if the receiver recognises duplicates.
     """
 
 
 class Timeout(ClientError, TimeoutError):
-    """It took longer than `timeout` allows. What was asked for may still happen, or have happened."""
+    """The operation took longer than `timeout` allows. It may have happened, or happen later."""

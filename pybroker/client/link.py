@@ -31,14 +31,14 @@ from pybroker.client.errors import (
     Timeout,
     UntrustedBroker,
 )
+from pybroker.client.pending import Callbacks, PendingResult
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.state import ClientState
-from pybroker.client.tickets import Bell, Ticket
 from pybroker.client.trust import untrusted
 from pybroker.client.uri import Address, BrokerURI
 from pybroker.client.wire import Dialler, Wire, seconds_until
 
-GOODBYE_SECONDS: Final = 5.0
+DISCONNECT_SECONDS: Final = 5.0
 """How long a broker may take to answer a goodbye before the connection is simply cut."""
 
 OUTBOX_BYTES_MAX: Final = 1 << 20
@@ -84,7 +84,7 @@ class Link:
             on_resumed: called when everything is restored, with the broker's address.
         """
         self.state = state
-        self.first: Ticket[None] = Ticket()
+        self.first_connection: PendingResult[None] = PendingResult()
         self.address: Address | None = None
         self.down_since: float | None = time.monotonic()
         self._uri = uri
@@ -96,18 +96,18 @@ class Link:
         self._depth = 0
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
-        self._emptied = Bell()
+        self._on_outbox_emptied = Callbacks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
-        self._is_woken = False
+        self._is_pump_scheduled = False
         self._is_closing = False
         self._wire: Wire | None = None
         self._opened: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
-        self._spares: dict[Address, tuple[Wire, asyncio.Task[None]]] = {}
-        self._spare_news: asyncio.Event | None = None
+        self._backups: dict[Address, tuple[Wire, asyncio.Task[None]]] = {}
+        self._backups_changed: asyncio.Event | None = None
 
     # ------------------------------------------------------------ for the application
 
@@ -121,8 +121,8 @@ class Link:
         """Unlock it, and have sent what was asked for."""
         self._depth -= 1
         # Collected also while the loop is on its way: what it has not looked at is counted.
-        needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_woken
-        self._is_woken = self._is_woken or needs_pump
+        needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_pump_scheduled
+        self._is_pump_scheduled = self._is_pump_scheduled or needs_pump
         self._lock.release()
         if not needs_pump or self._loop is None:
             return
@@ -138,20 +138,20 @@ class Link:
         wire = self._wire  # read once: the loop may take it away between two reads
         return self._outbox_bytes > OUTBOX_BYTES_MAX or (wire is not None and wire.is_congested)
 
-    def when_clear(self, watcher: Callable[[], None]) -> None:
+    def call_when_writable(self, callback: Callable[[], None]) -> None:
         """Have that called once there is no congestion any more, or no connection; at once if there is none now.
 
         With the lock held. It may be called twice.
         """
         wire = self._wire
         if self._outbox_bytes > OUTBOX_BYTES_MAX:
-            self._emptied.watch(watcher)
+            self._on_outbox_emptied.add(callback)
             return
         if wire is not None and wire.is_congested:
-            wire.congestion.watch(watcher)
+            wire.on_writable.add(callback)
             if wire.is_congested:  # the loop clears this without the lock: it may have rung just before the watch
                 return
-        watcher()
+        callback()
 
     def check_thread(self) -> None:
         """Check that the caller may wait: what it waits for could not come while the I/O's own thread does.
@@ -167,7 +167,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._task = asyncio.current_task()
-        self._spare_news = asyncio.Event()
+        self._backups_changed = asyncio.Event()
         error: ClientError = ConnectionClosed("the connection is closed")
         try:
             if not self._is_closing:  # perhaps before it began
@@ -183,7 +183,7 @@ class Link:
             await self._end(error)
             self._loop_thread = 0  # the next thread may get this one's number
 
-    def check_presence(self, seconds: float | None) -> None:
+    def check_broker_available(self, seconds: float | None) -> None:
         """Check that there has been a broker in that time; None for no limit.
 
         Raises:
@@ -191,10 +191,10 @@ class Link:
         """
         down_since = self.down_since
         if seconds is not None and down_since is not None and time.monotonic() - down_since >= seconds:
-            raise Timeout(f"no broker for more than {seconds:g} s{self.trouble}")
+            raise Timeout(f"no broker for more than {seconds:g} s{self.failure_report}")
 
     @property
-    def trouble(self) -> str:
+    def failure_report(self) -> str:
         """Reasons why there is no broker, for error messages: each broker that was tried and its error; or empty."""
         text = self._reconnector.report() if self.address is None else ""
         return f": {text}" if text else ""
@@ -204,11 +204,11 @@ class Link:
         self._is_closing = True
         wire = self._wire
         with self:
-            said = self.state.is_open
+            was_open = self.state.is_open
             self.state.close(finished=finished)
         task = self._task
         try:
-            if said and wire is not None:
+            if was_open and wire is not None:
                 await asyncio.wait({wire.lost}, timeout=seconds)
         finally:  # also when this is cancelled: the connection ends all the same
             if task is not None:
@@ -244,18 +244,18 @@ class Link:
                 case ReadList(url=url):
                     await self._read_list(url)
                 case GiveUp():
-                    return _given_up(step, reconnector.report())
+                    return _final_failure(step, reconnector.report())
                 case Connect():
-                    error = await self._try(step)
+                    error = await self._use_broker(step)
                     if isinstance(error, _FATAL):
                         return error
         return ConnectionClosed("the connection is closed")
 
-    async def _try(self, step: Connect) -> Exception:
+    async def _use_broker(self, step: Connect) -> Exception:
         """Connect to a broker and stay with it; return why that is over."""
         address, reconnector = step.address, self._reconnector
         try:
-            wire = await self._take_spare(address) if step.is_spare else await self._dialler.dial(address)
+            wire = await self._use_backup(address) if step.is_backup else await self._dialler.dial(address)
         except (OSError, ClientError) as error:
             reconnector.failed(error, is_final=isinstance(error, UntrustedBroker))
             _log.debug("%s: %s", address, error)
@@ -265,11 +265,11 @@ class Link:
             await self._log_in(wire)
             await asyncio.wait({opened, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
             if not opened.done():
-                why = untrusted(wire.lost.result(), str(address)) or wire.lost.result()
-                reconnector.failed(why, is_final=isinstance(why, UntrustedBroker))
-                return why
+                reason = untrusted(wire.lost.result(), str(address)) or wire.lost.result()
+                reconnector.failed(reason, is_final=isinstance(reason, UntrustedBroker))
+                return reason
             reconnector.connected(time.monotonic())
-            await self._stay(address, wire)
+            await self._stay_connected(address, wire)
             reconnector.lost(wire.lost.result(), time.monotonic())
             return wire.lost.result()
         finally:
@@ -279,18 +279,18 @@ class Link:
                 self._interrupted(address, wire.lost.result())
 
     async def _log_in(self, wire: Wire) -> None:
-        wire.take = self._take
+        wire.on_data = self._receive
         with self._lock:
-            self._take_outbox()
+            self._drain_outbox()
             self._wire = wire
-            is_again = self.first.is_done
+            is_again = self.first_connection.is_done
             self.state.attach(wire.conversation, is_failover=self._uri.failover is not None, is_again=is_again)
         self._set_timer(time.monotonic())
         self._pump()
 
-    async def _stay(self, address: Address, wire: Wire) -> None:
+    async def _stay_connected(self, address: Address, wire: Wire) -> None:
         """Note that everything is restored, and look for spares until the connection is lost."""
-        is_again, down_since = self.first.is_done, self.down_since
+        is_again, down_since = self.first_connection.is_done, self.down_since
         self.address, self.down_since = address, None
         if is_again and down_since is not None:
             _log.info("resumed on %s after %.3f s", address, time.monotonic() - down_since)
@@ -298,18 +298,18 @@ class Link:
         else:
             _log.info("connected to %s", address)
         with self:
-            self.first.resolve()
-        looking = asyncio.create_task(self._look_for_spares())
+            self.first_connection.complete()
+        maintenance = asyncio.create_task(self._maintain_backups())
         try:
             await asyncio.wait({wire.lost})
         finally:
-            looking.cancel()
-            await asyncio.wait({looking})
+            maintenance.cancel()
+            await asyncio.wait({maintenance})
 
     def _detach(self) -> None:
         with self._lock:
             self._wire = self._opened = None
-            self._take_outbox()
+            self._drain_outbox()
             self.state.interrupted()
         self._set_timer(float("inf"))
 
@@ -335,22 +335,22 @@ class Link:
     async def _read_list(self, url: str) -> None:
         path = Path(url2pathname(urlsplit(url).path) if url.startswith("file:") else url)
         try:
-            text = await blocking.call(lambda: _beginning(path))
+            text = await blocking.call(lambda: _read_start(path))
         except (OSError, ValueError) as error:
             _log.warning("the list of brokers cannot be read: %s", error)
         else:
-            self._reconnector.listed(text)
+            self._reconnector.list_read(text)
 
     async def _end(self, error: ClientError) -> None:
         self._is_closing = True
-        for wire, keeping in self._spares.values():
+        for wire, keep_alive in self._backups.values():
             wire.drop(error)
-            keeping.cancel()
-        self._spares.clear()
+            keep_alive.cancel()
+        self._backups.clear()
         self._set_timer(float("inf"))
         with self._lock:
             self.state.fail(error)
-            self.first.resolve(error=error)
+            self.first_connection.complete(error=error)
         await asyncio.sleep(0)  # so that the transports are closed when this is over
 
     # ------------------------------------------------------------ bytes and time
@@ -363,18 +363,18 @@ class Link:
             self._outbox_bytes += len(data)
         return bool(self._outbox) or self.state.due_at < self._timer_at
 
-    def _take_outbox(self) -> list[bytes]:
+    def _drain_outbox(self) -> list[bytes]:
         """Empty the outbox. With the lock held."""
         outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
-        self._emptied.ring()
+        self._on_outbox_emptied.call()
         return outbox
 
     def _pump(self) -> None:
         """Send, and set the timer. In the loop."""
         with self._lock:
-            self._is_woken = False
+            self._is_pump_scheduled = False
             self._collect()
-            outbox = self._take_outbox()
+            outbox = self._drain_outbox()
             wire, due_at = self._wire, self.state.due_at
             if wire is not None and not wire.lost.done():
                 self.state.written()
@@ -406,7 +406,7 @@ class Link:
         self._set_timer(due_at)
         self._pump()
 
-    def _take(self, chunk: bytes) -> None:
+    def _receive(self, chunk: bytes) -> None:
         with self._lock:
             events = self.state.receive(chunk)
         for event in events:
@@ -428,71 +428,71 @@ class Link:
                 self._pump()  # there may be a last word
                 wire.finish(ConnectionLost(reason))
             case Redirected():
-                if self._reconnector.told(event):
-                    self._move("the broker sends the client to another one")
-                if self._spare_news is not None:
-                    self._spare_news.set()
+                if self._reconnector.redirected(event):
+                    self._leave_broker("the broker sends the client to another one")
+                if self._backups_changed is not None:
+                    self._backups_changed.set()
             case _:
                 pass
 
-    def _move(self, why: str) -> None:
+    def _leave_broker(self, reason: str) -> None:
         """Leave the present broker in order; the next one is the reconnector's choice."""
         wire = self._wire
         if wire is None or self._loop is None:
             return
-        _log.info("leaving %s: %s", self.address, why)
+        _log.info("leaving %s: %s", self.address, reason)
         with self:
             self.state.close(finished=False)
-        self._loop.call_later(GOODBYE_SECONDS, wire.drop, ConnectionLost(why))
+        self._loop.call_later(DISCONNECT_SECONDS, wire.drop, ConnectionLost(reason))
 
     # ------------------------------------------------------------ spares
 
-    async def _look_for_spares(self) -> None:
+    async def _maintain_backups(self) -> None:
         """Hold connections to other brokers ready, if the URI wants that."""
-        reconnector, news = self._reconnector, cast("asyncio.Event", self._spare_news)
+        reconnector, changed = self._reconnector, cast("asyncio.Event", self._backups_changed)
         while True:
-            step = reconnector.spare_step(time.monotonic())
+            step = reconnector.backup_step(time.monotonic())
             if isinstance(step, Connect):
-                await self._make_spare(step.address)
+                await self._connect_backup(step.address)
                 continue
-            news.clear()
+            changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(step.seconds if step is not None else None):
-                    await news.wait()
+                    await changed.wait()
 
-    async def _make_spare(self, address: Address) -> None:
+    async def _connect_backup(self, address: Address) -> None:
         try:
             wire = await self._dialler.dial(address)
         except (OSError, ClientError):
-            self._reconnector.spare_failed(time.monotonic())
+            self._reconnector.backup_failed(time.monotonic())
             return
-        self._spares[address] = wire, asyncio.create_task(self._keep_spare(address, wire))
-        if self._reconnector.spare_ready(address):
-            self._move(f"{address} is preferred")
+        self._backups[address] = wire, asyncio.create_task(self._keep_backup_alive(address, wire))
+        if self._reconnector.backup_ready(address):
+            self._leave_broker(f"{address} is preferred")
 
-    async def _keep_spare(self, address: Address, wire: Wire) -> None:
-        await wire.keep()
-        if self._spares.pop(address, None) is not None:
-            self._reconnector.spare_lost(address, time.monotonic())
-            if self._spare_news is not None:
-                self._spare_news.set()
+    async def _keep_backup_alive(self, address: Address, wire: Wire) -> None:
+        await wire.keep_alive()
+        if self._backups.pop(address, None) is not None:
+            self._reconnector.backup_lost(address, time.monotonic())
+            if self._backups_changed is not None:
+                self._backups_changed.set()
 
-    async def _take_spare(self, address: Address) -> Wire:
-        wire, keeping = self._spares.pop(address, (None, None))
-        if keeping is not None:
-            keeping.cancel()
-            await asyncio.wait({keeping})
+    async def _use_backup(self, address: Address) -> Wire:
+        wire, keep_alive = self._backups.pop(address, (None, None))
+        if keep_alive is not None:
+            keep_alive.cancel()
+            await asyncio.wait({keep_alive})
         if wire is None or wire.lost.done():
             raise ConnectionLost(f"the connection to {address} that was held ready is gone", address=str(address))
         return wire
 
 
-def _beginning(path: Path) -> str:
+def _read_start(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
         return file.read(LIST_BYTES_MAX)
 
 
-def _given_up(step: GiveUp, report: str) -> ClientError:
+def _final_failure(step: GiveUp, report: str) -> ClientError:
     cause = step.error
     if isinstance(cause, ProtocolViolation) or (step.is_final and isinstance(cause, ClientError)):
         return cause

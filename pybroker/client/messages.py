@@ -1,9 +1,8 @@
-"""Messages: `Message`, which a consumer gives, and `Outgoing`, which a producer takes.
+"""`Message`, which a consumer returns, and `Outgoing`, which a producer sends.
 
-The body's type is the message's kind unless `kind` names it: `str` is a TextMessage, `bytes` a BytesMessage, a mapping
-a MapMessage, a list a StreamMessage, None a message without body. Java's narrower numbers (`Byte`, `Short`, `Long`,
-`Float`, `Char`, of `pybroker.broker.domain.openwire.values`) are kept where they come from Java, and are sent as what
-they are.
+The type of the body determines the JMS type of the message, unless `kind` names it: `str` makes a TextMessage, `bytes`
+a BytesMessage, a mapping a MapMessage, a list a StreamMessage, and None a message without body. Java's number types
+(`Byte`, `Short`, `Long`, `Float`, `Char`, of `pybroker.broker.domain.openwire.values`) are kept in both directions.
 """
 
 import enum
@@ -22,28 +21,28 @@ Body: TypeAlias = str | bytes | Mapping[str, Value] | Sequence[Value] | None
 Properties: TypeAlias = Mapping[str, Value]
 
 RESENT: Final = "JMS_pybroker_resent"
-"""Property of a message that is sent again after a reconnect. Whoever gets it may have had it before: a broker may have
-given it out, and died before it was on disk. JMS keeps names that begin so for providers."""
+"""The property that marks a message sent again after a reconnect. Its receiver may have received it before: a broker
+may deliver a message and crash before the message is on disk. JMS reserves the prefix `JMS_` for providers."""
 
 
 class Kind(enum.StrEnum):
-    """JMS's types of message, for bodies whose Python type fits two of them."""
+    """The JMS message types. A send names one where the body's Python type fits two of them."""
 
     MESSAGE = "message"
-    """Without body."""
+    """A message without body."""
     TEXT = "text"
-    """`str`; None for a null text."""
+    """The body is `str`; None for a null text."""
     BYTES = "bytes"
     MAP = "map"
     STREAM = "stream"
     OBJECT = "object"
-    """`bytes` in Java's serialization; None for a null object."""
+    """The body is `bytes` in Java's serialization; None for a null object."""
     BLOB = "blob"
-    """A mapping with `url`, `mime_type` and `deleted_by_broker`: the content itself is elsewhere."""
+    """The body is a mapping with `url`, `mime_type` and `deleted_by_broker`; the content is stored at the URL."""
 
 
-class _Short(reprlib.Repr):
-    """Writes the beginning of a body, however large that is."""
+class _BodyRepr(reprlib.Repr):
+    """Formats the beginning of a body, for `Message.__repr__`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,45 +51,45 @@ class _Short(reprlib.Repr):
         self.maxlevel = 3
 
     def repr_bytes(self, content: bytes, _: int) -> str:
-        """Write bytes; the base class would write all of them first."""
+        """Format the beginning of bytes; the base class would format all of them first."""
         return repr(content) if len(content) <= self.maxother else f"{content[: self.maxother]!r}..."
 
 
-_SHORT: Final = _Short()
+_BODY_REPR: Final = _BodyRepr()
 
 
-class Standing(enum.Enum):
-    """How far a received message has come."""
+class DeliveryState(enum.Enum):
+    """The state of a delivery, as the client sees it."""
 
     WAITING = enum.auto()
-    """It is here, and the application has not asked for it yet."""
-    HELD = enum.auto()
-    """The application has it."""
-    SETTLED = enum.auto()
-    """The application is done with it; the broker may not know yet."""
+    """The client has prefetched the message, and the application has not received it."""
+    DELIVERED = enum.auto()
+    """The application has received the message."""
+    ACKNOWLEDGED = enum.auto()
+    """The application has acknowledged the message. The broker may not have the acknowledgement yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message to send, with everything that makes it the same message when it is sent again.
+    """A message to send. Sent again, it is the same message with the same id.
 
     Attributes:
-        producer: number of its producer on the connection.
-        sequence: the producer's number of the message, from 1; with the producer it is the message's id.
-        destination: where to.
-        body: see the module.
-        properties: by name.
-        persistent: survives a crash of the broker once it is answered.
+        producer: the number of its producer on the connection.
+        sequence: the number of the message within its producer, from 1. Both numbers are the message's id.
+        destination: the destination.
+        body: the body; the module says which types it may have.
+        properties: the properties by name.
+        persistent: when the broker has answered, the message survives a crash of the broker.
         priority: 0 to 9.
-        timestamp: when it was sent, milliseconds since the epoch.
-        expiration: when it is dead, milliseconds since the epoch; 0 for never.
-        reply_to: where an answer goes.
-        correlation_id: what it answers, or what the answer shall say.
+        timestamp: the time of the send, in milliseconds since the epoch.
+        expiration: the time when the message expires, in milliseconds since the epoch; 0 for never.
+        reply_to: the destination for a reply.
+        correlation_id: the id that relates a reply to its request (`JMSCorrelationID`).
         type: the application's type (`JMSType`).
-        group_id: message group (`JMSXGroupID`).
-        group_sequence: its place in the group (`JMSXGroupSeq`).
-        kind: JMS's type of message; None for the one that the body's Python type suggests.
-        transaction: number of the transaction it is sent in.
+        group_id: the message group (`JMSXGroupID`).
+        group_sequence: the position in the group (`JMSXGroupSeq`).
+        kind: the JMS message type; None for the default of the body's Python type.
+        transaction: the number of its transaction; None for none.
     """
 
     producer: int
@@ -116,23 +115,26 @@ class Message:
     """A received message.
 
     Attributes:
-        id: as JMS shows it (`JMSMessageID`).
-        destination: where it was sent to.
-        redelivery_count: how often it was given out before, to anyone.
-        persistent: it survives a crash of the broker.
+        id: the message id (`JMSMessageID`).
+        destination: the destination that it was sent to.
+        read_body: decodes the body.
+        read_properties: decodes the properties.
+        redelivery_count: the number of earlier deliveries, to any consumer.
+        persistent: the message survives a crash of the broker.
         priority: 0 to 9.
-        timestamp: when it was sent, milliseconds since the epoch.
-        expiration: when it is dead, milliseconds since the epoch; 0 for never.
-        reply_to: where the sender wants an answer.
-        correlation_id: what it answers.
+        timestamp: the time of the send, in milliseconds since the epoch.
+        expiration: the time when the message expires, in milliseconds since the epoch; 0 for never.
+        reply_to: the destination for a reply.
+        correlation_id: the id that relates a reply to its request (`JMSCorrelationID`).
         type: the application's type (`JMSType`).
-        group_id: message group (`JMSXGroupID`).
-        group_sequence: its place in the group (`JMSXGroupSeq`).
-        kind: JMS's type of message; None when the protocol does not tell: over STOMP an empty body may be an empty
-            text, or a map, stream or object, which STOMP does not carry.
-        consumer: number of the consumer that gave it.
-        receipt: what the conversation needs to acknowledge this delivery of it.
-        standing: how far it has come.
+        group_id: the message group (`JMSXGroupID`).
+        group_sequence: the position in the group (`JMSXGroupSeq`).
+        kind: the JMS message type; None if the protocol does not transmit it. Over STOMP an empty body may be an empty
+            text, or a map, stream or object, which STOMP does not transmit.
+        consumer: the number of the consumer that received it.
+        receipt: the data that the conversation needs to acknowledge this delivery.
+        delivery_state: the state of this delivery.
+        on_ack: the function that `ack` calls.
     """
 
     id: str
@@ -152,13 +154,13 @@ class Message:
     kind: Kind | None = None
     consumer: int = 0
     receipt: object = None
-    standing: Standing = Standing.WAITING
-    settle: "Callable[[Message], None] | None" = None
+    delivery_state: DeliveryState = DeliveryState.WAITING
+    on_ack: "Callable[[Message], None] | None" = None
 
     def __repr__(self) -> str:
         """Return destination, id and the beginning of the body, for a log or a terminal."""
         try:
-            body = _SHORT.repr(self.body)
+            body = _BODY_REPR.repr(self.body)
         except UnreadableMessage as error:
             body = f"unreadable: {error}"
         again = ", redelivered" if self.redelivered else ""
@@ -166,34 +168,34 @@ class Message:
 
     @cached_property
     def body(self) -> Body:
-        """The body; decoded when it is first asked for.
+        """The body, decoded at the first access.
 
         Raises:
-            UnreadableMessage: it is damaged.
+            UnreadableMessage: the body is damaged.
         """
         return self.read_body()
 
     @cached_property
     def properties(self) -> Properties:
-        """The properties by name; decoded when they are first asked for.
+        """The properties by name, decoded at the first access.
 
         Raises:
-            UnreadableMessage: they are damaged.
+            UnreadableMessage: the properties are damaged.
         """
         return self.read_properties()
 
     @property
     def redelivered(self) -> bool:
-        """True when it was given out before (`JMSRedelivered`): it may be a duplicate."""
+        """True if the message was delivered before (`JMSRedelivered`): it may be a duplicate."""
         return self.redelivery_count > 0
 
     def ack(self) -> None:
-        """Acknowledge it: the broker need not give it out again. Does not block; a second time does nothing.
+        """Acknowledge the message, so that it is not redelivered. Does not block; a second call does nothing.
 
-        Of a consumer with `ack="client"` this acknowledges all messages that it gave before this one, too.
+        With `ack="client"` this also acknowledges all messages that the consumer returned before this one.
 
         Raises:
-            ConnectionClosed: the consumer is closed, and the message will be given out again.
+            ConnectionClosed: the consumer is closed, and the message will be redelivered.
         """
-        if self.settle is not None:
-            self.settle(self)
+        if self.on_ack is not None:
+            self.on_ack(self)

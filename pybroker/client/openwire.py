@@ -35,10 +35,10 @@ from pybroker.client.conversation import (
     Answered,
     Begin,
     Commit,
-    Complained,
     ConsumerEnded,
     Delivered,
     Ended,
+    ErrorReported,
     Event,
     Exhausted,
     Login,
@@ -68,17 +68,17 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
+from pybroker.client.heartbeat import HeartbeatMonitor
 from pybroker.client.messages import RESENT, Message, Outgoing
 from pybroker.client.openwire_messages import Receipt, encode_body, received
-from pybroker.client.pulse import Pulse
 
 SESSION: Final = 1
 _NOTHING_DELIVERED: Final = -1
 
-_HELLO_SECONDS: Final = 10.0
+_GREETING_SECONDS: Final = 10.0
 """How long a peer may take at least to say what it speaks."""
 
-_LOGIN, _SESSION, _GOODBYE = 1, 2, 3
+_LOGIN, _SESSION, _DISCONNECT = 1, 2, 3
 """The conversation's own command numbers; see `conversation.FIRST_NUMBER`."""
 
 _KINDS: Final[Mapping[str, type[Refused]]] = {
@@ -131,8 +131,8 @@ class OpenWireConversation:
         self._agreement: Agreement | None = None
         self._format = WireFormat()
         self._frame_bytes_max = frame_bytes_max
-        self._pulse: Pulse | None = None
-        self._hello_by: float | None = None
+        self._monitor: HeartbeatMonitor | None = None
+        self._greeting_due_at: float | None = None
         self._is_open = False
         self._is_restoring = False
 
@@ -147,8 +147,8 @@ class OpenWireConversation:
 
     def receive(self, chunk: bytes) -> list[Event]:
         """See `Conversation.receive`."""
-        if self._pulse is not None:
-            self._pulse.has_read = True
+        if self._monitor is not None:
+            self._monitor.has_read = True
         self._in += chunk
         events: list[Event] = []
         try:
@@ -230,7 +230,7 @@ class OpenWireConversation:
             case wire.ConsumerControl(close=True, consumer_id=wire.ConsumerId(value=consumer)):
                 return (ConsumerEnded(consumer, Refused("the broker closed the consumer")),)
             case wire.ConnectionErrorCommand(exception=exception):
-                return (Complained(_refusal(exception)),)
+                return (ErrorReported(_refusal(exception)),)
             case wire.ShutdownInfo():
                 return (Ended("the broker shuts the connection down"),)
             case _:
@@ -242,7 +242,7 @@ class OpenWireConversation:
         failed = isinstance(response, wire.ExceptionResponse)
         if number == _LOGIN:
             return self._logged_in(exception, failed)
-        if number == _GOODBYE:
+        if number == _DISCONNECT:
             self._put(wire.ShutdownInfo())
             return (Ended("closed"),)
         return (Answered(number, _refusal(exception) if failed else None),)
@@ -274,13 +274,13 @@ class OpenWireConversation:
 
     def close(self) -> None:
         """See `Conversation.close`."""
-        goodbye = wire.RemoveInfo(
-            command_id=_GOODBYE,
+        disconnect = wire.RemoveInfo(
+            command_id=_DISCONNECT,
             response_required=True,
             object_id=wire.ConnectionId(self._connection_id),
             last_delivered_sequence_id=wire.LAST_DELIVERED_UNSET,
         )
-        self._put(goodbye)
+        self._put(disconnect)
 
     def bytes_to_send(self) -> bytes:
         """See `Conversation.bytes_to_send`."""
@@ -292,23 +292,25 @@ class OpenWireConversation:
 
     def tick(self, now: float) -> float:
         """See `Conversation.tick`."""
-        agreement, pulse = self._agreement, self._pulse
+        agreement, monitor = self._agreement, self._monitor
         if agreement is None:
-            self._hello_by = self._hello_by or now + max(_HELLO_SECONDS, self._offer.initial_delay_ms / 1000)
-            if now >= self._hello_by:
+            self._greeting_due_at = self._greeting_due_at or now + max(
+                _GREETING_SECONDS, self._offer.initial_delay_ms / 1000
+            )
+            if now >= self._greeting_due_at:
                 raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
-            return self._hello_by
+            return self._greeting_due_at
         if agreement.max_inactivity_ms <= 0:
             return float("inf")
-        if pulse is None:
+        if monitor is None:
             first = now + agreement.initial_delay_ms / 1000
-            pulse = self._pulse = Pulse(agreement.max_inactivity_ms / 1000, first, first)
-        if pulse.is_dead(now):
-            raise ConnectionLost(f"the broker was silent for more than {pulse.duration:g} s")
-        if pulse.is_due(now):
+            monitor = self._monitor = HeartbeatMonitor(agreement.max_inactivity_ms / 1000, first, first)
+        if monitor.has_timed_out(now):
+            raise ConnectionLost(f"the broker was silent for more than {monitor.duration:g} s")
+        if monitor.is_heartbeat_due(now):
             self._put(wire.KeepAliveInfo())
-            pulse.has_written = False  # or every second one would be left out
-        return min(pulse.read_at, pulse.write_at)
+            monitor.has_written = False  # or every second one would be left out
+        return min(monitor.read_at, monitor.write_at)
 
     def _put(self, command: wire.DataStructure) -> None:
         frame = self._format.encode(command)
@@ -319,8 +321,8 @@ class OpenWireConversation:
             )
         self._out += INT.pack(len(frame))
         self._out += frame
-        if self._pulse is not None:
-            self._pulse.has_written = True
+        if self._monitor is not None:
+            self._monitor.has_written = True
 
     def _commands(self, request: Request) -> Sequence[wire.BaseCommand]:
         match request:

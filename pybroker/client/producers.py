@@ -1,6 +1,6 @@
-"""The producers of one connection: their numbers, and those of their messages.
+"""The producers of one connection: their numbers, and the sequences of their messages.
 
-A broker knows by a producer's id and a message's sequence which sends it has had before, and drops them.
+A broker recognises a duplicate by the producer's id and the message's sequence, and drops it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,53 +11,53 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.client.conversation import AddProducer, RemoveProducer
 from pybroker.client.errors import ConnectionClosed, UnsendableMessage
 from pybroker.client.messages import Body, Outgoing
-from pybroker.client.requests import Opening, Requests
-from pybroker.client.tickets import Ticket
+from pybroker.client.pending import PendingResult
+from pybroker.client.requests import Requests, RestorableRequest
 
 
 class Producers:
-    """See the module. Not thread-safe."""
+    """The open producers of one connection. Not thread-safe."""
 
     def __init__(self, requests: Requests, wall_clock_ms: Callable[[], int]) -> None:
-        """Begin with none; the clock gives milliseconds since the epoch."""
+        """Create an empty set of producers; the clock returns milliseconds since the epoch."""
         self._requests = requests
         self._wall_clock_ms = wall_clock_ms
         self._numbers = count(1)
         self._sequences: dict[int, Iterator[int]] = {}
-        self._openings: dict[int, Opening] = {}
+        self._restorable: dict[int, RestorableRequest] = {}
 
     @property
-    def openings(self) -> Iterable[Opening]:
-        """What the next broker is asked for."""
-        return self._openings.values()
+    def restorable(self) -> Iterable[RestorableRequest]:
+        """The requests to submit again on the next broker."""
+        return self._restorable.values()
 
-    def add(self, destination: Destination | None = None) -> tuple[int, Ticket[None]]:
-        """Begin to send; return the producer's number."""
+    def add(self, destination: Destination | None = None) -> tuple[int, PendingResult[None]]:
+        """Open a producer; return its number and the result of the request."""
         producer = next(self._numbers)
         self._sequences[producer] = count(1)
         request = AddProducer(producer=producer, destination=destination)
-        ticket = self._requests.ask(request)
-        self._openings[producer] = Opening(request, ticket)
-        return producer, ticket
+        pending = self._requests.submit(request)
+        self._restorable[producer] = RestorableRequest(request, pending)
+        return producer, pending
 
     def remove(self, producer: int) -> None:
-        """End sending."""
-        opening = self._openings.pop(producer, None)
-        if opening is not None:
+        """Close a producer."""
+        restorable = self._restorable.pop(producer, None)
+        if restorable is not None:
             del self._sequences[producer]
-            self._requests.resolve(opening.ticket.number, ConnectionClosed("the producer is closed"))
-            self._requests.tell(RemoveProducer(producer=producer))
+            self._requests.complete(restorable.pending.number, ConnectionClosed("the producer is closed"))
+            self._requests.send_once_or_log(RemoveProducer(producer=producer))
 
     def forget(self, producer: int) -> None:
-        """Do not ask the next broker for a producer that was refused."""
-        self._openings.pop(producer, None)
+        """Remove a producer that the broker refused, so that it is not restored on the next one."""
+        self._restorable.pop(producer, None)
 
     def message(self, producer: int, destination: Destination, body: Body, headers: Mapping[str, Any]) -> Outgoing:
         """Return a producer's next message.
 
         Raises:
-            UnsendableMessage: a header is of no use.
-            ConnectionClosed: there is no such producer any more.
+            UnsendableMessage: there is no such header.
+            ConnectionClosed: the producer is closed.
         """
         if producer not in self._sequences:
             raise ConnectionClosed("the producer is closed")
@@ -76,4 +76,4 @@ class Producers:
                 **headers,
             )
         except TypeError as error:
-            raise UnsendableMessage(f"a header that there is not: {error}") from error
+            raise UnsendableMessage(f"unknown header: {error}") from error

@@ -37,7 +37,7 @@ class Connect:
     """
 
     address: Address
-    is_spare: bool = False
+    is_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ Step = Connect | Pause | ReadList | GiveUp
 PAUSE_SECONDS_MIN: Final = 0.01
 """The shortest pause before a round, ActiveMQ's default: with none, a client whose brokers refuse it is a busy loop."""
 
-_NEVER_AGAIN = FailoverOptions(max_reconnect_attempts=0)
+_WITHOUT_FAILOVER = FailoverOptions(max_reconnect_attempts=0)
 """How a URI without `failover:` behaves."""
 
 
@@ -107,21 +107,21 @@ class Reconnector:
         self.current: Address | None = None
         self.failures: dict[Address, Exception] = {}
         self.warnings = list(uri.warnings)
-        self._options = uri.failover or _NEVER_AGAIN
+        self._options = uri.failover or _WITHOUT_FAILOVER
         self._chooser = chooser
-        self._own = uri.addresses
-        self._added: tuple[Address, ...] = ()
+        self._configured = uri.addresses
+        self._announced: tuple[Address, ...] = ()
         self._is_first = True
         self._rounds_failed = 0
-        self._delay = _first_pause(self._options)
+        self._delay = _first_delay(self._options)
         self._can_try_again = False  # of a broker of this round
-        self._final: Exception | None = None  # of this round
+        self._final_error: Exception | None = None  # of this round
         self._steps: deque[Step] = deque()
-        self._trying: Address | None = None
+        self._attempted: Address | None = None
         self._last: Address | None = None
-        self._planned: list[Address] = []
-        self._error: Exception = ConnectionError("no broker was tried")
-        self._spares = _Spares(self._options)
+        self._next_order: list[Address] = []
+        self._last_error: Exception = ConnectionError("no broker was tried")
+        self._backups = _Backups(self._options)
         self._plan_round()
 
     # ------------------------------------------------------------ a connection
@@ -129,7 +129,7 @@ class Reconnector:
     def next_step(self) -> Step:
         """Return what to do next, while there is no connection."""
         assert self.current is None, "there is a connection"
-        assert self._trying is None, "nobody told what came of the last step"
+        assert self._attempted is None, "nobody told what came of the last step"
         if not self._steps:
             self._fill_round()
         step = self._steps[0]
@@ -137,9 +137,9 @@ class Reconnector:
             return step
         self._steps.popleft()
         if isinstance(step, Connect):
-            self._trying = step.address
-            if step.is_spare:
-                self._spares.held.pop(step.address, None)
+            self._attempted = step.address
+            if step.is_backup:
+                self._backups.held.pop(step.address, None)
         return step
 
     def failed(self, error: Exception, *, is_final: bool = False) -> None:
@@ -150,20 +150,20 @@ class Reconnector:
             is_final: trying this broker again would not help. No other round begins when that is so of every broker;
                 before the first connection, of one, as the others may be standbys that never answer.
         """
-        assert self._trying is not None, "nothing was tried"
-        self.failures.pop(self._trying, None)  # so that the latest stands last
-        self.failures[self._trying] = self._error = error
-        self._trying = None
+        assert self._attempted is not None, "nothing was tried"
+        self.failures.pop(self._attempted, None)  # so that the latest stands last
+        self.failures[self._attempted] = self._last_error = error
+        self._attempted = None
         if is_final:
-            self._final = error
+            self._final_error = error
         else:
             self._can_try_again = True
         if self._steps:
             return
         self._rounds_failed += 1
         limit = self._limit()
-        if self._final is not None and (self._is_first or not self._can_try_again):
-            self._steps.append(GiveUp(self._rounds_failed, self._final, is_final=True))
+        if self._final_error is not None and (self._is_first or not self._can_try_again):
+            self._steps.append(GiveUp(self._rounds_failed, self._final_error, is_final=True))
         elif limit != -1 and self._rounds_failed >= limit:
             self._steps.append(GiveUp(self._rounds_failed, error))
         else:
@@ -175,15 +175,15 @@ class Reconnector:
         Args:
             now: a clock's seconds.
         """
-        assert self._trying is not None, "nothing was tried"
-        self.current = self._last = self._trying
-        self._trying = None
+        assert self._attempted is not None, "nothing was tried"
+        self.current = self._last = self._attempted
+        self._attempted = None
         self._steps.clear()
         self._is_first = False
         self._rounds_failed = 0
-        self._delay = _first_pause(self._options)
+        self._delay = _first_delay(self._options)
         self.failures.clear()
-        self._spares.connected(self.current, self._is_preferred(self.current), now)
+        self._backups.connected(self.current, self._is_preferred(self.current), now)
 
     def lost(self, error: Exception, now: float) -> None:
         """Note that the connection is gone: broken, or closed in order to move.
@@ -193,10 +193,10 @@ class Reconnector:
             now: a clock's seconds.
         """
         assert self.current is not None, "there is no connection"
-        self._spares.lost(now)
-        self.failures[self.current] = self._error = error
+        self._backups.lost(now)
+        self.failures[self.current] = self._last_error = error
         self.current = None
-        if self._limit() == 0 and not self._planned:
+        if self._limit() == 0 and not self._next_order:
             self._steps.append(GiveUp(0, error))
         else:
             self._plan_round()
@@ -206,7 +206,7 @@ class Reconnector:
 
         May be called in another thread; empty while there is a connection.
         """
-        failures, trying = dict(self.failures), self._trying
+        failures, trying = dict(self.failures), self._attempted
         troubles = [f"{address}: {_cause(address, error)}" for address, error in failures.items()]
         if trying is not None and trying not in failures:
             troubles.append(f"{trying}: no answer yet")
@@ -214,7 +214,7 @@ class Reconnector:
 
     # ------------------------------------------------------------ the list of brokers
 
-    def told(self, news: Redirected) -> bool:
+    def redirected(self, event: Redirected) -> bool:
         """Take what a broker says about brokers: others to know, or one to go to and no other from now on.
 
         Brokers told of replace those told of before, not the URI's own.
@@ -222,57 +222,57 @@ class Reconnector:
         Returns:
             True when the connection should be closed in order and `lost` be told: another broker is to serve it.
         """
-        moves = self._sent_away(news.reconnect_to)
-        return self._updated(",".join(news.brokers), news.rebalance) or moves
+        moves = self._redirect(event.reconnect_to)
+        return self._update_list(",".join(event.brokers), event.rebalance) or moves
 
-    def listed(self, text: str) -> bool:
+    def list_read(self, text: str) -> bool:
         """Take the content of the file that `ReadList` named, or that was read at another time.
 
         Returns:
             As `told`.
         """
-        return self._updated(",".join(text.splitlines()), self._options.rebalance_update_uris)
+        return self._update_list(",".join(text.splitlines()), self._options.rebalance_update_uris)
 
-    def _sent_away(self, text: str) -> bool:
+    def _redirect(self, text: str) -> bool:
         if not text.strip() or not self._options.reconnect_supported:
             return False
-        addresses = self._understood(text)
+        addresses = self._usable(text)
         if not addresses:
             return False
-        self._own, self._added = addresses, ()
+        self._configured, self._announced = addresses, ()
         if self.current is None or self.current in addresses:
             return False
-        self._planned = list(addresses)
+        self._next_order = list(addresses)
         return True
 
-    def _updated(self, text: str, rebalance: bool) -> bool:
+    def _update_list(self, text: str, rebalance: bool) -> bool:
         if not text.strip() or not self._options.update_uris_supported:
             return False
-        addresses = self._understood(text)
-        if not addresses or set(addresses) == set(self._added):
+        addresses = self._usable(text)
+        if not addresses or set(addresses) == set(self._announced):
             return False
-        self._added = addresses
-        return rebalance and self._rebalanced()
+        self._announced = addresses
+        return rebalance and self._rebalance()
 
-    def _understood(self, text: str) -> tuple[Address, ...]:
+    def _usable(self, text: str) -> tuple[Address, ...]:
         """Return the usable brokers of a list: those that speak what this connection speaks."""
-        addresses, complaints = parse_list(text, self._options.nested)
-        self.warnings.extend(f"a broker was announced that cannot be used: {complaint}" for complaint in complaints)
-        protocol = self._own[0].scheme.protocol
+        addresses, errors = parse_list(text, self._options.nested)
+        self.warnings.extend(f"a broker was announced that cannot be used: {error}" for error in errors)
+        protocol = self._configured[0].scheme.protocol
         return tuple(address for address in addresses if address.scheme.protocol is protocol)
 
-    def _rebalanced(self) -> bool:
+    def _rebalance(self) -> bool:
         if self.current is None or self._is_preferred(self.current):
             return False
         order = self._order()
         if order[0] == self.current:
             return False
-        self._planned = order
+        self._next_order = order
         return True
 
     def _order(self) -> list[Address]:
         """Return every broker once: preferred ones first, then those told of; the one that was lost last of all."""
-        known = list(dict.fromkeys((*self._added, *self._own)))
+        known = list(dict.fromkeys((*self._announced, *self._configured)))
         lost = [self._last] if self.current is None and self._last in known else []
         order = [address for address in known if address not in lost]
         if self._options.randomize:
@@ -282,7 +282,7 @@ class Reconnector:
     def _is_preferred(self, address: Address) -> bool:
         if not self._options.priority_backup:
             return False
-        return address in (self._options.priority_uris or self._own[:1])
+        return address in (self._options.priority_uris or self._configured[:1])
 
     # ------------------------------------------------------------ rounds
 
@@ -290,22 +290,22 @@ class Reconnector:
         """Plan what comes before a round's first broker; the brokers follow when that is done."""
         self._steps.clear()
         is_very_first = self._is_first and not self._rounds_failed
-        if not is_very_first and not self._spare_to_take():
+        if not is_very_first and not self._backup_to_use():
             self._steps.append(Pause(self._delay, warning))
-            self._delay = _longer(self._delay, self._options)
+            self._delay = _next_delay(self._delay, self._options)
         if self._options.update_uris_url and self._options.update_uris_supported:
             self._steps.append(ReadList(self._options.update_uris_url))
 
     def _fill_round(self) -> None:
         """Decide the order only now: the list may have changed during the pause."""
-        order, self._planned = self._planned or self._order(), []
-        self._can_try_again, self._final = False, None
-        self._steps.extend(Connect(address, is_spare=True) for address in self._spare_to_take())
+        order, self._next_order = self._next_order or self._order(), []
+        self._can_try_again, self._final_error = False, None
+        self._steps.extend(Connect(address, is_backup=True) for address in self._backup_to_use())
         self._steps.extend(Connect(address) for address in order)
 
-    def _spare_to_take(self) -> list[Address]:
+    def _backup_to_use(self) -> list[Address]:
         """Return the spare to go on with; none after a failed round, when its brokers are no better than others."""
-        return [] if self._rounds_failed else self._preferred_first(self._spares.held)[:1]
+        return [] if self._rounds_failed else self._preferred_first(self._backups.held)[:1]
 
     def _limit(self) -> int:
         if self._is_first and self._options.startup_max_reconnect_attempts != -1:
@@ -321,7 +321,7 @@ class Reconnector:
 
     # ------------------------------------------------------------ spares
 
-    def spare_step(self, now: float) -> Connect | Pause | None:
+    def backup_step(self, now: float) -> Connect | Pause | None:
         """Return what to do next for connections beside the one in use; None: nothing, until something changes.
 
         A spare is connected and greeted, as far as a broker lets anybody in: it is no login.
@@ -331,50 +331,50 @@ class Reconnector:
         """
         if self.current is None:
             return None
-        wanted = self._wanted_spares(self.current)
+        wanted = self._wanted_backups(self.current)
         if not wanted:
-            self._spares.sweep.clear()
+            self._backups.sweep.clear()
             return None
-        if not self._spares.sweep:
-            if now < self._spares.due_at:
-                return Pause(self._spares.due_at - now)
-            self._spares.sweep.extend(wanted)
-        address = self._spares.sweep.popleft()
-        return Connect(address, is_spare=True)
+        if not self._backups.sweep:
+            if now < self._backups.due_at:
+                return Pause(self._backups.due_at - now)
+            self._backups.sweep.extend(wanted)
+        address = self._backups.sweep.popleft()
+        return Connect(address, is_backup=True)
 
-    def spare_ready(self, address: Address) -> bool:
+    def backup_ready(self, address: Address) -> bool:
         """Note that the connection `spare_step` asked for stands; it is held from now on.
 
         Returns:
             As `told`: True when it leads to a preferred broker, and the present one is none.
         """
-        self._spares.held[address] = None
+        self._backups.held[address] = None
         if self.current is None or self._is_preferred(self.current) or not self._is_preferred(address):
             return False
-        self._planned = [address, *(other for other in self._order() if other != address)]
+        self._next_order = [address, *(other for other in self._order() if other != address)]
         return True
 
-    def spare_failed(self, now: float) -> None:
+    def backup_failed(self, now: float) -> None:
         """Note that a connection `spare_step` asked for could not be made."""
-        if not self._spares.sweep:
-            self._spares.wait(now)
+        if not self._backups.sweep:
+            self._backups.wait(now)
 
-    def spare_lost(self, address: Address, now: float) -> None:
+    def backup_lost(self, address: Address, now: float) -> None:
         """Note that a connection held ready is gone."""
-        self._spares.held.pop(address, None)
-        self._spares.sweep.clear()
-        self._spares.wait(now)
+        self._backups.held.pop(address, None)
+        self._backups.sweep.clear()
+        self._backups.wait(now)
 
-    def _wanted_spares(self, current: Address) -> list[Address]:
+    def _wanted_backups(self, current: Address) -> list[Address]:
         """Return the brokers to try, best first: preferred ones while the present one is none, others for the pool."""
         is_searching = self._options.priority_backup and not self._is_preferred(current)
-        is_filling = self._options.backup and len(self._spares.held) < self._options.backup_pool_size
+        is_filling = self._options.backup and len(self._backups.held) < self._options.backup_pool_size
         candidates = dict.fromkeys((*self._options.priority_uris, *self._order()))
         return [
             address
             for address in self._preferred_first(candidates)
             if address != current
-            and address not in self._spares.held
+            and address not in self._backups.held
             and (is_filling or (is_searching and self._is_preferred(address)))
         ]
 
@@ -382,7 +382,7 @@ class Reconnector:
         return sorted(addresses, key=lambda address: not self._is_preferred(address))  # stable: otherwise as they were
 
 
-class _Spares:
+class _Backups:
     """Connections held ready, and when to look for more.
 
     Attributes:
@@ -398,7 +398,7 @@ class _Spares:
         self.sweep: deque[Address] = deque()
         self.due_at = 0.0
         self._options = options
-        self._delay = _first_pause(options)
+        self._delay = _first_delay(options)
         self._is_at_preferred = False
         self._connected_at = 0.0
 
@@ -407,7 +407,7 @@ class _Spares:
         self.held.pop(address, None)
         self.sweep.clear()
         self._is_at_preferred, self._connected_at = is_preferred, now
-        if self._delay > _first_pause(self._options):
+        if self._delay > _first_delay(self._options):
             self.wait(now)
 
     def lost(self, now: float) -> None:
@@ -416,21 +416,21 @@ class _Spares:
         if not self._is_at_preferred:
             return
         if now - self._connected_at >= self._options.max_reconnect_delay_seconds:
-            self._delay = _first_pause(self._options)
+            self._delay = _first_delay(self._options)
         else:
-            self._delay = _longer(self._delay, self._options)
+            self._delay = _next_delay(self._delay, self._options)
 
     def wait(self, now: float) -> None:
         """Have the next search begin after a pause, and the one after that later."""
         self.due_at = now + self._delay
-        self._delay = _longer(self._delay, self._options)
+        self._delay = _next_delay(self._delay, self._options)
 
 
-def _first_pause(options: FailoverOptions) -> float:
+def _first_delay(options: FailoverOptions) -> float:
     return max(options.initial_reconnect_delay_seconds, PAUSE_SECONDS_MIN)
 
 
-def _longer(seconds: float, options: FailoverOptions) -> float:
+def _next_delay(seconds: float, options: FailoverOptions) -> float:
     """Return the pause that follows one."""
     if not options.use_exponential_back_off:
         return seconds

@@ -1,8 +1,7 @@
-"""What is asked of the broker, and what waits for its answer.
+"""The requests of one connection, and the results that are pending.
 
-A request goes to the broker at once, if there is one. What has to be done sooner or later waits here for its answer,
-and is asked for again on the next broker, with the same number; what only matters to the present one is told to it, or
-not at all.
+A request is sent at once if there is a broker. Most requests are kept until the broker answers, and are sent again to
+the next broker with the same number. A request that concerns only the present broker is sent to it once, or dropped.
 """
 
 import logging
@@ -34,68 +33,68 @@ from pybroker.client.errors import (
     UnsendableMessage,
 )
 from pybroker.client.messages import Body
-from pybroker.client.tickets import Ticket
+from pybroker.client.pending import PendingResult
 
-_ASKED_ONCE: Final = (Unsubscribe, RemoveProducer, RemoveTemporary, Rollback, Acknowledge)
-"""What a break carries out by itself, or makes void."""
+_NOT_REPEATED: Final = (Unsubscribe, RemoveProducer, RemoveTemporary, Rollback, Acknowledge)
+"""Requests that the loss of the connection fulfils or makes void, and that are not sent to the next broker."""
 
 _NO_SUBSCRIPTION: Final = "No durable subscription exists"
-"""How ActiveMQ and pybroker begin to refuse to delete a subscription that there is not, over both protocols."""
+"""The beginning of the error for the deletion of an unknown durable subscription, in both brokers and protocols."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Opening:
-    """Something that lasts, and how it is asked for."""
+class RestorableRequest:
+    """A request for an object that exists until it is closed, with its last result. It is sent again to each broker."""
 
     request: Request
-    ticket: Ticket[None]
+    pending: PendingResult[None]
 
 
 class Requests:
-    """One connection's requests. Not thread-safe.
+    """The requests of one connection. Not thread-safe.
 
     Attributes:
-        is_open: a broker takes requests at the moment.
-        error: why none ever will again; None while one may.
+        is_open: a broker accepts requests at present.
+        error: the reason why the connection failed; None while a broker may accept requests again.
     """
 
-    def __init__(self, *, refused: Callable[[Request, ClientError], None], tracked_bytes_max: int = 0) -> None:
-        """Begin without a broker.
+    def __init__(self, *, on_refused: Callable[[Request, ClientError], None], tracked_bytes_max: int = 0) -> None:
+        """Create an empty set of requests, without a broker.
 
         Args:
-            refused: is told of each request that fails.
-            tracked_bytes_max: how much of the sends without answer is kept, to be sent again.
+            on_refused: called with each request that fails, and its error.
+            tracked_bytes_max: limit to the bytes of sends without an answer that are kept, to send them again.
         """
         self.is_open = False
         self.error: ClientError | None = None
-        self._tell_refused = refused
+        self._on_refused = on_refused
         self._conversation: Conversation | None = None
         self._numbers = count(FIRST_NUMBER)
-        self._unanswered: dict[int, Ticket[None]] = {}
-        self._unwritten: list[Ticket[None]] = []  # commits whose bytes the transport has not got yet
+        self._unanswered: dict[int, PendingResult[None]] = {}
+        self._unwritten: list[PendingResult[None]] = []  # commits whose bytes the transport has not got yet
         self._tracked = _Tracked(tracked_bytes_max)
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ sending
 
     def number(self) -> int:
-        """Return the next request's number."""
+        """Return the number of the next request."""
         return next(self._numbers)
 
-    def ask(self, request: Request, *, answer: bool = True) -> Ticket[None]:
-        """Ask for something now, or as soon as there is a broker; what needs no answer is done when it is sent."""
-        ticket: Ticket[None] = Ticket(self.number(), request, answer=answer)
+    def submit(self, request: Request, *, answer: bool = True) -> PendingResult[None]:
+        """Send a request now, or when there is a broker. Without an answer it is done when it is sent."""
+        pending: PendingResult[None] = PendingResult(self.number(), request, answer=answer)
         if self.error is not None:
-            ticket.resolve(error=self.error)
-            return ticket
-        self._unanswered[ticket.number] = ticket
+            pending.complete(error=self.error)
+            return pending
+        self._unanswered[pending.number] = pending
         if self.is_open:
-            self._transmit(ticket)
-        return ticket
+            self._transmit(pending)
+        return pending
 
-    def put(self, request: Request, number: int) -> None:
-        """Ask the present broker for something, if there is one, without an answer.
+    def send_once(self, request: Request, number: int) -> None:
+        """Send a request without an answer to the present broker; do nothing if there is none.
 
         Raises:
             UnsendableMessage, FrameTooLarge: as `Conversation.request`.
@@ -103,114 +102,121 @@ class Requests:
         if self._conversation is not None and self.is_open:
             self._conversation.request(request, number, answer=False)
 
-    def tell(self, request: Request) -> None:
-        """Do the same, and log what goes wrong."""
+    def send_once_or_log(self, request: Request) -> None:
+        """Send a request as `send_once` does, and log its error."""
         try:
-            self.put(request, self.number())
+            self.send_once(request, self.number())
         except (FrameTooLarge, UnsendableMessage) as error:
             _log.warning("%s cannot be sent: %s", type(request).__name__, error)
 
-    def acknowledge(self, request: Acknowledge, *, answer: bool) -> Ticket[None] | None:
-        """Acknowledge messages that the present broker has delivered; the ticket is there if it shall answer."""
+    def acknowledge(self, request: Acknowledge, *, answer: bool) -> PendingResult[None] | None:
+        """Send an acknowledgement to the present broker; with an answer, return its result."""
         if answer and self.is_open:
-            return self.ask(request)
-        self.tell(request)
+            return self.submit(request)
+        self.send_once_or_log(request)
         return None
 
-    def _transmit(self, ticket: Ticket[None]) -> None:
-        conversation, request = self._conversation, ticket.request
+    def _transmit(self, pending: PendingResult[None]) -> None:
+        conversation, request = self._conversation, pending.request
         assert conversation is not None, "only while it is open"
-        assert request is not None, "a ticket to be sent is one request's"
+        assert request is not None, "a result without a request is never sent"
         try:
-            conversation.request(request, ticket.number, answer=ticket.answer)
+            conversation.request(request, pending.number, answer=pending.answer)
         except ClientError as error:
-            self.resolve(ticket.number, error)
+            self.complete(pending.number, error)
             return
-        ticket.is_sent = True
-        if not ticket.answer:
+        pending.is_sent = True
+        if not pending.answer:
             if isinstance(request, Send):
                 self._tracked.add(request)
-            self.resolve(ticket.number)
+            self.complete(pending.number)
         elif isinstance(request, Commit):
-            self._unwritten.append(ticket)
+            self._unwritten.append(pending)
 
     def written(self) -> None:
-        """Note that the transport has all bytes of what was asked so far."""
+        """Record that the transport has the bytes of all requests until now."""
         self._unwritten.clear()
 
-    def may_be_done(self, ticket: Ticket[None]) -> bool:
-        """Check whether the present broker may have received a commit: its bytes went to the transport."""
-        return ticket.is_sent and ticket not in self._unwritten
+    def may_have_been_received(self, pending: PendingResult[None]) -> bool:
+        """Return whether the present broker may have received a commit: the transport has its bytes."""
+        return pending.is_sent and pending not in self._unwritten
 
     # ------------------------------------------------------------ answers
 
-    def resolve(self, number: int, error: ClientError | None = None) -> None:
-        """Take the answer to a request."""
-        ticket = self._unanswered.pop(number, None)
-        if ticket is None:
+    def complete(self, number: int, error: ClientError | None = None) -> None:
+        """Complete a request; does nothing if it is complete."""
+        pending = self._unanswered.pop(number, None)
+        if pending is None:
             return
-        if ticket.is_repeated and isinstance(ticket.request, RemoveDurable) and str(error).startswith(_NO_SUBSCRIPTION):
-            error = None  # it is gone: most likely deleted by the first of the two requests
-        if error is not None and ticket.request is not None:
-            self._tell_refused(ticket.request, error)
-        ticket.resolve(error=error)
+        if (
+            pending.is_repeated
+            and isinstance(pending.request, RemoveDurable)
+            and str(error).startswith(_NO_SUBSCRIPTION)
+        ):
+            error = None  # most likely the first of the two requests deleted it
+        if error is not None and pending.request is not None:
+            self._on_refused(pending.request, error)
+        pending.complete(error=error)
 
-    def pending(self, number: int) -> Ticket[None] | None:
-        """Return what waits for the answer to a request; None if nothing does."""
+    def find(self, number: int) -> PendingResult[None] | None:
+        """Return the result of a request; None if the request is complete."""
         return self._unanswered.get(number)
 
     # ------------------------------------------------------------ brokers come and go
 
     def attach(self, conversation: Conversation) -> None:
-        """Have another broker, which takes requests once `is_open` is set."""
+        """Use another broker, which accepts requests when `is_open` is set."""
         self._conversation = conversation
 
     def interrupted(self) -> None:
-        """Note that the broker is gone: what a break carries out is done, and a commit that was sent is in doubt."""
+        """Handle the loss of the broker: complete what is not repeated; a commit that was sent is in doubt."""
         self._conversation, self.is_open = None, False
-        for ticket in list(self._unanswered.values()):
-            if isinstance(ticket.request, _ASKED_ONCE):
-                self.resolve(ticket.number)
-            elif isinstance(ticket.request, Commit) and self.may_be_done(ticket):
+        for pending in list(self._unanswered.values()):
+            if isinstance(pending.request, _NOT_REPEATED):
+                self.complete(pending.number)
+            elif isinstance(pending.request, Commit) and self.may_have_been_received(pending):
                 doubt = "the connection broke before the commit was answered: it may be done, or not"
-                self.resolve(ticket.number, TransactionInDoubt(doubt))
+                self.complete(pending.number, TransactionInDoubt(doubt))
         self._unwritten.clear()
 
     def fail(self, error: ClientError) -> None:
-        """Give up for good: everybody who waits gets that error."""
+        """Complete all requests, also later ones, with an error: the connection has failed."""
         self.error = error
         for number in list(self._unanswered):
-            self.resolve(number, error)
+            self.complete(number, error)
 
-    def reopen(self, opening: Opening) -> int:
-        """Ask for something that lasts again, and return its number; who waits for the first answer gets this one."""
-        if opening.ticket.is_done:
-            ticket: Ticket[None] = Ticket(self.number(), opening.request)
-            self._unanswered[ticket.number] = opening.ticket = ticket
-            ticket.watch(lambda: self._not_restored(opening.request, ticket.error))
-        self._transmit(opening.ticket)
-        return opening.ticket.number
+    def restore(self, restorable: RestorableRequest) -> int:
+        """Send a restorable request to a new broker, and return its number.
+
+        If the first result is still pending, the new answer completes it.
+        """
+        if restorable.pending.is_done:
+            pending: PendingResult[None] = PendingResult(self.number(), restorable.request)
+            self._unanswered[pending.number] = restorable.pending = pending
+            pending.add_done_callback(lambda: self._not_restored(restorable.request, pending.error))
+        self._transmit(restorable.pending)
+        return restorable.pending.number
 
     def _not_restored(self, request: Request, error: ClientError | None) -> None:
         if error is not None and self.error is None and not isinstance(error, ConnectionClosed | Timeout):
             _log.error("not restored after the connection broke: %s: %s", request, error)
 
-    def waiting(self) -> list[Ticket[None]]:
-        """Return what waits for an answer, in its order."""
+    def unanswered(self) -> list[PendingResult[None]]:
+        """Return the pending results, in the order of the requests."""
         return list(self._unanswered.values())
 
-    def repeat(self, waiting: list[Ticket[None]]) -> None:
-        """Send again what is tracked, and those."""
+    def resend(self, unanswered: list[PendingResult[None]]) -> None:
+        """Send the tracked messages and the given requests again."""
         for request in self._tracked:
-            self.tell(request)
-        for ticket in waiting:
-            if not ticket.is_done:
-                ticket.is_repeated = ticket.is_sent
-                self._transmit(ticket)
+            self.send_once_or_log(request)
+        for pending in unanswered:
+            if not pending.is_done:
+                pending.is_repeated = pending.is_sent
+                self._transmit(pending)
 
 
 class _Tracked:
-    """Sends without answer that may have been lost: the latest, up to a number of bytes."""
+    """The latest sends without an answer, up to a number of bytes: they may have been lost with the broker."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -218,7 +224,7 @@ class _Tracked:
         self._sends: deque[tuple[Send, int]] = deque()
 
     def add(self, request: Send) -> None:
-        """Remember one, and forget the oldest beyond the limit."""
+        """Add a send, and remove the oldest ones above the limit."""
         if not self._bytes_max:
             return
         size = _size(request.message.body)
@@ -232,6 +238,6 @@ class _Tracked:
 
 
 def _size(body: Body) -> int:
-    """Return about how many bytes a message counts for: ActiveMQ's overhead, and its body's."""
+    """Return the approximate bytes of a message: ActiveMQ's constant for the overhead, and the body."""
     content = body if isinstance(body, str | bytes) else repr(body)
     return 1024 + len(content)

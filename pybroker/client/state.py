@@ -1,20 +1,21 @@
-"""All that a connection has open, and how it comes back on the next broker: everything but the I/O.
+"""The state of one connection, and its restoration on the next broker. The module does no I/O.
 
-What the application asks for goes to the broker at once, if there is one, and is remembered until it is answered or for
-as long as it lasts. When the next broker lets us in, this is asked for again, with the same ids and numbers:
+A request of the application is sent at once if there is a broker. It is kept until the broker answers; a request for an
+object, such as a consumer, is kept until the object is closed. After the login at the next broker the kept requests are
+sent again, with the same ids and numbers:
 
 ```text
  1 temporary destinations   2 producers   3 consumers   4 open transactions: begin, and all their sends
- 5 sends without answer, if they are tracked   6 whatever waits for an answer, in its order
+ 5 sends without an answer, if they are tracked   6 the other requests without an answer yet, in order
 ```
 
-`requests`, `producers`, `consumers` and `transactions` know how; who depends on whom:
+The parts are in other modules, which depend on each other so:
 
 ```text
  state ──> transactions ──> consumers, producers ──> requests ──> conversation
 ```
 
-Not thread-safe: `link` has the lock. Source: ActiveMQ 5.17, `ConnectionStateTracker`, `FailoverTransport`.
+Not thread-safe: `link` holds the lock. Source: ActiveMQ 5.17, `ConnectionStateTracker`, `FailoverTransport`.
 """
 
 import logging
@@ -25,8 +26,7 @@ from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.client.browser import BrowserState
-from pybroker.client.complaints import Complaints
-from pybroker.client.consumers import ConsumerState, Kept, Redelivery
+from pybroker.client.consumers import ConsumerState, Redelivery, RedeliveryCache
 from pybroker.client.conversation import (
     AckMode,
     Acknowledge,
@@ -34,10 +34,10 @@ from pybroker.client.conversation import (
     AddTemporary,
     Answered,
     Commit,
-    Complained,
     ConsumerEnded,
     Conversation,
     Delivered,
+    ErrorReported,
     Event,
     Exhausted,
     Login,
@@ -49,11 +49,12 @@ from pybroker.client.conversation import (
     Subscribe,
     Unsubscribe,
 )
+from pybroker.client.error_reports import ErrorReports
 from pybroker.client.errors import ClientError, ConnectionClosed, TransactionInDoubt
 from pybroker.client.messages import Body, Message
+from pybroker.client.pending import PendingResult
 from pybroker.client.producers import Producers
-from pybroker.client.requests import Opening, Requests
-from pybroker.client.tickets import Ticket
+from pybroker.client.requests import Requests, RestorableRequest
 from pybroker.client.transactions import Transactions
 
 REPLIES_PREFETCH: Final = 100
@@ -62,11 +63,11 @@ _log = logging.getLogger(__name__)
 
 
 class ClientState:
-    """One connection's state.
+    """The state of one connection.
 
     Attributes:
-        producers: its producers.
-        transactions: its open transactions.
+        producers: the open producers.
+        transactions: the open transactions.
     """
 
     def __init__(
@@ -79,76 +80,84 @@ class ClientState:
         tracked_bytes_max: int = 0,
         restore_transactions: bool = True,
     ) -> None:
-        """Begin without a broker.
+        """Create the state, without a broker.
 
         Args:
-            login: who comes.
-            clock: seconds, never going back.
-            wall_clock_ms: milliseconds since the epoch.
-            redelivery: how rolled-back messages come again.
-            tracked_bytes_max: how much of the sends without answer is kept, to be sent again.
-            restore_transactions: send again what open transactions have sent; otherwise a break rolls them back.
+            login: the data of the login at each broker.
+            clock: returns seconds of a monotonic clock.
+            wall_clock_ms: returns milliseconds since the epoch.
+            redelivery: the redelivery policy after a rollback.
+            tracked_bytes_max: limit to the bytes of sends without an answer that are kept, to send them again.
+            restore_transactions: send the messages of open transactions again to the next broker; otherwise a break
+                rolls them back.
         """
         self._login = login
         self._clock = clock
         self._redelivery = redelivery or Redelivery()
         self._conversation: Conversation | None = None
-        self._requests = Requests(refused=self._refused, tracked_bytes_max=tracked_bytes_max)
-        self._names = {kind: count(1) for kind in ("consumer", "temporary", "correlation")}
-        self._temporaries: dict[Destination, Opening] = {}
+        self._requests = Requests(on_refused=self._on_refused, tracked_bytes_max=tracked_bytes_max)
+        self._counters = {kind: count(1) for kind in ("consumer", "temporary", "correlation")}
+        self._temporaries: dict[Destination, RestorableRequest] = {}
         self._consumers: dict[int, ConsumerState] = {}
-        self._leaving: dict[int, ConsumerState] = {}
-        self._kept = Kept()
+        self._unsubscribing: dict[int, ConsumerState] = {}
+        self._redelivery_cache = RedeliveryCache()
         self._reply_to: Destination | None = None
-        self._replies: dict[str, Ticket[Message]] = {}
-        self._complaints = Complaints()
+        self._replies: dict[str, PendingResult[Message]] = {}
+        self._error_reports = ErrorReports()
         self.producers = Producers(self._requests, wall_clock_ms)
         self.transactions = Transactions(
             self._requests,
             self.producers,
             self._consumers,
             restore=restore_transactions,
-            on_ended=self._complaints.summarise,
+            on_ended=self._error_reports.summarise,
         )
 
     @property
     def is_open(self) -> bool:
-        """True while a broker takes requests."""
+        """True while a broker accepts requests."""
         return self._requests.is_open
 
     @property
     def error(self) -> ClientError | None:
-        """Why no broker ever will again; None while one may."""
+        """The reason why the connection failed; None while a broker may accept requests again."""
         return self._requests.error
 
-    # ------------------------------------------------------------ the application asks
+    # ------------------------------------------------------------ operations of the application
 
-    def send(self, producer: int, destination: Destination, body: Body, headers: Mapping[str, Any]) -> Ticket[None]:
-        """Send a message outside of transactions; a persistent one is done when the broker has it on disk.
+    def send(
+        self, producer: int, destination: Destination, body: Body, headers: Mapping[str, Any]
+    ) -> PendingResult[None]:
+        """Send a message without a transaction. A persistent message is done when the broker has it on disk.
 
         Raises:
-            UnsendableMessage: a header is of no use.
+            UnsendableMessage: there is no such header.
+            ConnectionClosed: the producer is closed.
         """
         request = Send(message=self.producers.message(producer, destination, body, headers))
-        return self._requests.ask(request, answer=request.message.persistent)
+        return self._requests.submit(request, answer=request.message.persistent)
 
     def subscribe(
         self, destination: Destination, *, ack: AckMode, prefetch: int, **options: Any
-    ) -> tuple[ConsumerState, Ticket[None]]:
-        """Begin to consume; `options` are further ones of `Subscribe`."""
-        number = next(self._names["consumer"])
+    ) -> tuple[ConsumerState, PendingResult[None]]:
+        """Open a consumer; `options` are further attributes of `Subscribe`."""
+        number = next(self._counters["consumer"])
         request = Subscribe(consumer=number, destination=destination, ack=ack, prefetch=prefetch, **options)
         consumer = ConsumerState(
-            request, requests=self._requests, kept=self._kept, redelivery=self._redelivery, clock=self._clock
+            request,
+            requests=self._requests,
+            redelivery_cache=self._redelivery_cache,
+            redelivery=self._redelivery,
+            clock=self._clock,
         )
         return self._open(consumer)
 
     def browse(
         self, destination: Destination, *, prefetch: int, selector: str | None
-    ) -> tuple[ConsumerState, Ticket[None]]:
-        """Begin to look at what a queue holds."""
+    ) -> tuple[ConsumerState, PendingResult[None]]:
+        """Open a browser of a queue."""
         request = Subscribe(
-            consumer=next(self._names["consumer"]),
+            consumer=next(self._counters["consumer"]),
             destination=destination,
             ack=AckMode.AUTO,
             prefetch=prefetch,
@@ -157,67 +166,69 @@ class ClientState:
         )
         return self._open(BrowserState(request, requests=self._requests, clock=self._clock))
 
-    def _open(self, consumer: ConsumerState) -> tuple[ConsumerState, Ticket[None]]:
+    def _open(self, consumer: ConsumerState) -> tuple[ConsumerState, PendingResult[None]]:
         request = consumer.subscribe
-        self._consumers[request.consumer] = consumer  # before it is asked for: messages may come before the answer
-        consumer.ticket = self._requests.ask(request)
-        return consumer, consumer.ticket
+        self._consumers[request.consumer] = consumer  # first: messages may arrive before the answer
+        consumer.subscribe_result = self._requests.submit(request)
+        return consumer, consumer.subscribe_result
 
     def unsubscribe(
         self, consumer: ConsumerState, *, finished: bool = True, error: ClientError | None = None
-    ) -> Ticket[None] | None:
-        """Stop consuming. What is not acknowledged goes back to the broker.
+    ) -> PendingResult[None] | None:
+        """Close a consumer. The broker gets its unacknowledged messages back.
 
         Args:
-            consumer: whose.
-            finished: the message that the application got last is processed (auto).
-            error: what a thread gets that still waits for the subscription; by default that the consumer is closed.
+            consumer: the consumer.
+            finished: in auto mode, acknowledge the message that the application received last.
+            error: the error for a caller that still waits for the subscription; by default `ConnectionClosed`.
 
         Returns:
-            The broker's answer, which confirms the last acknowledgements, too; a break of the connection completes it
-            as well. None when there is no broker to ask, or the consumer was closed before.
+            The result of the request. The broker's answer also confirms the last acknowledgements; the loss of the
+            connection completes the result as well. None if there is no broker, or the consumer was closed before.
         """
         number = consumer.subscribe.consumer
         if self._consumers.get(number) is not consumer:
             return None
         if finished and consumer.error is None:
-            consumer.finish_current()
+            consumer.acknowledge_current()
         closed = ConnectionClosed("the consumer is closed")
         consumer.end(closed)
         del self._consumers[number]
-        self._requests.resolve(consumer.ticket.number, error or closed)  # or the next broker would be asked for it
+        self._requests.complete(
+            consumer.subscribe_result.number, error or closed
+        )  # otherwise the next broker would get the request
         if self._conversation is None:
             return None
-        self._leaving[number] = consumer  # until the acknowledgements are confirmed: after a goodbye they are not
+        self._unsubscribing[number] = consumer  # until the broker confirms its acknowledgements
         if not self.is_open:
             return None
         request = Unsubscribe(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
-        ticket = self._requests.ask(request)
-        ticket.watch(lambda: self._left(number))
-        return ticket
+        pending = self._requests.submit(request)
+        pending.add_done_callback(lambda: self._unsubscribed(number))
+        return pending
 
-    def _left(self, number: int) -> None:
-        self._leaving.pop(number, None)
+    def _unsubscribed(self, number: int) -> None:
+        self._unsubscribing.pop(number, None)
 
-    def remove_durable(self, name: str) -> Ticket[None]:
-        """Delete a durable subscription and what waits for it."""
-        return self._requests.ask(RemoveDurable(name=name))
+    def remove_durable(self, name: str) -> PendingResult[None]:
+        """Delete a durable subscription and its backlog."""
+        return self._requests.submit(RemoveDurable(name=name))
 
-    def add_temporary(self, kind: DestinationType) -> tuple[Destination, Ticket[None]]:
-        """Make a temporary destination."""
-        number = next(self._names["temporary"])
+    def add_temporary(self, kind: DestinationType) -> tuple[Destination, PendingResult[None]]:
+        """Create a temporary destination."""
+        number = next(self._counters["temporary"])
         destination = Destination(kind, f"{self._login.connection_id}:{number}")
         request = AddTemporary(destination=destination)
-        ticket = self._requests.ask(request)
-        self._temporaries[destination] = Opening(request, ticket)
-        return destination, ticket
+        pending = self._requests.submit(request)
+        self._temporaries[destination] = RestorableRequest(request, pending)
+        return destination, pending
 
-    def remove_temporary(self, destination: Destination) -> Ticket[None]:
+    def remove_temporary(self, destination: Destination) -> PendingResult[None]:
         """Delete a temporary destination."""
-        opening = self._temporaries.pop(destination, None)
-        if opening is not None:
-            self._requests.resolve(opening.ticket.number, ConnectionClosed("the temporary destination is deleted"))
-        return self._requests.ask(RemoveTemporary(destination=destination))
+        restorable = self._temporaries.pop(destination, None)
+        if restorable is not None:
+            self._requests.complete(restorable.pending.number, ConnectionClosed("the temporary destination is deleted"))
+        return self._requests.submit(RemoveTemporary(destination=destination))
 
     def request(
         self,
@@ -227,50 +238,50 @@ class ClientState:
         headers: Mapping[str, Any],
         *,
         ttl: float | None = None,
-    ) -> Ticket[Message]:
-        """Send a message and have the answer to it. It is dead after `ttl` seconds, when nobody waits any more."""
-        correlation_id = f"{self._login.connection_id}:{next(self._names['correlation'])}"
+    ) -> PendingResult[Message]:
+        """Send a message and return its pending reply. The message expires after `ttl` seconds."""
+        correlation_id = f"{self._login.connection_id}:{next(self._counters['correlation'])}"
         headers = {
             "persistent": False,
             "ttl": ttl,
             **headers,
-            "reply_to": self._replies_here(),
+            "reply_to": self._reply_queue(),
             "correlation_id": correlation_id,
         }
-        reply: Ticket[Message] = Ticket()
+        reply: PendingResult[Message] = PendingResult()
         self._replies[correlation_id] = reply
-        sent = self._requests.ask(Send(message=self.producers.message(producer, destination, body, headers)))
-        sent.watch(lambda: reply.resolve(error=sent.error) if sent.error else None)
-        reply.watch(lambda: self._forget_reply(correlation_id))
+        sent = self._requests.submit(Send(message=self.producers.message(producer, destination, body, headers)))
+        sent.add_done_callback(lambda: reply.complete(error=sent.error) if sent.error else None)
+        reply.add_done_callback(lambda: self._forget_reply(correlation_id))
         return reply
 
     def _forget_reply(self, correlation_id: str) -> None:
         self._replies.pop(correlation_id, None)
 
-    def _replies_here(self) -> Destination:
-        """Return the queue for answers, made when it is first needed."""
+    def _reply_queue(self) -> Destination:
+        """Return the temporary queue for replies; create it and its consumer at the first call."""
         if self._reply_to is None:
             self._reply_to, _ = self.add_temporary(DestinationType.TEMP_QUEUE)
-            consumer, ticket = self.subscribe(self._reply_to, ack=AckMode.AUTO, prefetch=REPLIES_PREFETCH)
-            consumer.on_message = self._replied
-            ticket.watch(lambda: self._no_replies(ticket.error))
+            consumer, pending = self.subscribe(self._reply_to, ack=AckMode.AUTO, prefetch=REPLIES_PREFETCH)
+            consumer.on_message = self._on_reply
+            pending.add_done_callback(lambda: self._on_reply_queue_opened(pending.error))
         return self._reply_to
 
-    def _replied(self, message: Message) -> None:
-        ticket = self._replies.get(message.correlation_id or "")
-        if ticket is not None:
-            ticket.resolve(message)
+    def _on_reply(self, message: Message) -> None:
+        pending = self._replies.get(message.correlation_id or "")
+        if pending is not None:
+            pending.complete(message)
 
-    def _no_replies(self, error: ClientError | None) -> None:
+    def _on_reply_queue_opened(self, error: ClientError | None) -> None:
         if error is not None:
             self._reply_to = None
-            for ticket in list(self._replies.values()):
-                ticket.resolve(error=error)
+            for pending in list(self._replies.values()):
+                pending.complete(error=error)
 
     # ------------------------------------------------------------ answers
 
-    def _refused(self, request: Request, error: ClientError) -> None:
-        """Forget what would have lasted."""
+    def _on_refused(self, request: Request, error: ClientError) -> None:
+        """Remove the object whose request was refused, so that it is not restored."""
         match request:
             case Subscribe(consumer=number) if number in self._consumers:
                 self._consumers.pop(number).end(error)
@@ -283,32 +294,32 @@ class ClientState:
             case _:
                 pass
 
-    def withdraw(self, ticket: Ticket[Any], error: ClientError) -> None:
-        """Wait no longer for an outcome. It is not asked for again; it may happen, if it was sent."""
-        if ticket.is_done:
+    def cancel(self, pending: PendingResult[Any], error: ClientError) -> None:
+        """Complete an operation with an error, and do not repeat it. If it was sent, the broker may carry it out."""
+        if pending.is_done:
             return
-        pending = self._requests.pending(ticket.number)
-        if pending is None:
-            ticket.resolve(error=error)
+        submitted = self._requests.find(pending.number)
+        if submitted is None:
+            pending.complete(error=error)
             return
-        if isinstance(pending.request, Commit) and pending.is_sent:
+        if isinstance(submitted.request, Commit) and submitted.is_sent:
             in_doubt = TransactionInDoubt("the broker did not answer the commit in time")
             in_doubt.__cause__ = error
             error = in_doubt
-        if isinstance(pending.request, Subscribe) and (consumer := self._consumers.get(pending.request.consumer)):
+        if isinstance(submitted.request, Subscribe) and (consumer := self._consumers.get(submitted.request.consumer)):
             self.unsubscribe(consumer, error=error)
-        self._requests.resolve(ticket.number, error)
+        self._requests.complete(pending.number, error)
 
     # ------------------------------------------------------------ brokers come and go
 
     def attach(self, conversation: Conversation, *, is_failover: bool, is_again: bool) -> None:
-        """Log in to a broker: `receive` tells when it lets us in, and has then restored everything."""
+        """Log in to a broker. `receive` restores the state when the broker accepts the login, and returns `Opened`."""
         self._conversation = conversation
         self._requests.attach(conversation)
         conversation.open(replace(self._login, is_failover=is_failover, is_again=is_again))
 
     def receive(self, chunk: bytes) -> list[Event]:
-        """Take what the broker sent, and return those events that are about the connection itself.
+        """Process bytes from the broker, and return the events that concern the connection itself.
 
         Raises:
             ProtocolViolation, FrameTooLarge: as `Conversation.receive`.
@@ -320,14 +331,14 @@ class ClientState:
             match event:
                 case Delivered(consumer=number, message=message):
                     if number in self._consumers:
-                        self._consumers[number].arrive(message)
+                        self._consumers[number].dispatch(message)
                 case Answered(number=number, error=error):
-                    self._requests.resolve(number, error)
+                    self._requests.complete(number, error)
                 case Exhausted(consumer=number):
                     if number in self._consumers:
                         self._consumers[number].exhausted()
-                case Complained(error=error):
-                    self._complaints.add(error, self._clock())
+                case ErrorReported(error=error):
+                    self._error_reports.add(error, self._clock())
                 case ConsumerEnded(consumer=number, error=error):
                     if number in self._consumers:
                         self._consumers.pop(number).end(error)
@@ -339,55 +350,55 @@ class ClientState:
         return others
 
     def _restore(self) -> None:
-        """Ask for everything again, in the order drawn above."""
+        """Send all kept requests again, in the order of the module's diagram."""
         requests = self._requests
         requests.is_open = True
-        self._leaving.clear()
-        waiting = requests.waiting()
+        self._unsubscribing.clear()
+        unanswered = requests.unanswered()
         restored: set[int] = set()
-        for opening in (*self._temporaries.values(), *self.producers.openings):
-            restored.add(requests.reopen(opening))
-        for consumer in list(self._consumers.values()):  # a browser may be collected at any time
-            opening = Opening(consumer.subscribe, consumer.ticket)
-            restored.add(requests.reopen(opening))
-            consumer.ticket = opening.ticket
+        for restorable in (*self._temporaries.values(), *self.producers.restorable):
+            restored.add(requests.restore(restorable))
+        for consumer in list(self._consumers.values()):  # garbage collection may close a browser at any time
+            restorable = RestorableRequest(consumer.subscribe, consumer.subscribe_result)
+            restored.add(requests.restore(restorable))
+            consumer.subscribe_result = restorable.pending
             consumer.restored()
         self.transactions.restore()
-        requests.repeat([ticket for ticket in waiting if ticket.number not in restored])
+        requests.resend([pending for pending in unanswered if pending.number not in restored])
 
     def bytes_to_send(self) -> bytes:
-        """Return, and forget, what the broker shall get."""
+        """Return the bytes to send to the broker, and remove them here."""
         return self._conversation.bytes_to_send() if self._conversation is not None else b""
 
     def written(self) -> None:
-        """Note that the transport has got all of `bytes_to_send`: the broker may have received it."""
+        """Record that the transport has all bytes that `bytes_to_send` returned: the broker may have received them."""
         self._requests.written()
 
     def close(self, *, finished: bool) -> None:
-        """Say goodbye to the broker, if there is one.
+        """Close the connection to the broker in order, if there is one.
 
         Args:
-            finished: the messages that the application got last are processed (auto).
+            finished: in auto mode, acknowledge the messages that the application received last.
         """
         if self._conversation is not None and self.is_open:
             for consumer in list(self._consumers.values()):
                 if finished:
-                    consumer.finish_current()
-                consumer.acknowledge_run()
+                    consumer.acknowledge_current()
+                consumer.flush_acknowledgements()
             self._conversation.close()
-            self._requests.is_open = False  # what is asked for from now on is for the next broker
+            self._requests.is_open = False  # later requests wait for the next broker
 
     def tick(self) -> float:
-        """Do what time asks for; return when to ask again.
+        """Do what is due, such as heart-beats and acknowledgements; return the time of the next call.
 
         Raises:
             ConnectionLost: as `Conversation.tick`.
         """
         now = self._clock()
         due_at = self._conversation.tick(now) if self._conversation is not None else float("inf")
-        if now >= self._complaints.due_at:
-            self._complaints.summarise()
-        due_at = min(due_at, self._complaints.due_at)
+        if now >= self._error_reports.due_at:
+            self._error_reports.summarise()
+        due_at = min(due_at, self._error_reports.due_at)
         for consumer in list(self._consumers.values()):
             consumer.tick(now)
             due_at = min(due_at, consumer.due_at)
@@ -395,23 +406,23 @@ class ClientState:
 
     @property
     def due_at(self) -> float:
-        """When there is something to do for `tick`; the conversation's own times do not change in between."""
+        """The time of the next `tick` for consumers and error reports; a conversation's time changes in `tick` only."""
         consumers = min((consumer.due_at for consumer in self._consumers.values()), default=float("inf"))
-        return min(consumers, self._complaints.due_at)
+        return min(consumers, self._error_reports.due_at)
 
     def interrupted(self) -> None:
-        """Note that the broker is gone: what it left open comes back with the next one."""
+        """Handle the loss of the broker: its state is restored on the next one."""
         self._conversation = None
         self._requests.is_open = False
-        self._complaints.summarise()
+        self._error_reports.summarise()
         self.transactions.interrupted()
-        for consumer in (*self._consumers.values(), *self._leaving.values()):
+        for consumer in (*self._consumers.values(), *self._unsubscribing.values()):
             consumer.interrupted()
-        self._leaving.clear()
+        self._unsubscribing.clear()
         self._requests.interrupted()
 
     def fail(self, error: ClientError) -> None:
-        """Give up for good: everybody who waits gets that error."""
+        """Complete all pending results, and end all consumers, with an error: the connection has failed."""
         if self.error is not None:
             return
         self.interrupted()
@@ -419,4 +430,4 @@ class ClientState:
             consumer.end(error)
         self._requests.fail(error)
         for reply in list(self._replies.values()):
-            reply.resolve(error=error)
+            reply.complete(error=error)

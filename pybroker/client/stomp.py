@@ -25,9 +25,9 @@ from pybroker.client.conversation import (
     Answered,
     Begin,
     Commit,
-    Complained,
     Delivered,
     Ended,
+    ErrorReported,
     Event,
     Exhausted,
     Login,
@@ -56,7 +56,7 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.pulse import Pulse
+from pybroker.client.heartbeat import HeartbeatMonitor
 from pybroker.client.stomp_messages import read_message, send_body, send_headers, write_destination
 
 INACTIVITY_MS: Final = 30_000
@@ -67,10 +67,10 @@ FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 _HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """A Java program's properties become headers: many more, and longer ones, than a client may send."""
 
-_HELLO_SECONDS: Final = 10.0
+_GREETING_SECONDS: Final = 10.0
 """How long a peer may take to let us in; a frozen broker's kernel accepts connections, too."""
 
-_GOODBYE: Final = "goodbye"
+_DISCONNECT_RECEIPT: Final = "goodbye"
 
 _NO_PULLS: Final = "STOMP cannot ask for one message at a time: a consumer with prefetch 0 takes OpenWire"
 
@@ -113,9 +113,9 @@ class StompConversation:
         self._out = bytearray()
         self._is_open = False
         self._is_restoring = False
-        self._beats = False
-        self._pulse: Pulse | None = None
-        self._hello_by: float | None = None
+        self._has_heartbeats = False
+        self._monitor: HeartbeatMonitor | None = None
+        self._greeting_due_at: float | None = None
         self._sizes: dict[int, int] = {}  # of sends that are not answered
 
     def open(self, login: Login) -> None:
@@ -127,8 +127,8 @@ class StompConversation:
 
     def receive(self, chunk: bytes) -> list[Event]:
         """See `Conversation.receive`."""
-        if self._pulse is not None:
-            self._pulse.has_read = True
+        if self._monitor is not None:
+            self._monitor.has_read = True
         events: list[Event] = []
         try:
             for frame in self._decoder.feed(chunk):
@@ -170,7 +170,7 @@ class StompConversation:
         self._decoder.version = Version.V1_2
         self._is_open = True
         self._is_restoring = self._login is not None and self._login.is_again
-        self._beats = not headers.get("heart-beat", "0,0").startswith("0,")
+        self._has_heartbeats = not headers.get("heart-beat", "0,0").startswith("0,")
         return (Opened(),)
 
     def _login_error(self, frame: Frame) -> LoginFailed | Ended:
@@ -179,7 +179,7 @@ class StompConversation:
         return Ended(f"the broker does not take the connection: {text}") if error is None else LoginFailed(error)
 
     def _answered(self, receipt: str, error: ClientError | None) -> Sequence[Event]:
-        if receipt == _GOODBYE:
+        if receipt == _DISCONNECT_RECEIPT:
             return (Ended("closed"),)
         if not (receipt.isascii() and receipt.isdigit() and len(receipt) < _DIGITS_MAX):
             raise ProtocolViolation("the broker answers what nobody asked")
@@ -192,7 +192,7 @@ class StompConversation:
             return self._answered(receipt, refusal(frame.headers, frame.body))
         if _TOO_LARGE.match(frame.headers.get("message", "")):
             return (self._too_large(),)
-        return (Complained(refusal(frame.headers, frame.body)),)
+        return (ErrorReported(refusal(frame.headers, frame.body)),)
 
     def _too_large(self) -> Answered:
         """The broker does not say which message it means; it must be the largest, and must not be sent again."""
@@ -217,7 +217,7 @@ class StompConversation:
 
     def close(self) -> None:
         """See `Conversation.close`."""
-        self._put(("DISCONNECT", {"receipt": _GOODBYE}, b""))
+        self._put(("DISCONNECT", {"receipt": _DISCONNECT_RECEIPT}, b""))
 
     def bytes_to_send(self) -> bytes:
         """See `Conversation.bytes_to_send`."""
@@ -232,25 +232,25 @@ class StompConversation:
         if self._login is None:
             return float("inf")
         if not self._is_open:
-            self._hello_by = self._hello_by or now + _HELLO_SECONDS
-            if now >= self._hello_by:
+            self._greeting_due_at = self._greeting_due_at or now + _GREETING_SECONDS
+            if now >= self._greeting_due_at:
                 raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
-            return self._hello_by
-        if not self._inactivity_seconds or not self._beats:
+            return self._greeting_due_at
+        if not self._inactivity_seconds or not self._has_heartbeats:
             return float("inf")
-        if self._pulse is None:
+        if self._monitor is None:
             first = now + self._initial_seconds
-            self._pulse = Pulse(self._inactivity_seconds, first, now)
-        if self._pulse.is_dead(now):
+            self._monitor = HeartbeatMonitor(self._inactivity_seconds, first, now)
+        if self._monitor.has_timed_out(now):
             raise ConnectionLost(f"the broker was silent for more than {self._inactivity_seconds:g} s")
-        if self._pulse.is_due(now):
+        if self._monitor.is_heartbeat_due(now):
             self._out += HEART_BEAT
-        return min(self._pulse.read_at, self._pulse.write_at)
+        return min(self._monitor.read_at, self._monitor.write_at)
 
     def _put(self, frame: _ToSend, version: Version = Version.V1_2) -> None:
         self._out += encode_frame(*frame, version)
-        if self._pulse is not None:
-            self._pulse.has_written = True
+        if self._monitor is not None:
+            self._monitor.has_written = True
 
     def _connect_headers(self, login: Login) -> dict[str, str]:
         headers = {"accept-version": "1.2", "host": self._host or "localhost", "client-id": login.client_id}
@@ -262,8 +262,8 @@ class StompConversation:
             if any(mark in value for mark in "\n\0"):
                 raise LoginRefused(f"{name} has a line end or a NUL, for which STOMP has no form")
         # Pulse lets two thirds of the duration pass at most without a byte, and expects one within the whole of it.
-        theirs = int(self._inactivity_seconds * 1000 / 3)
-        headers["heart-beat"] = f"{2 * theirs},{theirs}"
+        receive_ms = int(self._inactivity_seconds * 1000 / 3)
+        headers["heart-beat"] = f"{2 * receive_ms},{receive_ms}"
         return headers
 
     def _frames(self, request: Request, number: int) -> list[_ToSend]:
@@ -292,7 +292,7 @@ class StompConversation:
             case Pull():
                 raise UnsendableMessage(_NO_PULLS)
             case AddProducer() | RemoveProducer() | AddTemporary() | RemoveTemporary():
-                return _nothing(number)
+                return _empty_transaction(number)
 
     def _subscribe_headers(self, request: Subscribe) -> dict[str, str]:
         headers = {
@@ -329,7 +329,7 @@ def _acks(request: Acknowledge) -> list[_ToSend]:
     return [(command, {"id": str(message.receipt), **headers}, b"") for message in request.messages]
 
 
-def _nothing(number: int) -> list[_ToSend]:
+def _empty_transaction(number: int) -> list[_ToSend]:
     """Return frames that do nothing and can be answered."""
     headers = {"transaction": f"nothing-{number}"}
     return [("BEGIN", dict(headers), b""), ("ABORT", headers, b"")]
@@ -350,7 +350,7 @@ _KINDS: Final[Mapping[str, type[Refused]]] = {
 }
 """What ActiveMQ's exceptions mean, by the last part of their names; the body of its ERROR frames begins with them."""
 
-_PHRASES: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
+_KINDS_BY_PHRASE: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
     (re.compile(r"selector|at column [0-9]+$", re.IGNORECASE), SelectorRefused),
     (
         re.compile(r"not authorized|does not exist|Invalid .*Destination header|destination's name", re.IGNORECASE),
@@ -366,32 +366,32 @@ _EXCEPTION: Final = re.compile(r"(?P<name>[\w$]+(?:\.[\w$]+)+)(?::|\s|$)")
 def refusal(headers: Mapping[str, str], body: bytes) -> ClientError:
     """Return what an ERROR frame says, by its cause."""
     text = headers.get("message") or "no reason given"
-    match = _EXCEPTION.match(body[:_QUOTED_BYTES].decode(errors="replace"))
+    match = _EXCEPTION.match(body[:_EXCEPTION_BYTES_MAX].decode(errors="replace"))
     kind = match["name"] if match else ""
     name = kind.rpartition(".")[2]
     if name == "TransactionRolledBackException":
         return TransactionRolledBack(text)
     known = _KINDS.get(name)
     if known is None and not kind:
-        known = next((cause for pattern, cause in _PHRASES if pattern.search(text)), None)
+        known = next((cause for pattern, cause in _KINDS_BY_PHRASE if pattern.search(text)), None)
     return (known or Refused)(text, kind=kind)
 
 
-_QUOTED_BYTES: Final = 1000
+_EXCEPTION_BYTES_MAX: Final = 1000
 
-_STRANGER: Final = re.compile(
+_BAD_CREDENTIALS: Final = re.compile(
     r"User name .* or password is invalid|not authorized|authenticat|credential", re.IGNORECASE
 )
-_TAKEN: Final = re.compile(r"already connected", re.IGNORECASE)
+_CLIENT_ID_IN_USE: Final = re.compile(r"already connected", re.IGNORECASE)
 
 
 def login_refusal(text: str, *, is_again: bool) -> ClientError | None:
     """Return what an ERROR in answer to CONNECT means for good; None if it may pass."""
     if text.startswith("Invalid Protocol version"):
         return ProtocolViolation(f"the broker does not speak STOMP 1.2: {text}")
-    if _STRANGER.search(text):
+    if _BAD_CREDENTIALS.search(text):
         return LoginRefused(f"the broker refuses the login: {text}")
     # After a break it may be our own last connection that holds the client id, until the broker finds it dead.
-    if _TAKEN.search(text) and not is_again:
+    if _CLIENT_ID_IN_USE.search(text) and not is_again:
         return LoginRefused(f"the broker refuses the client id: {text}")
     return None

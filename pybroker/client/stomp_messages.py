@@ -75,7 +75,7 @@ def read_destination(text: str) -> Destination:
 
 # ---------------------------------------------------------------- SEND
 
-_TAKEN: Final = frozenset(
+_RESERVED_HEADERS: Final = frozenset(
     (
         *("destination", "receipt", "transaction", "content-length", "message-id", "redelivered", "subscription"),
         *("persistent", "priority", "expires", "timestamp", "correlation-id", "reply-to", "type", "ack"),
@@ -170,7 +170,7 @@ def _text_body(text: str, headers: dict[str, str]) -> bytes:
 
 
 def _property_name(name: str) -> str:
-    if name in _TAKEN:
+    if name in _RESERVED_HEADERS:
         raise UnsendableMessage(f"a property called {name}: in STOMP that header is the broker's, choose another name")
     if not name or not _UNWRITABLE.isdisjoint(name):
         raise UnsendableMessage(f"a property called {name!r}: STOMP cannot write that name")

@@ -55,21 +55,21 @@ from pybroker.client.stomp import login_refusal, refusal
 from pybroker.client.trust import client_context, probe
 from pybroker.client.uri import URI_CHARACTERS_MAX, Address, BrokerURI, Protocol, parse
 
-_OUR_RECEIPTS: Final = "pybroker-failover-"
+_RECEIPT_PREFIX: Final = "pybroker-failover-"
 _LISTENER: Final = "pybroker-failover"
-_GOODBYE_SECONDS: Final = 5.0
+_DISCONNECT_SECONDS: Final = 5.0
 _PROBE_SECONDS: Final = 3.0
 
 _ANSWER_SECONDS: Final = 1.0
 """A broker that takes longer to answer over TLS may not trust us."""
 
-_GIVEN_MAX: Final = 10_000
+_DELIVERED_IDS_MAX: Final = 10_000
 """Messages that are recognised when they come again."""
 
-_TAG: Final = "@"
+_GENERATION_SEPARATOR: Final = "@"
 """Between a connection's generation and a message's `ack`: a name from one broker must not reach the next."""
 
-_BROKEN: Final = (StompException, OSError, AttributeError)
+_CONNECTION_ERRORS: Final = (StompException, OSError, AttributeError)
 """What stomp.py raises on a broken connection; the last because it takes its socket away while using it."""
 
 _connection12 = cast("Any", stomp.Connection12)  # it has no types
@@ -84,19 +84,19 @@ class _NeverSentError(ConnectionLost):
 
 
 @dataclass(slots=True)
-class _Outcome:
+class _ReceiptResult:
     """What comes of a frame with a receipt of ours."""
 
     done: threading.Event = field(default_factory=threading.Event)
     error: ClientError | None = None
 
-    def resolve(self, error: ClientError | None = None) -> None:
+    def complete(self, error: ClientError | None = None) -> None:
         self.error = error
         self.done.set()
 
 
 @dataclass(slots=True)
-class _Inner:
+class _BrokerConnection:
     """One connection of stomp.py's, to one broker.
 
     Attributes:
@@ -112,7 +112,7 @@ class _Inner:
     open: threading.Event = field(default_factory=threading.Event)
     lost: threading.Event = field(default_factory=threading.Event)
     error: Exception = field(default_factory=lambda: ConnectionLost("the broker closed the connection"))
-    outcomes: dict[str, _Outcome] = field(default_factory=dict[str, _Outcome])
+    results: dict[str, _ReceiptResult] = field(default_factory=dict[str, _ReceiptResult])
 
 
 @dataclass(slots=True)
@@ -149,16 +149,16 @@ class FailoverConnection:
         self._options = {**options, "heartbeats": heartbeats, "auto_content_length": auto_content_length}
         self._reconnector = Reconnector(self._uri, random.Random())  # noqa: S311 -- spreads load, keeps no secrets
         self._ssl: dict[str, Any] = {}
-        self._trust: SSLContext | None = None
+        self._ssl_context: SSLContext | None = None
         self._login: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._listeners: dict[str, object] = {}
         self._subscriptions: dict[str, _Subscription] = {}
         self._transactions: dict[str, int] = {}
-        self._given: dict[object, None] = {}
+        self._delivered_ids: dict[object, None] = {}
         self._generations = itertools.count(1)
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
-        self._inner: _Inner | None = None
+        self._broker: _BrokerConnection | None = None
         self._failure: ClientError | None = ConnectionClosed("connect() was not called")
         self._was_connected = False
         self._closing = threading.Event()
@@ -181,14 +181,14 @@ class FailoverConnection:
 
     def _call(self, method: str, *arguments: object) -> bool:
         """Call listeners, in the caller's thread; tell whether none of them failed."""
-        is_well = True
+        succeeded = True
         for name, listener in sorted(self._listeners.items()):
             try:
-                getattr(listener, method, _nothing)(*arguments)
+                getattr(listener, method, _ignore_event)(*arguments)
             except Exception:
                 _log.exception("listener %s failed in %s", name, method)
-                is_well = False
-        return is_well
+                succeeded = False
+        return succeeded
 
     def _run_calls(self) -> None:
         try:
@@ -196,17 +196,17 @@ class FailoverConnection:
                 call()
         except BaseException as end:  # SystemExit: this thread cannot end the program, and must not end unseen
             _log.error("a listener raised %r: the connection ends", end)
-            self._abandon(ConnectionFailed(f"a listener raised {end!r}"))
+            self._abort(ConnectionFailed(f"a listener raised {end!r}"))
 
-    def _abandon(self, error: ClientError) -> None:
+    def _abort(self, error: ClientError) -> None:
         """End the connection without a goodbye, as nothing calls listeners any more. Each later call raises that."""
         with self._changed:
             self._failure = error
             self._closing.set()
             self._changed.notify_all()
-            inner = self._inner
-        if inner is not None:
-            _cut(inner.connection)
+            broker = self._broker
+        if broker is not None:
+            _close_socket(broker.connection)
 
     # ------------------------------------------------------------ connecting
 
@@ -216,7 +216,7 @@ class FailoverConnection:
         Raises:
             OSError: a file does not exist, or is none of the kind.
         """
-        self._trust = client_context(**options)
+        self._ssl_context = client_context(**options)
         self._ssl = options
 
     def connect(self, *arguments: Any, **options: Any) -> None:
@@ -239,24 +239,26 @@ class FailoverConnection:
                 ]
                 for thread in self._threads:
                     thread.start()
-        self._current(0, self._deadline())
+        self._wait_for_connection(0, self._deadline())
 
     def is_connected(self) -> bool:
         """Tell whether there is a broker at the moment."""
-        return self._inner is not None
+        return self._broker is not None
 
     def disconnect(self, *_: Any, **__: Any) -> None:
         """Say goodbye, wait for the broker's answer, and end. From a listener, the end comes after it has returned."""
         with self._changed:
             self._closing.set()
-            inner, threads = self._inner, self._threads
-        if inner is not None:
-            with contextlib.suppress(*_BROKEN):
-                _protocol12.disconnect(inner.connection, f"{_OUR_RECEIPTS}goodbye")  # the connection's waits for ever
-            inner.lost.wait(_GOODBYE_SECONDS)
+            broker, threads = self._broker, self._threads
+        if broker is not None:
+            with contextlib.suppress(*_CONNECTION_ERRORS):
+                _protocol12.disconnect(
+                    broker.connection, f"{_RECEIPT_PREFIX}goodbye"
+                )  # the connection's waits for ever
+            broker.lost.wait(_DISCONNECT_SECONDS)
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(_GOODBYE_SECONDS)  # it may be connecting, which stomp.py does not interrupt
+                thread.join(_DISCONNECT_SECONDS)  # it may be connecting, which stomp.py does not interrupt
 
     def __enter__(self) -> Self:
         return self
@@ -269,18 +271,18 @@ class FailoverConnection:
     def _keep_connected(self) -> None:
         failure: ClientError = ConnectionClosed("the connection is closed")
         try:
-            failure = self._connect_again_and_again() or failure
+            failure = self._reconnect() or failure
         finally:
             with self._changed:
-                self._failure, self._inner = self._failure or failure, None
+                self._failure, self._broker = self._failure or failure, None
                 self._changed.notify_all()
             self._calls.put(lambda: self._call("on_disconnected"))
             self._calls.put(None)
 
-    def _connect_again_and_again(self) -> ClientError | None:
+    def _reconnect(self) -> ClientError | None:
         while not self._closing.is_set():
-            for complaint in self._reconnector.warnings:
-                _log.warning("%s", complaint)
+            for uri_warning in self._reconnector.warnings:
+                _log.warning("%s", uri_warning)
             self._reconnector.warnings.clear()
             match self._reconnector.next_step():
                 case Pause(seconds=seconds, warning=warning):
@@ -297,16 +299,16 @@ class FailoverConnection:
                     return failure
                 case Connect(address=address):
                     try:
-                        inner = self._open(address)
+                        broker = self._open(address)
                     except LoginRefused as error:
                         return error
-                    except (*_BROKEN, ClientError) as error:
+                    except (*_CONNECTION_ERRORS, ClientError) as error:
                         self._reconnector.failed(error, is_final=isinstance(error, UntrustedBroker))
                     else:
-                        self._stay(address, inner)
+                        self._stay_connected(address, broker)
         return None
 
-    def _open(self, address: Address) -> _Inner:
+    def _open(self, address: Address) -> _BrokerConnection:
         """Connect to a broker, and subscribe again."""
         options = address.options
         connection = _connection12(
@@ -318,28 +320,28 @@ class FailoverConnection:
         )
         if address.scheme.is_tls:
             connection.set_ssl(for_hosts=[(address.host, address.port)], **self._ssl)
-        inner = _Inner(next(self._generations), connection)
-        connection.set_listener(_LISTENER, _Relay(self, inner, is_again=self._was_connected))
+        broker = _BrokerConnection(next(self._generations), connection)
+        connection.set_listener(_LISTENER, _StompListener(self, broker, is_again=self._was_connected))
         arguments, named = self._login
         try:
-            self._dial(inner, address, lambda: connection.connect(*arguments, **named, wait=False))
-            if not inner.open.wait(options.connection_timeout_seconds):
+            self._dial(broker, address, lambda: connection.connect(*arguments, **named, wait=False))
+            if not broker.open.wait(options.connection_timeout_seconds):
                 raise ConnectionLost("the broker does not answer")
-            if inner.lost.is_set():
-                raise inner.error
+            if broker.lost.is_set():
+                raise broker.error
             with self._changed:
                 if self._closing.is_set():
                     raise ConnectionClosed("the connection is closed")
                 for name, subscription in self._subscriptions.items():
-                    _subscribe(inner, name, subscription)
-                self._inner = inner
+                    _subscribe(broker, name, subscription)
+                self._broker = broker
                 self._changed.notify_all()
         except BaseException:
-            _cut(connection)
+            _close_socket(connection)
             raise
-        return inner
+        return broker
 
-    def _dial(self, inner: _Inner, address: Address, connect: Callable[[], object]) -> None:
+    def _dial(self, broker: _BrokerConnection, address: Address, connect: Callable[[], object]) -> None:
         """Have stomp.py connect.
 
         Raises:
@@ -348,37 +350,37 @@ class FailoverConnection:
         error: Exception | None = None
         try:
             connect()
-        except _BROKEN as broken:
+        except _CONNECTION_ERRORS as broken:
             error = broken
-        if address.scheme.is_tls and (error is not None or not inner.open.wait(_ANSWER_SECONDS)):
-            self._trust = self._trust or client_context()
-            error = probe(address.host, address.port, self._trust, _PROBE_SECONDS) or error
+        if address.scheme.is_tls and (error is not None or not broker.open.wait(_ANSWER_SECONDS)):
+            self._ssl_context = self._ssl_context or client_context()
+            error = probe(address.host, address.port, self._ssl_context, _PROBE_SECONDS) or error
         if error is not None:
             raise error
 
-    def _stay(self, address: Address, inner: _Inner) -> None:
+    def _stay_connected(self, address: Address, broker: _BrokerConnection) -> None:
         is_again, self._was_connected = self._was_connected, True
         self._reconnector.connected(time.monotonic())
         _log.info("connected to %s", address)
         if is_again:
             self._calls.put(lambda: self._call("on_resumed", str(address)))
-        inner.lost.wait()
+        broker.lost.wait()
         with self._changed:
-            self._inner = None
+            self._broker = None
             self._changed.notify_all()
-        for outcome in list(inner.outcomes.values()):
-            outcome.resolve(ConnectionLost("the connection broke before the broker answered"))
-        _cut(inner.connection)
-        self._reconnector.lost(inner.error, time.monotonic())
+        for result in list(broker.results.values()):
+            result.complete(ConnectionLost("the connection broke before the broker answered"))
+        _close_socket(broker.connection)
+        self._reconnector.lost(broker.error, time.monotonic())
         if not self._closing.is_set():
-            _log.warning("connection to %s lost: %s", address, inner.error)
-            self._calls.put(lambda: self._call("on_interrupted", inner.error))
+            _log.warning("connection to %s lost: %s", address, broker.error)
+            self._calls.put(lambda: self._call("on_interrupted", broker.error))
 
     def _read_list(self, url: str) -> None:
         path = Path(url2pathname(urlsplit(url).path) if url.startswith("file:") else url)
         try:
             with path.open(encoding="utf-8") as file:
-                self._reconnector.listed(file.read(URI_CHARACTERS_MAX))
+                self._reconnector.list_read(file.read(URI_CHARACTERS_MAX))
         except (OSError, ValueError) as error:
             _log.warning("the list of brokers cannot be read: %s", error)
 
@@ -408,71 +410,71 @@ class FailoverConnection:
         if "transaction" in merged:
             self._in_transaction(str(merged["transaction"]), send)
         elif merged.get("persistent") != "true":
-            self._until_sent(send)
+            self._send_until_written(send)
         else:
-            theirs = merged.pop("receipt", None)
-            self._until_answered(send)
-            if theirs is not None:
-                self.tell("on_receipt", _Frame("RECEIPT", {"receipt-id": theirs}, ""))
+            receipt = merged.pop("receipt", None)
+            self._send_until_answered(send)
+            if receipt is not None:
+                self.notify("on_receipt", _Frame("RECEIPT", {"receipt-id": receipt}, ""))
 
-    def _until_answered(self, send: Callable[..., None]) -> None:
-        deadline, generation, again = self._deadline(), 0, dict[str, str]()
+    def _send_until_answered(self, send: Callable[..., None]) -> None:
+        deadline, generation, headers_again = self._deadline(), 0, dict[str, str]()
         while True:
-            inner = self._current(generation, deadline)
+            broker = self._wait_for_connection(generation, deadline)
             try:
-                self._exchange(inner, partial(send, **again), deadline)
+                self._exchange(broker, partial(send, **headers_again), deadline)
             except ConnectionLost:
-                generation, again = inner.generation, {RESENT: "true"}
+                generation, headers_again = broker.generation, {RESENT: "true"}
             else:
                 return
 
-    def _until_sent(self, send: Callable[[Any], object]) -> _Inner:
+    def _send_until_written(self, send: Callable[[Any], object]) -> _BrokerConnection:
         """Have a frame sent to some broker; return which."""
         deadline, generation = self._deadline(), 0
         while True:
-            inner = self._current(generation, deadline)
+            broker = self._wait_for_connection(generation, deadline)
             try:
-                send(inner.connection)
-            except _BROKEN:
-                generation = inner.generation
+                send(broker.connection)
+            except _CONNECTION_ERRORS:
+                generation = broker.generation
             else:
-                return inner
+                return broker
 
-    def _exchange(self, inner: _Inner, send: Callable[..., None], deadline: float | None) -> None:
+    def _exchange(self, broker: _BrokerConnection, send: Callable[..., None], deadline: float | None) -> None:
         """Send a frame with a receipt, and wait for that.
 
         Raises:
             ConnectionLost, Timeout, Refused: it did not come, or an ERROR came instead.
         """
-        receipt, outcome = f"{_OUR_RECEIPTS}{next(self._numbers)}", _Outcome()
+        receipt, result = f"{_RECEIPT_PREFIX}{next(self._numbers)}", _ReceiptResult()
         with self._changed:  # whoever finds the connection lost resolves what is in there
-            if self._inner is not inner:
+            if self._broker is not broker:
                 raise _NeverSentError("the connection broke")
-            inner.outcomes[receipt] = outcome
+            broker.results[receipt] = result
         try:
             try:
-                send(inner.connection, receipt=receipt)
-            except _BROKEN as error:
+                send(broker.connection, receipt=receipt)
+            except _CONNECTION_ERRORS as error:
                 raise ConnectionLost(f"the connection broke: {error}") from error
-            if not outcome.done.wait(_left(deadline)):
+            if not result.done.wait(_seconds_left(deadline)):
                 raise Timeout("the broker did not answer in time")
         finally:
-            inner.outcomes.pop(receipt, None)
-        if outcome.error is not None:
-            raise outcome.error
+            broker.results.pop(receipt, None)
+        if result.error is not None:
+            raise result.error
 
     def _deadline(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout
 
-    def _current(self, generation: int, deadline: float | None) -> _Inner:
+    def _wait_for_connection(self, generation: int, deadline: float | None) -> _BrokerConnection:
         """Return the connection, once there is a newer one than that generation."""
         with self._changed:
             while True:
                 if self._failure is not None:
                     raise self._failure
-                if self._inner is not None and self._inner.generation > generation:
-                    return self._inner
-                if not self._changed.wait(_left(deadline)):
+                if self._broker is not None and self._broker.generation > generation:
+                    return self._broker
+                if not self._changed.wait(_seconds_left(deadline)):
                     report = self._reconnector.report()
                     raise Timeout(f"no broker in time{': ' if report else ''}{report}")
 
@@ -487,19 +489,19 @@ class FailoverConnection:
             if self._subscriptions.get(str(id)) == subscription:
                 return  # a program that subscribes after each reconnect, as it had to
             self._subscriptions[str(id)] = subscription
-            inner = self._inner
-            if inner is not None:
-                with contextlib.suppress(*_BROKEN):  # the next broker hears of it
-                    _subscribe(inner, str(id), subscription)
+            broker = self._broker
+            if broker is not None:
+                with contextlib.suppress(*_CONNECTION_ERRORS):  # the next broker hears of it
+                    _subscribe(broker, str(id), subscription)
 
     def unsubscribe(self, id: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
         """End a subscription."""
         with self._changed:
             self._subscriptions.pop(str(id), None)
-            inner = self._inner
-        if inner is not None:
-            with contextlib.suppress(*_BROKEN):
-                inner.connection.unsubscribe(id=id, headers=dict(headers or {}), **more)
+            broker = self._broker
+        if broker is not None:
+            with contextlib.suppress(*_CONNECTION_ERRORS):
+                broker.connection.unsubscribe(id=id, headers=dict(headers or {}), **more)
 
     def ack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
         """Acknowledge a message by its `ack` header; of a connection that is gone this does nothing: it comes again.
@@ -507,57 +509,59 @@ class FailoverConnection:
         Raises:
             TransactionRolledBack: the connection has broken since the transaction began, or the message came.
         """
-        self._settle("ack", id, transaction, receipt)
+        self._acknowledge("ack", id, transaction, receipt)
 
     def nack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
         """Give a message back as unusable, as `ack` acknowledges it."""
-        self._settle("nack", id, transaction, receipt)
+        self._acknowledge("nack", id, transaction, receipt)
 
-    def _settle(self, method: str, tagged: str, transaction: str | None, receipt: str | None) -> None:
-        generation, _, name = tagged.partition(_TAG)
-        inner = self._inner
-        is_current = inner is not None and generation == str(inner.generation)
+    def _acknowledge(self, method: str, ack_id: str, transaction: str | None, receipt: str | None) -> None:
+        generation, _, name = ack_id.partition(_GENERATION_SEPARATOR)
+        broker = self._broker
+        is_current = broker is not None and generation == str(broker.generation)
         if transaction is not None:
             if not is_current:
                 raise TransactionRolledBack("the connection broke: a message that the transaction takes comes again")
             self._in_transaction(
                 transaction, lambda connection: getattr(connection, method)(name, transaction, receipt)
             )
-        elif inner is not None and is_current:
-            with contextlib.suppress(*_BROKEN):
-                getattr(inner.connection, method)(name, None, receipt)
+        elif broker is not None and is_current:
+            with contextlib.suppress(*_CONNECTION_ERRORS):
+                getattr(broker.connection, method)(name, None, receipt)
 
-    def deliver(self, inner: _Inner, frame: Any) -> None:
+    def deliver(self, broker: _BrokerConnection, frame: Any) -> None:
         """Have listeners called for a message. In the receiver's thread."""
-        self._calls.put(lambda: self._deliver(inner, frame))
+        self._calls.put(lambda: self._deliver(broker, frame))
 
-    def _deliver(self, inner: _Inner, frame: Any) -> None:
-        if inner is not self._inner:
+    def _deliver(self, broker: _BrokerConnection, frame: Any) -> None:
+        if broker is not self._broker:
             return  # it comes again
         subscription = self._subscriptions.get(frame.headers.get("subscription", ""))
         name = frame.headers.pop("ack", None)
-        is_ours = subscription is not None and subscription.ack == "auto"
-        if name is not None and not is_ours:
-            frame.headers["ack"] = f"{inner.generation}{_TAG}{name}"
-        if self._was_given(frame.headers):
+        is_auto = subscription is not None and subscription.ack == "auto"
+        if name is not None and not is_auto:
+            frame.headers["ack"] = f"{broker.generation}{_GENERATION_SEPARATOR}{name}"
+        if self._record_delivery(frame.headers):
             frame.headers["redelivered"] = "true"  # a broker that takes over may not know
         self._call("on_before_message", frame)
-        is_well = self._call("on_message", frame)
-        if name is not None and is_ours:
-            self._settle("ack" if is_well else "nack", f"{inner.generation}{_TAG}{name}", None, None)
+        succeeded = self._call("on_message", frame)
+        if name is not None and is_auto:
+            self._acknowledge(
+                "ack" if succeeded else "nack", f"{broker.generation}{_GENERATION_SEPARATOR}{name}", None, None
+            )
 
-    def _was_given(self, headers: Mapping[str, str]) -> bool:
+    def _record_delivery(self, headers: Mapping[str, str]) -> bool:
         """Note that listeners get a message; tell whether they had it before. A topic's is for each subscription."""
         destination = headers.get("destination", "")
         key = headers.get("message-id", ""), destination, "/queue/" in destination or headers.get("subscription")
-        if key in self._given:
+        if key in self._delivered_ids:
             return True
-        self._given[key] = None
-        if len(self._given) > _GIVEN_MAX:
-            del self._given[next(iter(self._given))]
+        self._delivered_ids[key] = None
+        if len(self._delivered_ids) > _DELIVERED_IDS_MAX:
+            del self._delivered_ids[next(iter(self._delivered_ids))]
         return False
 
-    def tell(self, method: str, *arguments: object) -> None:
+    def notify(self, method: str, *arguments: object) -> None:
         """Have listeners called for anything else. In any thread."""
         self._calls.put(lambda: self._call(method, *arguments))
 
@@ -566,8 +570,8 @@ class FailoverConnection:
     def begin(self, transaction: str | None = None, headers: Mapping[str, Any] | None = None, **more: Any) -> str:
         """Begin a transaction, and return its name."""
         name = transaction or f"pybroker-{next(self._numbers)}"
-        inner = self._until_sent(lambda connection: connection.begin(name, dict(headers or {}), **more))
-        self._transactions[name] = inner.generation
+        broker = self._send_until_written(lambda connection: connection.begin(name, dict(headers or {}), **more))
+        self._transactions[name] = broker.generation
         return name
 
     def commit(self, transaction: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -577,7 +581,7 @@ class FailoverConnection:
             TransactionRolledBack: nothing of it was done. Do it again.
             TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
         """
-        inner = self._broker_of(transaction)
+        broker = self._connection_of(transaction)
         del self._transactions[transaction]
         merged = {**(headers or {}), **more}
 
@@ -585,7 +589,7 @@ class FailoverConnection:
             connection.commit(transaction, {**merged, "receipt": receipt})
 
         try:
-            self._exchange(inner, commit, self._deadline())
+            self._exchange(broker, commit, self._deadline())
         except _NeverSentError as error:
             raise TransactionRolledBack("the connection broke, and the transaction with it") from error
         except (ConnectionLost, Timeout) as error:
@@ -595,91 +599,91 @@ class FailoverConnection:
 
     def abort(self, transaction: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
         """Do nothing of a transaction."""
-        generation, inner = self._transactions.pop(transaction, 0), self._inner
-        if inner is not None and inner.generation == generation:
-            with contextlib.suppress(*_BROKEN):
-                inner.connection.abort(transaction, dict(headers or {}), **more)
+        generation, broker = self._transactions.pop(transaction, 0), self._broker
+        if broker is not None and broker.generation == generation:
+            with contextlib.suppress(*_CONNECTION_ERRORS):
+                broker.connection.abort(transaction, dict(headers or {}), **more)
 
     def _in_transaction(self, name: str, send: Callable[[Any], object]) -> None:
         try:
-            send(self._broker_of(name).connection)
-        except _BROKEN as error:
+            send(self._connection_of(name).connection)
+        except _CONNECTION_ERRORS as error:
             raise TransactionRolledBack("the connection broke, and the transaction with it") from error
 
-    def _broker_of(self, transaction: str) -> _Inner:
-        inner, generation = self._inner, self._transactions.get(transaction)
+    def _connection_of(self, transaction: str) -> _BrokerConnection:
+        broker, generation = self._broker, self._transactions.get(transaction)
         if generation is None:
             raise TransactionRolledBack(f"no transaction {transaction} is open")
-        if inner is None or inner.generation != generation:
+        if broker is None or broker.generation != generation:
             self._transactions.pop(transaction)
             raise TransactionRolledBack("the connection broke, and the transaction with it")
-        return inner
+        return broker
 
 
-class _Relay:
+class _StompListener:
     """The listener that stomp.py calls, in its receiver's thread."""
 
-    def __init__(self, owner: FailoverConnection, inner: _Inner, *, is_again: bool) -> None:
+    def __init__(self, owner: FailoverConnection, broker: _BrokerConnection, *, is_again: bool) -> None:
         self._owner = owner
-        self._inner = inner
+        self._broker = broker
         self._is_again = is_again
 
     def on_connecting(self, host_and_port: tuple[str, int]) -> None:
-        self._owner.tell("on_connecting", host_and_port)
+        self._owner.notify("on_connecting", host_and_port)
 
     def on_connected(self, frame: Any) -> None:
-        self._inner.open.set()
-        self._owner.tell("on_connected", frame)
+        self._broker.open.set()
+        self._owner.notify("on_connected", frame)
 
     def on_message(self, frame: Any) -> None:
-        self._owner.deliver(self._inner, frame)
+        self._owner.deliver(self._broker, frame)
 
     def on_receipt(self, frame: Any) -> None:
         receipt = frame.headers["receipt-id"]
-        outcome = self._inner.outcomes.get(receipt)
-        if outcome is not None:
-            outcome.resolve()
-        elif not receipt.startswith(_OUR_RECEIPTS):
-            self._owner.tell("on_receipt", frame)
+        result = self._broker.results.get(receipt)
+        if result is not None:
+            result.complete()
+        elif not receipt.startswith(_RECEIPT_PREFIX):
+            self._owner.notify("on_receipt", frame)
 
     def on_error(self, frame: Any) -> None:
         text, body = frame.headers.get("message", ""), frame.body
-        outcome = self._inner.outcomes.get(frame.headers.get("receipt-id", ""))
-        if outcome is not None:
-            outcome.resolve(refusal(frame.headers, body.encode() if isinstance(body, str) else body))
-        elif not self._inner.open.is_set():
-            self._inner.error = login_refusal(text, is_again=self._is_again) or ConnectionLost(text)
+        result = self._broker.results.get(frame.headers.get("receipt-id", ""))
+        if result is not None:
+            result.complete(refusal(frame.headers, body.encode() if isinstance(body, str) else body))
+        elif not self._broker.open.is_set():
+            self._broker.error = login_refusal(text, is_again=self._is_again) or ConnectionLost(text)
             self._lose()
-        self._owner.tell("on_error", frame)
+        self._owner.notify("on_error", frame)
 
     def on_heartbeat_timeout(self) -> None:
-        self._owner.tell("on_heartbeat_timeout")
+        self._owner.notify("on_heartbeat_timeout")
 
     def on_disconnected(self) -> None:
         self._lose()
 
     def _lose(self) -> None:
-        self._inner.lost.set()
-        self._inner.open.set()
+        self._broker.lost.set()
+        self._broker.open.set()
 
 
-def _subscribe(inner: _Inner, name: str, subscription: _Subscription) -> None:
+def _subscribe(broker: _BrokerConnection, name: str, subscription: _Subscription) -> None:
     ack = "client-individual" if subscription.ack == "auto" else subscription.ack
-    inner.connection.subscribe(subscription.destination, name, ack, dict(subscription.headers))
+    broker.connection.subscribe(subscription.destination, name, ack, dict(subscription.headers))
 
 
-def _cut(connection: Any) -> None:
+def _close_socket(connection: Any) -> None:
     """End a connection of stomp.py's whatever state it is in, and its thread."""
-    with contextlib.suppress(*_BROKEN):
+    with contextlib.suppress(*_CONNECTION_ERRORS):
         connection.transport.disconnect_socket()
     thread = connection.transport.io_thread
     if thread is not None:
-        thread.join(_GOODBYE_SECONDS)
+        thread.join(_DISCONNECT_SECONDS)
 
 
-def _left(deadline: float | None) -> float | None:
+def _seconds_left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
-def _nothing(*_: object) -> None:
+def _ignore_event(*_: object) -> None:
     """Stand in for a method that a listener does not have."""

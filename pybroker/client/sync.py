@@ -21,9 +21,9 @@ from typing import Self, TypeVar, Unpack
 from pybroker.broker.domain.destination import Destination
 from pybroker.client.arguments import (
     CLOSE_SECONDS,
-    Headers,
+    MessageHeaders,
     Settings,
-    Subscription,
+    SubscriptionOptions,
     browse,
     destination_of,
     header_values,
@@ -36,8 +36,8 @@ from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
 from pybroker.client.link import Link
 from pybroker.client.messages import Body, Message
-from pybroker.client.tickets import Ticket
-from pybroker.client.transactions import TransactionState
+from pybroker.client.pending import PendingResult
+from pybroker.client.transactions import ClientTransaction
 from pybroker.client.uri import parse
 
 Value = TypeVar("Value")
@@ -96,47 +96,47 @@ def connect(
 
 
 class Waiter:
-    """How threads wait: for tickets, and for consumers' messages."""
+    """How threads wait: for pending results, and for consumers' messages."""
 
     def __init__(self, link: Link, timeout: float | None) -> None:
         self.link = link
         self._timeout = timeout
 
-    def wait(self, ticket: Ticket[Value], timeout: float | None, what: str) -> Value | None:
+    def wait(self, pending: PendingResult[Value], timeout: float | None, what: str) -> Value | None:
         """Wait for an outcome."""
         self.link.check_thread()
         if timeout is None:
             timeout = self._timeout
-        if not ticket.is_done:
+        if not pending.is_done:
             done = threading.Event()
             with self.link:
-                ticket.watch(done.set)
+                pending.add_done_callback(done.set)
             error: ClientError = ConnectionClosed(f"{what} was interrupted")
             try:
                 if not done.wait(timeout):
-                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.trouble}")
+                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.failure_report}")
             finally:
                 with self.link as state:
-                    state.withdraw(ticket, error)
-        return ticket.result()
+                    state.cancel(pending, error)
+        return pending.result()
 
     def send(
-        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: Headers
+        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: MessageHeaders
     ) -> None:
         """Send a message, and wait until it is safe, or at least on its way."""
         with self.link as state:
-            ticket = state.send(producer, destination, body, header_values(headers))
-        self.wait(ticket, timeout, "sending")
+            pending = state.send(producer, destination, body, header_values(headers))
+        self.wait(pending, timeout, "sending")
         if self.link.is_congested:
-            self.wait_until_clear(timeout)
+            self.wait_until_writable(timeout)
 
-    def wait_until_clear(self, timeout: float | None) -> None:
+    def wait_until_writable(self, timeout: float | None) -> None:
         """Wait until the broker takes bytes, so that sends without answer do not pile up here."""
         clear = threading.Event()
         with self.link:
-            self.link.when_clear(clear.set)
+            self.link.call_when_writable(clear.set)
         if not clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout(f"the broker takes no more messages at present{self.link.trouble}")
+            raise Timeout(f"the broker takes no more messages at present{self.link.failure_report}")
 
     def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
@@ -145,25 +145,27 @@ class Waiter:
         arrived, is_late = threading.Event(), False
         while True:
             with self.link:
-                message = consumer.take()
+                message = consumer.receive_no_wait()
                 if message is not None:
                     return message
                 if is_late:
-                    raise Timeout(f"no message within {timeout:g} s{self.link.trouble}")
-                left = consumer.ask(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                consumer.bell.watch(arrived.set)
-            rang = arrived.wait(self._timeout if left is None else left)
-            if not rang:
+                    raise Timeout(f"no message within {timeout:g} s{self.link.failure_report}")
+                left = consumer.pull(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                consumer.on_change.add(arrived.set)
+            is_notified = arrived.wait(self._timeout if left is None else left)
+            if not is_notified:
                 with self.link:
-                    consumer.bell.unwatch(arrived.set)
-                self.link.check_presence(self._timeout if deadline is None else None)
-            is_late = deadline is not None and (not rang or time.monotonic() >= deadline)
+                    consumer.on_change.remove(arrived.set)
+                self.link.check_broker_available(self._timeout if deadline is None else None)
+            is_late = deadline is not None and (not is_notified or time.monotonic() >= deadline)
             arrived.clear()
 
-    def browse(self, consumer: ConsumerState, ticket: Ticket[None], timeout: float | None) -> Generator[Message]:
+    def browse(
+        self, consumer: ConsumerState, pending: PendingResult[None], timeout: float | None
+    ) -> Generator[Message]:
         """Give what a browser is shown, and end it then, or when the generator is closed."""
         try:
-            self.wait(ticket, timeout, "browsing")
+            self.wait(pending, timeout, "browsing")
             with contextlib.suppress(AllShown):
                 while True:
                     yield self.receive(consumer, self._timeout if timeout is None else timeout)
@@ -196,7 +198,7 @@ class Connection:
         self._thread.start()
         _open.add(self)
         self._is_running.wait()
-        self._waiter.wait(self._link.first, timeout, "connecting")
+        self._waiter.wait(self._link.first_connection, timeout, "connecting")
 
     def _run(self) -> None:
         async def main() -> None:
@@ -224,7 +226,12 @@ class Connection:
         return str(address) if address is not None else None
 
     def send(
-        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+        self,
+        destination: str | Destination,
+        body: Body,
+        *,
+        timeout: float | None = None,
+        **headers: Unpack[MessageHeaders],
     ) -> None:
         """Send a message. A persistent one, which is the default, is on the broker's disk on return.
 
@@ -237,7 +244,7 @@ class Connection:
         """
         self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
 
-    def begin_send(self, destination: str | Destination, body: Body, **headers: Unpack[Headers]) -> "Sending":
+    def begin_send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> "Sending":
         """Send a message and return without waiting, so that many are under way together and share disk syncs.
 
         Messages arrive in the order of the calls. The caller limits how many are under way: each is kept in memory
@@ -245,8 +252,8 @@ class Connection:
         """
         producer, where = self._own_producer(), destination_of(destination)
         with self._link as state:
-            ticket = state.send(producer, where, body, header_values(headers))
-        return Sending(self._waiter, ticket)
+            pending = state.send(producer, where, body, header_values(headers))
+        return Sending(self._waiter, pending)
 
     def _own_producer(self) -> int:
         """Return the producer of what is sent without one; messages name their destination themselves."""
@@ -264,12 +271,16 @@ class Connection:
         """
         where = destination_of(destination)
         with self._link as state:
-            number, ticket = state.producers.add(where)
-        self._waiter.wait(ticket, timeout, "opening a producer")
+            number, pending = state.producers.add(where)
+        self._waiter.wait(pending, timeout, "opening a producer")
         return Producer(self._link, self._waiter, where, number)
 
     def consumer(
-        self, destination: str | Destination, *, timeout: float | None = None, **subscription: Unpack[Subscription]
+        self,
+        destination: str | Destination,
+        *,
+        timeout: float | None = None,
+        **subscription: Unpack[SubscriptionOptions],
     ) -> "Consumer":
         """Return a consumer of a queue or topic, perhaps with wildcards.
 
@@ -277,9 +288,9 @@ class Connection:
             Refused: the broker does not let us; `DestinationRefused` and `SelectorRefused` say why.
         """
         with self._link as state:
-            consumer, ticket = subscribe(state, destination, **subscription)
+            consumer, pending = subscribe(state, destination, **subscription)
             made = Consumer(self._link, self._waiter, consumer)
-        self._waiter.wait(ticket, timeout, "subscribing")
+        self._waiter.wait(pending, timeout, "subscribing")
         return made
 
     def browse(
@@ -294,8 +305,8 @@ class Connection:
             Timeout: the broker took longer than that for a message.
         """
         with self._link as state:
-            consumer, ticket = browse(state, queue, selector)
-        yield from self._waiter.browse(consumer, ticket, timeout)
+            consumer, pending = browse(state, queue, selector)
+        yield from self._waiter.browse(consumer, pending, timeout)
 
     def transaction(self) -> "Transaction":
         """Begin a transaction, for a `with` statement: its end commits, an exception that leaves it rolls back."""
@@ -303,7 +314,12 @@ class Connection:
             return Transaction(self._link, self._waiter, state.transactions.begin())
 
     def request(
-        self, destination: str | Destination, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]
+        self,
+        destination: str | Destination,
+        body: Body,
+        *,
+        timeout: float | None = None,
+        **headers: Unpack[MessageHeaders],
     ) -> Message:
         """Send a message and return the answer to it, which comes to a temporary queue of this connection.
 
@@ -312,16 +328,16 @@ class Connection:
         """
         producer = self._own_producer()
         with self._link as state:
-            ticket = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
-        reply = self._waiter.wait(ticket, timeout, "an answer")
-        assert reply is not None, "a ticket without error has a value"
+            pending = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
+        reply = self._waiter.wait(pending, timeout, "an answer")
+        assert reply is not None, "a result without an error has a value"
         return reply
 
     def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
         """Return a new queue, or topic, that lives as long as this connection; only it can consume from it."""
         with self._link as state:
-            destination, ticket = state.add_temporary(temporary_kind(topic=topic))
-        self._waiter.wait(ticket, timeout, "making a temporary destination")
+            destination, pending = state.add_temporary(temporary_kind(topic=topic))
+        self._waiter.wait(pending, timeout, "making a temporary destination")
         return destination
 
     def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
@@ -332,8 +348,8 @@ class Connection:
                 deleted.
         """
         with self._link as state:
-            ticket = state.remove_durable(name)
-        self._waiter.wait(ticket, timeout, "deleting a durable subscription")
+            pending = state.remove_durable(name)
+        self._waiter.wait(pending, timeout, "deleting a durable subscription")
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Close it, with all its consumers and producers. What is not acknowledged will be given to others.
@@ -386,19 +402,19 @@ class Connection:
 class Sending:
     """A send that is under way; made by `Connection.begin_send`."""
 
-    def __init__(self, waiter: Waiter, ticket: Ticket[None]) -> None:
+    def __init__(self, waiter: Waiter, pending: PendingResult[None]) -> None:
         self._waiter = waiter
-        self._ticket = ticket
+        self._pending = pending
 
     @property
     def is_done(self) -> bool:
         """True when `wait` does not wait."""
-        return self._ticket.is_done
+        return self._pending.is_done
 
     @property
     def is_sent(self) -> bool:
         """False as long as the message is only here: there was no broker for it yet, or it has no form on the wire."""
-        return self._ticket.is_sent
+        return self._pending.is_sent
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the outcome: a persistent message is on the broker's disk on return.
@@ -406,7 +422,7 @@ class Sending:
         Raises:
             Refused, UnsendableMessage, FrameTooLarge, Timeout: as `Connection.send`.
         """
-        self._waiter.wait(self._ticket, timeout, "sending")
+        self._waiter.wait(self._pending, timeout, "sending")
 
 
 class Producer:
@@ -418,7 +434,7 @@ class Producer:
         self._waiter = waiter
         self._number = number
 
-    def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[Headers]) -> None:
+    def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[MessageHeaders]) -> None:
         """Send a message, as `Connection.send` does."""
         self._waiter.send(self._number, self.destination, body, timeout, headers)
 
@@ -446,7 +462,7 @@ class Consumer:
         self._link = link
         self._waiter = waiter
         self._consumer = consumer
-        consumer.settler = self._settle
+        consumer.on_ack = self._settle
 
     def receive(self, timeout: float | None = None) -> Message:
         """Return the next message, and wait for it if there is none; 0 does not wait.
@@ -481,11 +497,11 @@ class Consumer:
         """
         outcomes: list[bool] = []
         with self._link as state:
-            ticket = state.unsubscribe(self._consumer)
-            if ticket is None:
+            pending = state.unsubscribe(self._consumer)
+            if pending is None:
                 return False
-            ticket.watch(lambda: outcomes.append(state.is_open))  # a break completes the request as well
-        self._waiter.wait(ticket, timeout, "closing a consumer")
+            pending.add_done_callback(lambda: outcomes.append(state.is_open))  # a break completes the request as well
+        self._waiter.wait(pending, timeout, "closing a consumer")
         return outcomes == [True]
 
     def _close(self, *, finished: bool) -> None:
@@ -494,7 +510,7 @@ class Consumer:
 
     def _settle(self, message: Message) -> None:
         with self._link:
-            self._consumer.settle(message)
+            self._consumer.acknowledge(message)
 
     def __enter__(self) -> Self:
         return self
@@ -508,12 +524,12 @@ class Consumer:
 class Transaction:
     """Several sends and receives that happen all, or not at all. A context manager; see `Connection.transaction`."""
 
-    def __init__(self, link: Link, waiter: Waiter, transaction: TransactionState) -> None:
+    def __init__(self, link: Link, waiter: Waiter, transaction: ClientTransaction) -> None:
         self._link = link
         self._waiter = waiter
         self._transaction = transaction
 
-    def send(self, destination: str | Destination, body: Body, **headers: Unpack[Headers]) -> None:
+    def send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> None:
         """Send a message with the commit. Does not wait; what the broker has against it, `commit` tells.
 
         Raises:
@@ -523,7 +539,7 @@ class Transaction:
         with self._link as state:
             state.transactions.send(self._transaction, where, body, values)
         if self._link.is_congested:
-            self._waiter.wait_until_clear(None)
+            self._waiter.wait_until_writable(None)
 
     def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
         """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged.
@@ -544,7 +560,7 @@ class Transaction:
             TransactionRolledBack: the transaction is over, or was broken off.
         """
         with self._link as state:
-            state.transactions.take(self._transaction, message)
+            state.transactions.acknowledge(self._transaction, message)
 
     def commit(self, timeout: float | None = None) -> None:
         """Do all of it; it is safe on return.
@@ -554,13 +570,13 @@ class Transaction:
             TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
         """
         with self._link as state:
-            ticket = state.transactions.commit(self._transaction)
-        self._waiter.wait(ticket, timeout, "committing")
+            pending = state.transactions.commit(self._transaction)
+        self._waiter.wait(pending, timeout, "committing")
 
     def rollback(self) -> None:
         """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
         with self._link as state:
-            state.transactions.roll_back(self._transaction)
+            state.transactions.rollback(self._transaction)
 
     def __enter__(self) -> Self:
         return self

@@ -1,10 +1,11 @@
-"""The open transactions of one connection, what a break leaves of them, and what a commit that nobody answers means.
+"""The open transactions of one connection, and their restoration after a break.
 
-Sends go to the broker at once and are kept until the end: the next broker gets them again. Messages that a transaction
-has taken belong to the broker that delivered them: when it is gone the transaction can only be rolled back.
+A send goes to the broker at once, and is kept until the transaction ends: the next broker gets it again. An
+acknowledgement is valid only on the broker that delivered the message. When that broker is lost, a transaction with
+acknowledgements can only be rolled back. A commit that is sent and not answered is in doubt.
 
-A producer's numbers must grow in the order in which messages become visible, as brokers drop what has a lower number
-than they have stored: every open transaction has a producer of its own.
+A broker drops a message whose sequence is lower than the last one stored from its producer. So the sequences of one
+producer must grow in the order in which messages become visible, and each open transaction has its own producer.
 
 Source: ActiveMQ 5.17, `ConnectionStateTracker` (trackTransactions, trackTransactionProducers).
 """
@@ -27,38 +28,38 @@ from pybroker.client.errors import (
     UnsendableMessage,
 )
 from pybroker.client.messages import Body, Message
+from pybroker.client.pending import PendingResult
 from pybroker.client.producers import Producers
 from pybroker.client.requests import Requests
-from pybroker.client.tickets import Ticket
 
 
 @dataclass(slots=True)
-class TransactionState:
-    """One open transaction.
+class ClientTransaction:
+    """The state of one transaction.
 
     Attributes:
-        number: its own.
-        producer: the one that only it uses.
-        sends: what was sent in it, by number.
-        taken: messages taken in it, by consumer.
-        is_begun: the present broker knows it.
-        doom: why it can only be rolled back; None while it may be committed.
-        is_ended: committed or rolled back, or about to be.
-        commit: the request to commit; None until then.
+        number: its number on the connection.
+        producer: the producer that only this transaction uses.
+        sends: the sends of the transaction, by request number.
+        acknowledged: the messages acknowledged in the transaction, by consumer.
+        is_begun: the present broker knows the transaction.
+        rollback_cause: the reason why it can only be rolled back; None while it may be committed.
+        is_ended: it is committed or rolled back, or is about to be.
+        commit: the result of the commit request; None before the request.
     """
 
     number: int
     producer: int
     sends: dict[int, Send] = field(default_factory=dict[int, Send])
-    taken: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])
+    acknowledged: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])
     is_begun: bool = False
-    doom: ClientError | None = None
+    rollback_cause: ClientError | None = None
     is_ended: bool = False
-    commit: Ticket[None] | None = None
+    commit: PendingResult[None] | None = None
 
 
 class Transactions:
-    """See the module. Not thread-safe."""
+    """The open transactions of one connection. Not thread-safe."""
 
     def __init__(
         self,
@@ -69,14 +70,14 @@ class Transactions:
         restore: bool,
         on_ended: Callable[[], None],
     ) -> None:
-        """Begin with none.
+        """Create an empty set of transactions.
 
         Args:
-            requests: the connection's.
-            producers: the connection's.
-            consumers: the connection's open ones, by number.
-            restore: send again what open transactions have sent; otherwise a break rolls them back.
-            on_ended: called when a transaction ends, however it does.
+            requests: the connection's requests.
+            producers: the connection's producers.
+            consumers: the connection's open consumers, by number.
+            restore: send the messages of open transactions again to the next broker; otherwise a break rolls them back.
+            on_ended: called after the end of each transaction.
         """
         self._requests = requests
         self._producers = producers
@@ -84,171 +85,176 @@ class Transactions:
         self._restore = restore
         self._on_ended = on_ended
         self._numbers = count(1)
-        self._open: dict[int, TransactionState] = {}
-        self._spare_producers: list[int] = []
+        self._open: dict[int, ClientTransaction] = {}
+        self._idle_producers: list[int] = []
 
-    # ------------------------------------------------------------ the application asks
+    # ------------------------------------------------------------ operations of the application
 
-    def begin(self) -> TransactionState:
-        """Begin a transaction; the broker hears of it when there is something to do."""
-        if self._spare_producers:
-            producer = self._spare_producers.pop()
+    def begin(self) -> ClientTransaction:
+        """Begin a transaction. The broker learns of it with its first send or acknowledgement."""
+        if self._idle_producers:
+            producer = self._idle_producers.pop()
         else:
             producer, _ = self._producers.add()
-        transaction = TransactionState(next(self._numbers), producer)
+        transaction = ClientTransaction(next(self._numbers), producer)
         self._open[transaction.number] = transaction
         return transaction
 
     def send(
-        self, transaction: TransactionState, destination: Destination, body: Body, headers: Mapping[str, Any]
+        self, transaction: ClientTransaction, destination: Destination, body: Body, headers: Mapping[str, Any]
     ) -> None:
         """Send a message that becomes visible when the transaction is committed.
 
         Raises:
-            UnsendableMessage, FrameTooLarge: it cannot be sent; the transaction goes on without it.
-            TransactionRolledBack: the transaction is broken off, or over.
+            UnsendableMessage, FrameTooLarge: the message cannot be sent; the transaction continues without it.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
         """
         self.check(transaction)
         message = self._producers.message(transaction.producer, destination, body, headers)
         request = Send(message=replace(message, transaction=transaction.number))
-        self._begun(transaction)
+        self._ensure_begun(transaction)
         number = self._requests.number()
-        self._requests.put(request, number)
+        self._requests.send_once(request, number)
         transaction.sends[number] = request
 
-    def take(self, transaction: TransactionState, message: Message) -> None:
+    def acknowledge(self, transaction: ClientTransaction, message: Message) -> None:
         """Acknowledge a message when the transaction is committed.
 
         Raises:
-            TransactionRolledBack: the transaction is broken off, or over: the message comes again.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back. The message is redelivered.
             ConnectionClosed: the message's consumer is closed.
         """
         consumer = self._consumers.get(message.consumer)
         if consumer is None:
-            raise ConnectionClosed("the message's consumer is closed: it comes again, to whom it will")
-        if message.receipt is None and transaction.doom is None:  # the next broker gives it again, to whom it will
-            transaction.doom = TransactionRolledBack("the connection broke: a message that it takes comes again")
+            raise ConnectionClosed("the message's consumer is closed: the message will be redelivered")
+        if message.receipt is None and transaction.rollback_cause is None:  # the next broker redelivers the message
+            text = "the connection broke: the message that it acknowledges will be redelivered"
+            transaction.rollback_cause = TransactionRolledBack(text)
         try:
             self.check(transaction)
         except TransactionRolledBack:
-            consumer.give_back(message)
+            consumer.requeue(message)
             raise
-        self._begun(transaction)
-        consumer.join(message, transaction.number)
-        transaction.taken.setdefault(consumer.subscribe.consumer, []).append(message)
+        self._ensure_begun(transaction)
+        consumer.acknowledge_in_transaction(message, transaction.number)
+        transaction.acknowledged.setdefault(consumer.subscribe.consumer, []).append(message)
 
-    def commit(self, transaction: TransactionState) -> Ticket[None]:
-        """Do all of it: the ticket says whether it was done."""
-        outcome: Ticket[None] = Ticket()
+    def commit(self, transaction: ClientTransaction) -> PendingResult[None]:
+        """Commit a transaction; return the result."""
+        outcome: PendingResult[None] = PendingResult()
         self._check_not_ended(transaction)
-        if transaction.doom is not None:
-            doom = transaction.doom
-            self.roll_back(transaction)
-            outcome.resolve(error=doom)
+        if transaction.rollback_cause is not None:
+            rollback_cause = transaction.rollback_cause
+            self.rollback(transaction)
+            outcome.complete(error=rollback_cause)
             return outcome
         transaction.is_ended = True
-        if not transaction.sends and not transaction.taken:
+        if not transaction.sends and not transaction.acknowledged:
             self._end(transaction)
-            outcome.resolve()
+            outcome.complete()
             return outcome
-        ticket = transaction.commit = self._requests.ask(Commit(transaction=transaction.number))
-        ticket.watch(lambda: self._committed(transaction, ticket.error, outcome))
-        outcome.number = ticket.number
+        pending = transaction.commit = self._requests.submit(Commit(transaction=transaction.number))
+        pending.add_done_callback(lambda: self._committed(transaction, pending.error, outcome))
+        outcome.number = pending.number
         return outcome
 
-    def roll_back(self, transaction: TransactionState) -> None:
-        """Do nothing of it. The messages it took come again."""
+    def rollback(self, transaction: ClientTransaction) -> None:
+        """Roll a transaction back. The messages that it acknowledged are redelivered."""
         if transaction.is_ended:
             return
         transaction.is_ended = True
         if transaction.is_begun:
-            self._requests.tell(Rollback(transaction=transaction.number))
+            self._requests.send_once_or_log(Rollback(transaction=transaction.number))
         self._redeliver(transaction)
         self._end(transaction)
 
-    def check(self, transaction: TransactionState) -> None:
-        """Check that a transaction may go on.
+    def check(self, transaction: ClientTransaction) -> None:
+        """Check that a transaction can continue.
 
         Raises:
-            TransactionRolledBack: it is over, or was broken off.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
         """
         self._check_not_ended(transaction)
-        if transaction.doom is not None:
-            raise transaction.doom
+        if transaction.rollback_cause is not None:
+            raise transaction.rollback_cause
 
-    def _check_not_ended(self, transaction: TransactionState) -> None:
+    def _check_not_ended(self, transaction: ClientTransaction) -> None:
         if transaction.is_ended:
-            raise TransactionRolledBack("the transaction is over")
+            raise TransactionRolledBack("the transaction has ended")
 
-    def _begun(self, transaction: TransactionState) -> None:
+    def _ensure_begun(self, transaction: ClientTransaction) -> None:
         if not transaction.is_begun and self._requests.is_open:
             transaction.is_begun = True
-            self._requests.put(Begin(transaction=transaction.number), self._requests.number())
+            self._requests.send_once(Begin(transaction=transaction.number), self._requests.number())
 
     # ------------------------------------------------------------ ends
 
-    def _committed(self, transaction: TransactionState, error: ClientError | None, outcome: Ticket[None]) -> None:
+    def _committed(
+        self, transaction: ClientTransaction, error: ClientError | None, outcome: PendingResult[None]
+    ) -> None:
         if isinstance(error, TransactionInDoubt | Timeout):
-            self._lose_taken(transaction)
+            self._cache_for_redelivery(transaction)
         elif error is not None:
             self._redeliver(transaction)
             if not isinstance(error, TransactionRolledBack):
                 cause, error = error, TransactionRolledBack(f"the broker refuses to commit: {error}")
                 error.__cause__ = cause
         self._end(transaction)
-        outcome.resolve(error=error)
+        outcome.complete(error=error)
 
-    def _end(self, transaction: TransactionState) -> None:
+    def _end(self, transaction: ClientTransaction) -> None:
         if self._open.pop(transaction.number, None) is not None:
-            self._spare_producers.append(transaction.producer)
+            self._idle_producers.append(transaction.producer)
             self._on_ended()
 
-    def _redeliver(self, transaction: TransactionState) -> None:
-        for number, messages in transaction.taken.items():
+    def _redeliver(self, transaction: ClientTransaction) -> None:
+        for number, messages in transaction.acknowledged.items():
             if number in self._consumers:
                 self._consumers[number].redeliver(messages)
 
-    def _lose_taken(self, transaction: TransactionState) -> None:
-        for number, messages in transaction.taken.items():
+    def _cache_for_redelivery(self, transaction: ClientTransaction) -> None:
+        for number, messages in transaction.acknowledged.items():
             if number in self._consumers:
-                self._consumers[number].lost_in_transaction(messages)
-        transaction.taken.clear()
+                self._consumers[number].cache_for_redelivery(messages)
+        transaction.acknowledged.clear()
 
     # ------------------------------------------------------------ brokers come and go
 
     def interrupted(self) -> None:
-        """Note that the broker is gone, and which transactions with it. Before the consumers and requests note it."""
+        """Handle the loss of the broker. Called before the same method of the consumers and requests."""
         for transaction in list(self._open.values()):
             transaction.is_begun = False
             commit = transaction.commit
-            if commit is not None and self._requests.may_be_done(commit):
-                continue  # in doubt, which the requests report
-            if transaction.taken:
-                self._lose_taken(transaction)
-                self._doom(transaction, "the connection broke: the messages that it took come again")
+            if commit is not None and self._requests.may_have_been_received(commit):
+                continue  # in doubt: `Requests.interrupted` completes the commit
+            if transaction.acknowledged:
+                self._cache_for_redelivery(transaction)
+                self._mark_rollback_only(
+                    transaction, "the connection broke: the messages that it acknowledged will be redelivered"
+                )
             elif transaction.sends and not self._restore:
-                self._doom(transaction, "the connection broke, and transactions are not restored")
+                self._mark_rollback_only(transaction, "the connection broke, and transactions are not restored")
 
-    def _doom(self, transaction: TransactionState, why: str, cause: ClientError | None = None) -> None:
-        """Break a transaction off; a commit that waits for a broker is not asked for any more."""
-        transaction.doom = TransactionRolledBack(why)
-        transaction.doom.__cause__ = cause
+    def _mark_rollback_only(self, transaction: ClientTransaction, text: str, cause: ClientError | None = None) -> None:
+        """Allow only a rollback from now on; a commit that waits for a broker fails."""
+        transaction.rollback_cause = TransactionRolledBack(text)
+        transaction.rollback_cause.__cause__ = cause
         if transaction.commit is not None:
-            self._requests.resolve(transaction.commit.number, transaction.doom)
+            self._requests.complete(transaction.commit.number, transaction.rollback_cause)
 
     def restore(self) -> None:
-        """Send the next broker what the last one had of them."""
+        """Send open transactions again to the next broker."""
         for transaction in list(self._open.values()):
-            if transaction.sends and transaction.doom is None:
-                self._resume(transaction)
+            if transaction.sends and transaction.rollback_cause is None:
+                self._restore_one(transaction)
 
-    def _resume(self, transaction: TransactionState) -> None:
-        """Begin a transaction on this broker; if it takes less than all of it, that can only be rolled back."""
-        self._begun(transaction)
+    def _restore_one(self, transaction: ClientTransaction) -> None:
+        """Begin a transaction on this broker and send its messages; if one fails, roll the transaction back."""
+        self._ensure_begun(transaction)
         try:
             for number, request in transaction.sends.items():
-                self._requests.put(request, number)
+                self._requests.send_once(request, number)
         except (FrameTooLarge, UnsendableMessage) as error:
-            self._requests.tell(Rollback(transaction=transaction.number))
+            self._requests.send_once_or_log(Rollback(transaction=transaction.number))
             transaction.is_begun = False
-            self._doom(transaction, f"a message of the transaction cannot be sent: {error}", error)
+            self._mark_rollback_only(transaction, f"a message of the transaction cannot be sent: {error}", error)

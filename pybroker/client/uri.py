@@ -210,15 +210,15 @@ def parse_list(text: str, nested: tuple[tuple[str, str], ...] = ()) -> tuple[tup
         nested: options that each of them gets.
     """
     addresses: dict[Address, None] = {}
-    complaints: list[str] = []
+    errors: list[str] = []
     if len(text) > URI_CHARACTERS_MAX:
         return (), (f"a list of brokers of {len(text)} characters, at most {URI_CHARACTERS_MAX} are allowed",)
     for part in filter(None, map(str.strip, text.split(","))):
         try:
-            addresses[_parse_address(part, nested, complaints)] = None
+            addresses[_parse_address(part, nested, errors)] = None
         except UnusableURI as error:
-            complaints.append(str(error))
-    return tuple(addresses)[:ADDRESSES_MAX], tuple(complaints)
+            errors.append(str(error))
+    return tuple(addresses)[:ADDRESSES_MAX], tuple(errors)
 
 
 # ---------------------------------------------------------------- composites

@@ -12,7 +12,7 @@ from typing import cast
 from pybroker.client import blocking
 from pybroker.client.conversation import Conversation, Ended
 from pybroker.client.errors import ClientError, ConnectionLost
-from pybroker.client.tickets import Bell
+from pybroker.client.pending import Callbacks
 from pybroker.client.trust import untrusted
 from pybroker.client.uri import Address
 
@@ -30,10 +30,10 @@ class Wire(asyncio.Protocol):
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.congestion = Bell()
+        self.on_writable = Callbacks()
         self.is_congested = False
-        self.take: Callable[[bytes], None] = self._take_as_spare
-        self._heard = asyncio.Event()
+        self.on_data: Callable[[bytes], None] = self._receive_as_backup
+        self._has_received = asyncio.Event()
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -44,7 +44,7 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand on what came."""
         try:
-            self.take(data)
+            self.on_data(data)
         except ClientError as error:
             self.drop(error)
 
@@ -59,7 +59,7 @@ class Wire(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Note that it is not any more."""
         self.is_congested = False
-        self.congestion.ring()
+        self.on_writable.call()
 
     def write(self, data: bytes) -> None:
         """Send."""
@@ -82,7 +82,7 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def keep(self) -> None:
+    async def keep_alive(self) -> None:
         """Keep a spare alive until it is lost, or this is cancelled."""
         while not self.lost.done():
             try:
@@ -91,22 +91,22 @@ class Wire(asyncio.Protocol):
                 self.drop(error)
                 return
             self.write(self.conversation.bytes_to_send())
-            self._heard.clear()
+            self._has_received.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds_until(due_at)):
-                    await self._heard.wait()
+                    await self._has_received.wait()
 
-    def _take_as_spare(self, data: bytes) -> None:
+    def _receive_as_backup(self, data: bytes) -> None:
         for event in self.conversation.receive(data):
             if isinstance(event, Ended):
                 self.drop(ConnectionLost(event.reason))
         self.write(self.conversation.bytes_to_send())
-        self._heard.set()  # what was agreed may ask for earlier checks
+        self._has_received.set()  # what was agreed may ask for earlier checks
 
     def _end(self, error: Exception) -> None:
         if not self.lost.done():
             self.lost.set_result(error)
-        self._heard.set()
+        self._has_received.set()
         self.resume_writing()
 
 

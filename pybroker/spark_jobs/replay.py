@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode
-from pybroker.client.arguments import Headers
+from pybroker.client.arguments import MessageHeaders
 from pybroker.client.errors import TransactionRolledBack
 from pybroker.client.messages import Body
 from pybroker.client.sync import Connection, connect
@@ -51,7 +51,7 @@ class Repeated(NamedTuple):
     destination: Destination
     message_id: str
     body: Body
-    headers: Headers
+    headers: MessageHeaders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +221,8 @@ def _body(fields: OpenWireMessage) -> Body:
             return None
 
 
-def _headers(fields: OpenWireMessage, message_id: str, now: int) -> Headers:
-    headers = Headers(
+def _headers(fields: OpenWireMessage, message_id: str, now: int) -> MessageHeaders:
+    headers = MessageHeaders(
         properties={**fields.properties, REPLAY_OF: message_id},
         persistent=fields.persistent,
         priority=fields.priority,

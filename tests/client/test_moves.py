@@ -38,7 +38,7 @@ def move_at_random(connections: Sequence[Connection], resumed: list[str], worker
         threading.Event().wait(chooser.uniform(0.0, 0.05))
         link = chooser.choice(connections)._link
         assert link._loop is not None
-        link._loop.call_soon_threadsafe(link._move, "the test wants it")
+        link._loop.call_soon_threadsafe(link._leave_broker, "the test wants it")
         moves += 1
         wait_until(lambda: len(resumed) >= moves, lambda: "a connection does not come back", workers)  # noqa: B023
     return moves

@@ -245,9 +245,9 @@ def test_a_commit_for_a_connection_that_is_gone_rolls_back(
         connection.connect()
         transaction = connection.begin()
         connection.send(f"/queue/{name}", "x", transaction=transaction)
-        assert connection._inner is not None
-        gone = dataclasses.replace(connection._inner)
-        monkeypatch.setattr(connection, "_broker_of", lambda _: gone)
+        assert connection._broker is not None
+        gone = dataclasses.replace(connection._broker)
+        monkeypatch.setattr(connection, "_connection_of", lambda _: gone)
         with pytest.raises(TransactionRolledBack):
             connection.commit(transaction)
 
@@ -399,7 +399,7 @@ def test_a_message_that_was_sent_again_says_so(cluster: Cluster) -> None:
             target=connection.send, args=("/queue/Q", "x"), kwargs={"persistent": "true"}, daemon=True
         )
         sender.start()
-        wait_until(lambda: bool(connection._inner and connection._inner.outcomes), lambda: "it is not sent")
+        wait_until(lambda: bool(connection._broker and connection._broker.results), lambda: "it is not sent")
         assert sender.is_alive(), "nobody can have answered"
         cluster.kill9("master")
         cluster.heal()

@@ -33,7 +33,7 @@ from typing import Any, Final, cast
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
-from pybroker.client.arguments import Headers
+from pybroker.client.arguments import MessageHeaders
 from pybroker.client.messages import Body, Kind, Message
 
 ENCODING: Final = "base64"
@@ -61,7 +61,7 @@ class Parcel:
 
     destination: Destination | None
     body: Body
-    headers: Headers
+    headers: MessageHeaders
 
 
 # ---------------------------------------------------------------- writing
@@ -184,7 +184,9 @@ def _parcel(fields: dict[str, Any]) -> Parcel:
     if properties := _object(fields.get("properties", {}), "properties"):
         found["properties"] = {name: read_value(value) for name, value in properties.items()}
     kind = _kind(fields)
-    return Parcel(destination=destination, body=_body(kind, fields), headers=cast("Headers", {**found, "kind": kind}))
+    return Parcel(
+        destination=destination, body=_body(kind, fields), headers=cast("MessageHeaders", {**found, "kind": kind})
+    )
 
 
 def _kind(fields: Mapping[str, Any]) -> Kind:

@@ -9,7 +9,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.client.conversation import AckMode
 from pybroker.client.errors import ConnectionClosed, TransactionRolledBack
 from pybroker.client.messages import Message
-from pybroker.client.transactions import TransactionState
+from pybroker.client.transactions import ClientTransaction
 from tests.unit.client.world import FRAME_BYTES_MAX, World
 
 Q, OUT = queue("q"), queue("out")
@@ -27,7 +27,7 @@ def bodies(world: World) -> list[object]:
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=10)
     world.run()
     found: list[object] = []
-    while (message := consumer.take()) is not None:
+    while (message := consumer.receive_no_wait()) is not None:
         found.append(message.body)
         world.run()
     return found
@@ -40,7 +40,7 @@ def names(world: World) -> list[str]:
 # ---------------------------------------------------------------- transactions
 
 
-def filled_without_a_broker(world: World, *contents: str) -> TransactionState:
+def filled_without_a_broker(world: World, *contents: str) -> ClientTransaction:
     world.break_off()
     transaction = world.state.transactions.begin()
     for content in contents:
@@ -71,15 +71,15 @@ def test_a_transaction_with_an_unsendable_message_is_doomed() -> None:
     assert bodies(world) == []
 
 
-def moving(world: World) -> TransactionState:
+def moving(world: World) -> ClientTransaction:
     """Take a message in a transaction that sends another one."""
     send(world, "in")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
     world.run()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     transaction = world.state.transactions.begin()
-    world.state.transactions.take(transaction, message)
+    world.state.transactions.acknowledge(transaction, message)
     world.state.transactions.send(transaction, OUT, "out", {})
     world.run()
     return transaction
@@ -92,11 +92,11 @@ def test_a_commit_asked_after_the_goodbye_sends_nothing() -> None:
     world.state.close(finished=False)
     outcome = world.state.transactions.commit(transaction)
     world.again()
-    with pytest.raises(TransactionRolledBack, match="come again"):
+    with pytest.raises(TransactionRolledBack, match="will be redelivered"):
         outcome.result()
     out, _ = world.state.subscribe(OUT, ack=AckMode.AUTO, prefetch=1)
     world.run()
-    assert out.take() is None
+    assert out.receive_no_wait() is None
 
 
 def test_a_commit_that_was_never_sent_is_rolled_back() -> None:
@@ -104,7 +104,7 @@ def test_a_commit_that_was_never_sent_is_rolled_back() -> None:
     outcome = world.state.transactions.commit(moving(world))
     world.state.bytes_to_send()  # the transport does not get them: it is gone
     world.again()
-    with pytest.raises(TransactionRolledBack, match="come again"):
+    with pytest.raises(TransactionRolledBack, match="will be redelivered"):
         outcome.result()
 
 
@@ -130,7 +130,7 @@ def test_what_is_settled_after_the_goodbye_comes_no_more(ack: AckMode) -> None:
     send(world, "a")
     closing, _ = world.state.subscribe(Q, ack=ack, prefetch=1)
     world.run()
-    message = closing.take()
+    message = closing.receive_no_wait()
     assert message is not None
     world.state.close(finished=False)
     if ack is AckMode.INDIVIDUAL:
@@ -138,7 +138,7 @@ def test_what_is_settled_after_the_goodbye_comes_no_more(ack: AckMode) -> None:
     world.state.unsubscribe(closing)
     other, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
     world.again()
-    assert other.take() is None
+    assert other.receive_no_wait() is None
     world.state.unsubscribe(other)
     world.run()
     assert bodies(world) == []
@@ -181,7 +181,7 @@ def test_settled_messages_are_kept_without_bodies(is_settled_first: bool) -> Non
     send(world, "a", "b", "c")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.CLIENT, prefetch=10)
     world.run()
-    messages: list[Message | None] = [consumer.take() for _ in range(3)]
+    messages: list[Message | None] = [consumer.receive_no_wait() for _ in range(3)]
     second = messages[1]
     assert second is not None
     if is_settled_first:
@@ -196,4 +196,4 @@ def test_settled_messages_are_kept_without_bodies(is_settled_first: bool) -> Non
     assert [message() is not None for message in kept] == [False, False, True], "the last is being worked on"
     world.connect()
     world.run()
-    assert consumer.take() is None, "none is given twice"
+    assert consumer.receive_no_wait() is None, "none is given twice"

@@ -10,7 +10,7 @@ from pybroker.client.consumers import ConsumerState
 from pybroker.client.conversation import AckMode
 from pybroker.client.errors import ClientError, TransactionInDoubt, TransactionRolledBack
 from pybroker.client.messages import Message
-from pybroker.client.tickets import Ticket
+from pybroker.client.pending import PendingResult
 from tests.unit.client.world import World
 
 IN, OUT = queue("in"), queue("out")
@@ -27,11 +27,11 @@ def test_every_message_comes_once_and_in_order(
     world = World()
     producer, _ = world.state.producers.add()
     consumer, _ = world.state.subscribe(IN, ack=ack, prefetch=prefetch)
-    sent: list[Ticket[None]] = []
+    sent: list[PendingResult[None]] = []
     seen: list[int] = []
 
     def take() -> bool:
-        message = consumer.take()
+        message = consumer.receive_no_wait()
         if message is None:
             return False
         seen.append(int(str(message.body)))
@@ -49,8 +49,8 @@ def test_every_message_comes_once_and_in_order(
         else:
             world.run()
     _until_nothing_comes(world, take)
-    assert [ticket.error for ticket in sent] == [None] * len(sent)
-    assert all(ticket.is_done for ticket in sent)
+    assert [pending.error for pending in sent] == [None] * len(sent)
+    assert all(pending.is_done for pending in sent)
     assert seen == list(range(len(sent)))
     _assert_empty(world, consumer)
 
@@ -71,7 +71,7 @@ def test_messages_that_are_acknowledged_late_come_once_too(
     held: list[Message] = []
 
     def take() -> bool:
-        message = consumer.take()
+        message = consumer.receive_no_wait()
         if message is not None:
             seen.append(int(str(message.body)))
             held.append(message)
@@ -107,19 +107,19 @@ def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[in
     sent = 0
 
     def move() -> bool:
-        message = source.take()
+        message = source.receive_no_wait()
         if message is None:
             return False
         transaction = world.state.transactions.begin()
         try:
-            world.state.transactions.take(transaction, message)
+            world.state.transactions.acknowledge(transaction, message)
             world.state.transactions.send(transaction, OUT, str(message.body), {})
             outcome = world.state.transactions.commit(transaction)
             world.run()
             assert outcome.is_done
             outcome.result()
         except (TransactionRolledBack, TransactionInDoubt):
-            world.state.transactions.roll_back(transaction)
+            world.state.transactions.rollback(transaction)
         return True
 
     for step in script:
@@ -172,7 +172,7 @@ def _drained(world: World) -> list[object]:
     taken: list[Message] = []
 
     def take() -> bool:
-        message = consumer.take()
+        message = consumer.receive_no_wait()
         if message is not None:
             taken.append(message)
         return message is not None
@@ -184,8 +184,8 @@ def _drained(world: World) -> list[object]:
 def _assert_empty(world: World, consumer: ConsumerState) -> None:
     """What was acknowledged does not come to anybody else."""
     world.state.unsubscribe(consumer)
-    other, ticket = world.state.subscribe(IN, ack=AckMode.INDIVIDUAL, prefetch=100)
+    other, pending = world.state.subscribe(IN, ack=AckMode.INDIVIDUAL, prefetch=100)
     world.run()
-    assert ticket.is_done
-    assert other.take() is None
+    assert pending.is_done
+    assert other.receive_no_wait() is None
     world.state.fail(ClientError("over"))

@@ -30,7 +30,7 @@ def shown(world: World, browser: ConsumerState) -> list[object]:
     with contextlib.suppress(AllShown):
         while True:
             world.run()
-            message = browser.take()
+            message = browser.receive_no_wait()
             if message is not None:
                 bodies.append(message.body)
     return bodies
@@ -63,7 +63,7 @@ def test_what_others_work_on_is_shown_and_stays_theirs() -> None:
     fill(world, 3)
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
     world.run()
-    held = consumer.take()
+    held = consumer.receive_no_wait()
     assert held is not None
     world.break_off()  # from now on the connection remembers what its consumer holds
     world.connect()
@@ -85,7 +85,7 @@ def test_only_queues_are_browsed_and_selectors_are_checked() -> None:
     with pytest.raises(SelectorRefused):
         opened.result()
     with pytest.raises(SelectorRefused):
-        browser.take()
+        browser.receive_no_wait()
 
 
 def test_a_browser_that_is_closed_before_its_end_says_so() -> None:
@@ -93,10 +93,10 @@ def test_a_browser_that_is_closed_before_its_end_says_so() -> None:
     fill(world, 2)
     browser, _ = browse(world.state, "queue://q", None)
     world.run()
-    assert browser.take() is not None
+    assert browser.receive_no_wait() is not None
     world.state.fail(ConnectionClosed("closed"))
     with pytest.raises(ConnectionClosed):
-        browser.take()
+        browser.receive_no_wait()
 
 
 def test_an_end_that_a_lost_broker_told_is_none() -> None:
@@ -105,10 +105,10 @@ def test_an_end_that_a_lost_broker_told_is_none() -> None:
     fill(world, 3)
     browser, _ = browse(world.state, "queue://q", None)
     world.run()
-    first = browser.take()
+    first = browser.receive_no_wait()
     assert first is not None
     world.break_off()
-    assert browser.take() is None
+    assert browser.receive_no_wait() is None
     world.connect()
     assert [first.body, *shown(world, browser)] == everything(3)
 
@@ -130,7 +130,7 @@ def test_a_break_at_any_byte_repeats_nothing_and_leaves_nothing_out(
             world.run()
             continue
         try:
-            message = browser.take()
+            message = browser.receive_no_wait()
         except AllShown:
             break
         if message is not None:

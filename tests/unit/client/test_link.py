@@ -5,7 +5,7 @@ import asyncio
 
 from pybroker.client.arguments import Settings, make_link
 from pybroker.client.link import Link
-from pybroker.client.tickets import Bell
+from pybroker.client.pending import Callbacks
 from pybroker.client.uri import parse
 
 
@@ -13,17 +13,17 @@ def unconnected(uri: str = "tcp://127.0.0.1:1") -> Link:
     return make_link(parse(uri), Settings())
 
 
-class RacingBell(Bell):
+class RacingCallbacks(Callbacks):
     """Rings just before it is watched, as the loop's thread may."""
 
     def __init__(self, wire: "FakeWire") -> None:
         super().__init__()
         self._wire = wire
 
-    def watch(self, watcher: object) -> None:
+    def add(self, callback: object) -> None:
         self._wire.is_congested = False
-        self.ring()
-        super().watch(watcher)  # type: ignore[arg-type]
+        self.call()
+        super().add(callback)  # type: ignore[arg-type]
 
 
 class FakeWire:
@@ -31,14 +31,14 @@ class FakeWire:
 
     def __init__(self) -> None:
         self.is_congested = True
-        self.congestion = RacingBell(self)
+        self.on_writable = RacingCallbacks(self)
 
 
 def test_a_wake_up_between_look_and_watch_is_not_lost() -> None:
     link, called = unconnected(), list[bool]()
     link._wire = FakeWire()  # type: ignore[assignment]
     with link:
-        link.when_clear(lambda: called.append(True))
+        link.call_when_writable(lambda: called.append(True))
     assert called
 
 
@@ -61,7 +61,7 @@ def test_congestion_survives_a_connection_lost_meanwhile() -> None:
     link = unconnected()
     link.__class__ = FleetingLink
     assert link.is_congested in (True, False)
-    link.when_clear(lambda: None)
+    link.call_when_writable(lambda: None)
 
 
 def test_an_ended_link_leaves_its_thread_to_others() -> None:

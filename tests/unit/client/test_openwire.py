@@ -20,10 +20,10 @@ from pybroker.client.conversation import (
     FIRST_NUMBER,
     AddProducer,
     Answered,
-    Complained,
     ConsumerEnded,
     Delivered,
     Ended,
+    ErrorReported,
     Event,
     Exhausted,
     Login,
@@ -292,7 +292,7 @@ def test_what_a_broker_does_by_itself_is_told() -> None:
     assert isinstance(ended, ConsumerEnded)
     assert ended.consumer == 7
     (complaint,) = tell(opened(), wire.ConnectionErrorCommand(exception=thrown("javax.jms.JMSException")))
-    assert isinstance(complaint, Complained)
+    assert isinstance(complaint, ErrorReported)
     end_of_browse = wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7))
     assert tell(opened(), end_of_browse) == [Exhausted(7)]
     assert tell(opened(), wire.ProducerAck(), wire.KeepAliveInfo()) == []

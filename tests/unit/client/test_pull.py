@@ -29,11 +29,11 @@ def puller(world: World, ack: AckMode = AckMode.INDIVIDUAL) -> ConsumerState:
 
 def pulled(world: World, consumer: ConsumerState) -> Message | None:
     """Do what `receive` does without waiting."""
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     if message is None:
-        consumer.ask(0)
+        consumer.pull(0)
         world.run()
-        message = consumer.take()
+        message = consumer.receive_no_wait()
     return message
 
 
@@ -45,7 +45,7 @@ def remaining(world: World) -> list[object]:
     other, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=100)
     world.run()
     bodies: list[object] = []
-    while (message := other.take()) is not None:
+    while (message := other.receive_no_wait()) is not None:
         bodies.append(message.body)
     world.state.unsubscribe(other)
     world.run()
@@ -56,23 +56,23 @@ def test_nothing_comes_unasked_and_one_message_when_asked() -> None:
     world = World()
     fill(world, "a", "b", "c")
     consumer = puller(world)
-    assert consumer.take() is None
+    assert consumer.receive_no_wait() is None
     message = pulled(world, consumer)
     assert message is not None
     assert message.body == "a"
-    assert consumer.take() is None
+    assert consumer.receive_no_wait() is None
     assert remaining(world) == ["b", "c"]
 
 
 def test_how_long_to_wait_is_said_in_both_directions() -> None:
     world = World()
     consumer = puller(world)
-    assert consumer.ask(None) is None
-    assert consumer.ask(0.25) == 0.25 + ANSWER_SECONDS  # it is asked already
+    assert consumer.pull(None) is None
+    assert consumer.pull(0.25) == 0.25 + ANSWER_SECONDS  # it is asked already
     world.run()
-    assert consumer.ask(0) == ANSWER_SECONDS  # takes that back
+    assert consumer.pull(0) == ANSWER_SECONDS  # takes that back
     world.run()
-    assert consumer.ask(0.0001) == 0.0001 + ANSWER_SECONDS
+    assert consumer.pull(0.0001) == 0.0001 + ANSWER_SECONDS
     world.run()
     assert pulls(world) == [0, -1, 1]
 
@@ -80,25 +80,25 @@ def test_how_long_to_wait_is_said_in_both_directions() -> None:
 def test_an_empty_queue_rings_so_that_nobody_waits_for_longer() -> None:
     world = World()
     consumer = puller(world)
-    rang: list[bool] = []
-    consumer.ask(0)
-    consumer.bell.watch(lambda: rang.append(True))
+    is_notified: list[bool] = []
+    consumer.pull(0)
+    consumer.on_change.add(lambda: is_notified.append(True))
     world.run()
-    assert rang == [True]
-    assert consumer.take() is None
+    assert is_notified == [True]
+    assert consumer.receive_no_wait() is None
 
 
 def test_a_message_that_nobody_waits_for_any_more_stays_with_the_broker() -> None:
     world = World()
     consumer = puller(world)
-    consumer.withdraw()
-    consumer.ask(None)
+    consumer.cancel_pull()
+    consumer.pull(None)
     world.run()
-    consumer.withdraw()
+    consumer.cancel_pull()
     world.run()
     assert pulls(world) == [0, -1]
     fill(world, "a")
-    assert consumer.take() is None
+    assert consumer.receive_no_wait() is None
     assert remaining(world) == ["a"]
 
 
@@ -133,20 +133,20 @@ def test_each_acknowledgement_is_confirmed_so_that_none_is_recalled_for_nothing(
 def test_a_consumer_that_waits_asks_the_next_broker() -> None:
     world = World()
     consumer = puller(world)
-    rang: list[str] = []
-    consumer.ask(None)
+    is_notified: list[str] = []
+    consumer.pull(None)
     world.run()
-    consumer.bell.watch(lambda: rang.append("lost"))
+    consumer.on_change.add(lambda: is_notified.append("lost"))
     world.break_off()
-    assert consumer.ask(0.5) == 0.5  # of nobody: no answer to wait for
-    consumer.bell.watch(lambda: rang.append("restored"))
+    assert consumer.pull(0.5) == 0.5  # of nobody: no answer to wait for
+    consumer.on_change.add(lambda: is_notified.append("restored"))
     world.connect()
     world.run()
-    assert rang == ["lost", "restored"]
+    assert is_notified == ["lost", "restored"]
     assert pulls(world) == []
-    consumer.ask(None)
+    consumer.pull(None)
     fill(world, "a")
-    assert consumer.take() is not None
+    assert consumer.receive_no_wait() is not None
 
 
 def test_what_the_application_has_comes_again_at_once_and_is_acknowledged() -> None:
@@ -172,8 +172,8 @@ def test_what_was_rolled_back_comes_after_its_delay_and_before_the_next() -> Non
     transaction = world.state.transactions.begin()
     message = pulled(world, consumer)
     assert message is not None
-    world.state.transactions.take(transaction, message)
-    world.state.transactions.roll_back(transaction)
+    world.state.transactions.acknowledge(transaction, message)
+    world.state.transactions.rollback(transaction)
     assert pulled(world, consumer) is None
     assert consumer.due_at == world.now + 1
     world.now += 1
@@ -195,11 +195,11 @@ def test_every_message_comes_once_and_in_order_over_breaks(ack: AckMode, script:
     seen: list[int] = []
 
     def pull(seconds: float | None = 0) -> bool:
-        message = consumer.take()
+        message = consumer.receive_no_wait()
         if message is None:
-            consumer.ask(seconds)
+            consumer.pull(seconds)
             world.run()
-            message = consumer.take()
+            message = consumer.receive_no_wait()
         if message is None:
             return False
         seen.append(int(str(message.body)))

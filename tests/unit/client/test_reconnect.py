@@ -306,7 +306,7 @@ def test_warnings_come_after_the_first_round_and_each_so_many(query: str, warned
 def test_a_broker_adds_others_which_are_tried_first() -> None:
     subject = reconnector()
     connect(subject)
-    assert not subject.told(Redirected(("tcp://d:1", "tcp://b:1")))
+    assert not subject.redirected(Redirected(("tcp://d:1", "tcp://b:1")))
     lose(subject)
     assert fail_round_after_pause(subject, 4) == "dbca"
 
@@ -314,8 +314,8 @@ def test_a_broker_adds_others_which_are_tried_first() -> None:
 def test_the_next_list_replaces_the_last() -> None:
     subject = reconnector()
     connect(subject)
-    subject.told(Redirected(("tcp://d:1",)))
-    subject.told(Redirected(("tcp://e:1",)))
+    subject.redirected(Redirected(("tcp://d:1",)))
+    subject.redirected(Redirected(("tcp://e:1",)))
     lose(subject)
     assert fail_round_after_pause(subject, 4) == "ebca"
 
@@ -323,8 +323,8 @@ def test_the_next_list_replaces_the_last() -> None:
 def test_an_empty_list_changes_nothing() -> None:
     subject = reconnector()
     connect(subject)
-    subject.told(Redirected(("tcp://d:1",)))
-    assert not subject.told(Redirected((), "", rebalance=True))
+    subject.redirected(Redirected(("tcp://d:1",)))
+    assert not subject.redirected(Redirected((), "", rebalance=True))
     lose(subject)
     assert fail_round_after_pause(subject, 4) == "dbca"
 
@@ -332,7 +332,7 @@ def test_an_empty_list_changes_nothing() -> None:
 def test_lists_are_ignored_without_update_uris_supported() -> None:
     subject = reconnector("randomize=false&updateURIsSupported=false")
     connect(subject)
-    assert not subject.told(Redirected(("tcp://d:1",), rebalance=True))
+    assert not subject.redirected(Redirected(("tcp://d:1",), rebalance=True))
     lose(subject)
     assert fail_round_after_pause(subject) == "bca"
 
@@ -340,16 +340,16 @@ def test_lists_are_ignored_without_update_uris_supported() -> None:
 def test_rebalancing_moves_to_the_first_of_the_list_unless_it_is_there() -> None:
     subject = reconnector()
     assert connect(subject) == "a"
-    assert subject.told(Redirected(("tcp://d:1",), rebalance=True))
+    assert subject.redirected(Redirected(("tcp://d:1",), rebalance=True))
     lose(subject)
     assert connect(subject) == "d"
-    assert not subject.told(Redirected(("tcp://d:1", "tcp://e:1"), rebalance=True))
+    assert not subject.redirected(Redirected(("tcp://d:1", "tcp://e:1"), rebalance=True))
 
 
 def test_unusable_and_foreign_brokers_are_left_out_with_a_warning() -> None:
     subject = reconnector()
     connect(subject)
-    subject.told(Redirected(("vm://x", "stomp://s:1", "tcp://d:1")))
+    subject.redirected(Redirected(("vm://x", "stomp://s:1", "tcp://d:1")))
     assert len(subject.warnings) == 1
     lose(subject)
     assert fail_round_after_pause(subject, 4) == "dbca"
@@ -364,7 +364,7 @@ def test_the_uris_own_warnings_are_to_be_logged_too() -> None:
 def test_brokers_that_are_told_of_have_nested_options() -> None:
     subject = reconnector("randomize=false&nested.keepAlive=true")
     connect(subject)
-    subject.told(Redirected(("tcp://d:1",)))
+    subject.redirected(Redirected(("tcp://d:1",)))
     lose(subject)
     pause(subject)
     step = subject.next_step()
@@ -375,7 +375,7 @@ def test_brokers_that_are_told_of_have_nested_options() -> None:
 def test_a_broker_sends_the_client_to_another_and_no_other_is_tried_any_more() -> None:
     subject = reconnector()
     connect(subject)
-    assert subject.told(Redirected(reconnect_to="tcp://z:1"))
+    assert subject.redirected(Redirected(reconnect_to="tcp://z:1"))
     lose(subject)
     assert fail_round_after_pause(subject, 1) == "z"
     assert fail_round_after_pause(subject, 1) == "z"
@@ -384,19 +384,19 @@ def test_a_broker_sends_the_client_to_another_and_no_other_is_tried_any_more() -
 def test_who_is_there_already_does_not_move() -> None:
     subject = reconnector()
     connect(subject)
-    assert not subject.told(Redirected(reconnect_to="tcp://a:1"))
+    assert not subject.redirected(Redirected(reconnect_to="tcp://a:1"))
 
 
 def test_reconnect_supported_false_stays() -> None:
     subject = reconnector("randomize=false&reconnectSupported=false")
     connect(subject)
-    assert not subject.told(Redirected(reconnect_to="tcp://z:1"))
+    assert not subject.redirected(Redirected(reconnect_to="tcp://z:1"))
 
 
 def test_moving_needs_no_attempts_to_be_left() -> None:
     subject = reconnector("randomize=false&maxReconnectAttempts=0")
     connect(subject)
-    assert subject.told(Redirected(reconnect_to="tcp://z:1"))
+    assert subject.redirected(Redirected(reconnect_to="tcp://z:1"))
     lose(subject)
     assert connect(subject) == "z"
 
@@ -404,7 +404,7 @@ def test_moving_needs_no_attempts_to_be_left() -> None:
 def test_a_file_with_brokers_is_read_before_each_round() -> None:
     subject = reconnector("randomize=false&updateURIsURL=/etc/brokers")
     assert subject.next_step() == ReadList("/etc/brokers")
-    subject.listed("tcp://d:1,\ntcp://e:1\n")
+    subject.list_read("tcp://d:1,\ntcp://e:1\n")
     assert fail_round(subject, 5) == "deabc"
     pause(subject)
     assert subject.next_step() == ReadList("/etc/brokers")
@@ -416,7 +416,7 @@ def test_a_file_may_make_the_client_move_unless_rebalance_update_uris_is_off() -
         subject = reconnector(f"randomize=false&updateURIsURL=/etc/brokers{query}")
         subject.next_step()
         connect(subject)
-        assert subject.listed("tcp://d:1") is moves
+        assert subject.list_read("tcp://d:1") is moves
 
 
 # ---------------------------------------------------------------- spares
@@ -425,30 +425,30 @@ def test_a_file_may_make_the_client_move_unless_rebalance_update_uris_is_off() -
 def test_no_spares_are_wanted_by_default() -> None:
     subject = reconnector()
     connect(subject)
-    assert subject.spare_step(0.0) is None
+    assert subject.backup_step(0.0) is None
 
 
 def test_backup_holds_as_many_connections_as_the_pool_has_room_for() -> None:
     subject = reconnector("randomize=false&backup=true&backupPoolSize=2", hosts="abcd")
-    assert subject.spare_step(0.0) is None, "the connection itself comes first"
+    assert subject.backup_step(0.0) is None, "the connection itself comes first"
     assert connect(subject) == "a"
     for host in "bc":
-        step = subject.spare_step(0.0)
+        step = subject.backup_step(0.0)
         assert isinstance(step, Connect)
-        assert (name(step), step.is_spare) == (host, True)
-        assert not subject.spare_ready(step.address)
-    assert subject.spare_step(0.0) is None
+        assert (name(step), step.is_backup) == (host, True)
+        assert not subject.backup_ready(step.address)
+    assert subject.backup_step(0.0) is None
 
 
 def test_the_default_pool_has_room_for_one() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
-    subject.spare_ready(connected_spare(subject))
-    assert subject.spare_step(0.0) is None
+    subject.backup_ready(connected_backup(subject))
+    assert subject.backup_step(0.0) is None
 
 
-def connected_spare(subject: Reconnector, now: float = 0.0):
-    step = subject.spare_step(now)
+def connected_backup(subject: Reconnector, now: float = 0.0):
+    step = subject.backup_step(now)
     assert isinstance(step, Connect), step
     return step.address
 
@@ -456,18 +456,18 @@ def connected_spare(subject: Reconnector, now: float = 0.0):
 def test_a_spare_is_used_at_once_when_the_connection_is_lost() -> None:
     subject = reconnector("randomize=false&backup=true&initialReconnectDelay=5000")
     connect(subject)
-    spare = connected_spare(subject)
-    subject.spare_ready(spare)
+    backup = connected_backup(subject)
+    subject.backup_ready(backup)
     lose(subject)
-    assert subject.next_step() == Connect(spare, is_spare=True)
+    assert subject.next_step() == Connect(backup, is_backup=True)
     subject.connected(0.0)
-    assert subject.current == spare
+    assert subject.current == backup
 
 
 def test_a_spare_that_fails_is_followed_by_a_round() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
-    subject.spare_ready(connected_spare(subject))
+    subject.backup_ready(connected_backup(subject))
     lose(subject)
     assert fail_round(subject, 4) == "bbca"
     assert pause(subject) == 0.01
@@ -478,15 +478,15 @@ def test_spares_are_looked_for_again_after_growing_pauses() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
     for _ in range(2):
-        connected_spare(subject)
-        subject.spare_failed(10.0)
-    step = subject.spare_step(10.0)
+        connected_backup(subject)
+        subject.backup_failed(10.0)
+    step = subject.backup_step(10.0)
     assert isinstance(step, Pause)
     assert step.seconds == pytest.approx(0.01)
     for _ in range(2):
-        connected_spare(subject, 10.02)
-        subject.spare_failed(10.02)
-    step = subject.spare_step(10.02)
+        connected_backup(subject, 10.02)
+        subject.backup_failed(10.02)
+    step = subject.backup_step(10.02)
     assert isinstance(step, Pause)
     assert step.seconds == pytest.approx(0.02)
 
@@ -494,11 +494,11 @@ def test_spares_are_looked_for_again_after_growing_pauses() -> None:
 def test_a_lost_spare_is_replaced() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
-    spare = connected_spare(subject)
-    subject.spare_ready(spare)
-    subject.spare_lost(spare, 5.0)
-    assert isinstance(subject.spare_step(5.0), Pause)
-    assert connected_spare(subject, 5.02) == spare
+    backup = connected_backup(subject)
+    subject.backup_ready(backup)
+    subject.backup_lost(backup, 5.0)
+    assert isinstance(subject.backup_step(5.0), Pause)
+    assert connected_backup(subject, 5.02) == backup
 
 
 # ---------------------------------------------------------------- preferred brokers
@@ -520,13 +520,13 @@ def test_with_the_preferred_broker_back_the_client_returns_to_it() -> None:
     assert name(subject.next_step()) == "a"
     subject.failed(REFUSED)
     assert connect(subject) == "b"
-    preferred = connected_spare(subject)
+    preferred = connected_backup(subject)
     assert preferred.host == "a"
-    assert subject.spare_ready(preferred), "it should move"
+    assert subject.backup_ready(preferred), "it should move"
     lose(subject)
-    assert subject.next_step() == Connect(preferred, is_spare=True), "without a pause"
+    assert subject.next_step() == Connect(preferred, is_backup=True), "without a pause"
     subject.connected(1.0)
-    assert subject.spare_step(1.0) is None, "there is nothing better"
+    assert subject.backup_step(1.0) is None, "there is nothing better"
 
 
 def test_without_priority_backup_the_client_stays_where_it_is() -> None:
@@ -534,13 +534,13 @@ def test_without_priority_backup_the_client_stays_where_it_is() -> None:
     subject.next_step()
     subject.failed(REFUSED)
     assert connect(subject) == "b"
-    assert not subject.spare_ready(connected_spare(subject))
+    assert not subject.backup_ready(connected_backup(subject))
 
 
 def test_a_preferred_broker_outside_the_list_is_looked_for_too() -> None:
     subject = reconnector("randomize=false&priorityBackup=true&priorityURIs=tcp://z:1")
     connect(subject)
-    assert connected_spare(subject).host == "z"
+    assert connected_backup(subject).host == "z"
 
 
 def test_only_preferred_brokers_are_looked_for_without_backup() -> None:
@@ -548,9 +548,9 @@ def test_only_preferred_brokers_are_looked_for_without_backup() -> None:
     subject.next_step()
     subject.failed(REFUSED)
     connect(subject)
-    assert connected_spare(subject).host == "a"
-    subject.spare_failed(0.0)
-    assert isinstance(subject.spare_step(0.0), Pause)
+    assert connected_backup(subject).host == "a"
+    subject.backup_failed(0.0)
+    assert isinstance(subject.backup_step(0.0), Pause)
 
 
 def test_a_preferred_broker_that_does_not_stay_is_gone_back_to_ever_more_rarely() -> None:
@@ -560,11 +560,11 @@ def test_a_preferred_broker_that_does_not_stay_is_gone_back_to_ever_more_rarely(
     while now < 60:  # a takes the connection and drops it a millisecond later, for ever
         lose(subject, now := now + 0.001)
         assert connect(subject, now) == "b"
-        step = subject.spare_step(now)
+        step = subject.backup_step(now)
         while isinstance(step, Pause):
-            step = subject.spare_step(now := now + step.seconds)
+            step = subject.backup_step(now := now + step.seconds)
         assert isinstance(step, Connect)
-        assert subject.spare_ready(step.address)
+        assert subject.backup_ready(step.address)
         lose(subject, now)
         assert connect(subject, now) == "a"
         moves.append(now)
@@ -580,12 +580,12 @@ def test_a_preferred_broker_that_stayed_is_gone_back_to_at_once() -> None:
         connect(subject, 0.0)
         lose(subject, 0.0)
         assert connect(subject, 0.0) == "b"
-        subject.spare_ready(connected_spare(subject, 100.0))
+        subject.backup_ready(connected_backup(subject, 100.0))
         lose(subject, 0.0)
     connect(subject, 0.0)
     lose(subject, 1.5)  # it stayed for longer than the maximum
     assert connect(subject, 1.5) == "b"
-    assert isinstance(subject.spare_step(1.5), Connect)
+    assert isinstance(subject.backup_step(1.5), Connect)
 
 
 # ---------------------------------------------------------------- whatever happens
@@ -596,7 +596,7 @@ EVENTS = st.lists(st.sampled_from(["ok", "fail", "lose", "spare ok", "spare fail
 
 @given(EVENTS, st.sampled_from(["", "backup=true&backupPoolSize=3", "priorityBackup=true", "maxReconnectAttempts=4"]))
 def test_whatever_happens_there_is_a_next_step_and_pauses_are_in_range(events: Sequence[str], query: str) -> None:
-    subject, now, spare = reconnector(query), 0.0, None
+    subject, now, backup = reconnector(query), 0.0, None
     for event in events:
         now += 0.5
         if subject.current is None:
@@ -617,22 +617,22 @@ def test_whatever_happens_there_is_a_next_step_and_pauses_are_in_range(events: S
             case "lose":
                 lose(subject, now)
             case "told":
-                if subject.told(Redirected(("tcp://d:1",), rebalance=True)):
+                if subject.redirected(Redirected(("tcp://d:1",), rebalance=True)):
                     lose(subject, now)
             case "sent":
-                if subject.told(Redirected(reconnect_to="tcp://e:1")):
+                if subject.redirected(Redirected(reconnect_to="tcp://e:1")):
                     lose(subject, now)
-            case "spare lost" if spare is not None:
-                subject.spare_lost(spare, now)
-                spare = None
+            case "spare lost" if backup is not None:
+                subject.backup_lost(backup, now)
+                backup = None
             case "spare ok" | "spare fail":
-                step = subject.spare_step(now)
+                step = subject.backup_step(now)
                 if isinstance(step, Connect):
                     assert step.address != subject.current
                     if event == "spare fail":
-                        subject.spare_failed(now)
-                    elif subject.spare_ready(step.address):
+                        subject.backup_failed(now)
+                    elif subject.backup_ready(step.address):
                         lose(subject, now)
-                    spare = step.address
+                    backup = step.address
             case _:
                 pass

@@ -5,9 +5,9 @@ import pytest
 from pybroker.broker.domain.destination import DestinationType, queue, topic
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.client.complaints import PERIOD_SECONDS
-from pybroker.client.consumers import FENCE_EVERY, Redelivery
+from pybroker.client.consumers import CONFIRM_EVERY, Redelivery
 from pybroker.client.conversation import AckMode, Opened
+from pybroker.client.error_reports import PERIOD_SECONDS
 from pybroker.client.errors import (
     ClientError,
     ConnectionClosed,
@@ -20,8 +20,8 @@ from pybroker.client.errors import (
     UnsendableMessage,
 )
 from pybroker.client.messages import Message
-from pybroker.client.tickets import Bell, Ticket
-from pybroker.client.transactions import TransactionState
+from pybroker.client.pending import Callbacks, PendingResult
+from pybroker.client.transactions import ClientTransaction
 from tests.unit.client.world import FRAME_BYTES_MAX, World
 
 Q = queue("q")
@@ -31,18 +31,18 @@ def kinds(world: World) -> list[str]:
     return [type(command).__name__.removeprefix("ActiveMQ") for command in world.commands()]
 
 
-def send(world: World, *bodies: str, persistent: bool = True) -> list[Ticket[None]]:
+def send(world: World, *bodies: str, persistent: bool = True) -> list[PendingResult[None]]:
     producer, _ = world.state.producers.add()
-    tickets = [world.state.send(producer, Q, body, {"persistent": persistent}) for body in bodies]
+    results = [world.state.send(producer, Q, body, {"persistent": persistent}) for body in bodies]
     world.run()
-    return tickets
+    return results
 
 
-def taken(world: World, ack: AckMode = AckMode.AUTO, prefetch: int = 10) -> list[Message]:
+def received(world: World, ack: AckMode = AckMode.AUTO, prefetch: int = 10) -> list[Message]:
     consumer, _ = world.state.subscribe(Q, ack=ack, prefetch=prefetch)
     world.run()
     messages: list[Message] = []
-    while (message := consumer.take()) is not None:
+    while (message := consumer.receive_no_wait()) is not None:
         messages.append(message)
         world.run()
     return messages
@@ -80,10 +80,10 @@ def test_everything_comes_back_in_order_with_the_same_ids() -> None:
     login = next(command for command in again if isinstance(command, wire.ConnectionInfo))
     assert (login.failover_reconnect, login.fault_tolerant, login.client_id) == (True, True, "c1")
     sent = [command for command in again if isinstance(command, wire.ActiveMQTextMessage)]
-    assert [message.command_id for message in sent[1:]] == [ticket.number for ticket in waiting]
+    assert [message.command_id for message in sent[1:]] == [pending.number for pending in waiting]
     assert [message.message_id.producer_sequence_id for message in sent if message.message_id] == [1, 2, 3]
     assert sent[0].transaction_id is not None
-    assert all(ticket.is_done and ticket.error is None for ticket in waiting)
+    assert all(pending.is_done and pending.error is None for pending in waiting)
     state.unsubscribe(consumer)
     assert temporary.is_temporary
 
@@ -103,14 +103,14 @@ def test_what_was_asked_for_without_a_broker_is_sent_to_the_first() -> None:
     producer, opened = world.state.producers.add()
     sent = world.state.send(producer, Q, "early", {"persistent": False})
     consumer, subscribed = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
-    assert [ticket.is_done for ticket in (opened, sent, subscribed)] == [False] * 3
+    assert [pending.is_done for pending in (opened, sent, subscribed)] == [False] * 3
     world.connect()
     world.run()
     assert world.events == [Opened()]
     assert opened.is_done
     assert sent.is_done
     assert subscribed.is_done
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     assert message.body == "early"
     assert kinds(world).count("ConsumerInfo") == 1
@@ -125,7 +125,7 @@ def test_a_broker_that_has_not_noticed_the_break_takes_the_client_over() -> None
     world.break_off(is_noticed=False)
     world.connect()
     world.run()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     assert message.body == "x"
 
@@ -137,7 +137,7 @@ def test_what_is_refused_is_not_restored() -> None:
     with pytest.raises(SelectorRefused):
         subscribed.result()
     with pytest.raises(SelectorRefused):
-        consumer.take()
+        consumer.receive_no_wait()
     nobodys = queue("x")._replace(type=DestinationType.TEMP_QUEUE)
     _, opened = world.state.producers.add(nobodys)
     world.run()
@@ -198,7 +198,7 @@ def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
     world.connect()
     world.run()
     assert outcome.result() is None
-    assert [message.body for message in taken(world)] == ["x"]
+    assert [message.body for message in received(world)] == ["x"]
 
 
 @pytest.mark.parametrize("is_answered_late", [True, False])
@@ -223,10 +223,10 @@ def test_unsubscribe_that_a_break_repeats_is_done(is_answered_late: bool) -> Non
 
 
 def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "pybroker.client.complaints"]
+    return [record.getMessage() for record in caplog.records if record.name == "pybroker.client.error_reports"]
 
 
-def send_refused(world: World, count: int) -> TransactionState:
+def send_refused(world: World, count: int) -> ClientTransaction:
     """Send messages in a transaction to what is no destination for them."""
     transaction = world.state.transactions.begin()
     for number in range(count):
@@ -268,9 +268,9 @@ def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
     world.run()
     transaction = world.state.transactions.begin()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
-    world.state.transactions.take(transaction, message)
+    world.state.transactions.acknowledge(transaction, message)
     world.again()
     for call in (
         lambda: world.state.transactions.send(transaction, Q, "y", {}),
@@ -279,7 +279,7 @@ def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
     ):
         with pytest.raises(TransactionRolledBack):
             call()
-    again = consumer.take()
+    again = consumer.receive_no_wait()
     assert again is not None
     assert (again.body, again.redelivered) == ("x", True)
 
@@ -289,15 +289,15 @@ def test_a_message_from_before_the_break_is_not_taken_and_comes_again() -> None:
     send(world, "x")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
     world.run()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     world.break_off()
     transaction = world.state.transactions.begin()
     with pytest.raises(TransactionRolledBack):
-        world.state.transactions.take(transaction, message)
+        world.state.transactions.acknowledge(transaction, message)
     world.connect()
     world.run()
-    again = consumer.take()
+    again = consumer.receive_no_wait()
     assert again is not None
     assert (again.body, again.redelivered) == ("x", True)
 
@@ -310,7 +310,7 @@ def test_transactions_need_not_be_restored() -> None:
     world.again()
     with pytest.raises(TransactionRolledBack):
         world.state.transactions.commit(transaction).result()
-    assert taken(world) == []
+    assert received(world) == []
 
 
 def test_a_message_too_large_leaves_the_transaction_as_it_was() -> None:
@@ -322,7 +322,7 @@ def test_a_message_too_large_leaves_the_transaction_as_it_was() -> None:
     outcome = world.state.transactions.commit(transaction)
     world.run()
     assert outcome.result() is None
-    assert [message.body for message in taken(world)] == ["x"]
+    assert [message.body for message in received(world)] == ["x"]
 
 
 def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None:
@@ -332,18 +332,18 @@ def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None
     world.run()
     for count, delay in ((0, 1.0), (1, 1.5), (2, 0.0)):
         transaction = world.state.transactions.begin()
-        message = consumer.take()
+        message = consumer.receive_no_wait()
         assert message is not None
         assert (message.body, message.redelivery_count) == ("a", count)
-        world.state.transactions.take(transaction, message)
-        world.state.transactions.roll_back(transaction)
+        world.state.transactions.acknowledge(transaction, message)
+        world.state.transactions.rollback(transaction)
         world.run()
         if delay:
-            assert consumer.take() is None
+            assert consumer.receive_no_wait() is None
             assert world.state.tick() <= world.now + delay
             world.now += delay
             world.state.tick()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     assert message.body == "b"
 
@@ -354,7 +354,7 @@ def test_an_empty_transaction_says_nothing() -> None:
     assert world.state.transactions.commit(transaction).is_done
     world.run()
     assert "TransactionInfo" not in kinds(world)
-    with pytest.raises(TransactionRolledBack, match="over"):
+    with pytest.raises(TransactionRolledBack, match="ended"):
         world.state.transactions.commit(transaction)
 
 
@@ -375,7 +375,7 @@ def test_messages_processed_quickly_are_acknowledged_together() -> None:
     send(world, *map(str, range(60)))
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=100)
     world.run()
-    while consumer.take() is not None:
+    while consumer.receive_no_wait() is not None:
         pass
     world.run()
     acks = [command for command in world.commands() if isinstance(command, wire.MessageAck)]
@@ -387,8 +387,8 @@ def test_a_processed_message_waits_a_moment_for_others_to_be_acknowledged_with_i
     send(world, "a", "b", "c")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=100)
     world.run()
-    consumer.take()
-    consumer.take()
+    consumer.receive_no_wait()
+    consumer.receive_no_wait()
     assert consumer.due_at == pytest.approx(world.now + 0.1)
     world.now += 0.1
     world.state.tick()
@@ -399,16 +399,16 @@ def test_a_processed_message_waits_a_moment_for_others_to_be_acknowledged_with_i
 
 def test_some_acknowledgements_ask_for_an_answer_and_only_the_others_are_remembered() -> None:
     world = World()
-    send(world, *map(str, range(FENCE_EVERY + 3)))
+    send(world, *map(str, range(CONFIRM_EVERY + 3)))
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=100)
     world.run()
-    for _ in range(FENCE_EVERY + 3):
-        message = consumer.take()
+    for _ in range(CONFIRM_EVERY + 3):
+        message = consumer.receive_no_wait()
         assert message is not None
         message.ack()
     world.run()
     acks = [command for command in world.commands() if isinstance(command, wire.MessageAck)]
-    assert [number for number, ack in enumerate(acks, 1) if ack.response_required] == [FENCE_EVERY]
+    assert [number for number, ack in enumerate(acks, 1) if ack.response_required] == [CONFIRM_EVERY]
     assert len(consumer._unconfirmed) == 3
 
 
@@ -417,10 +417,10 @@ def test_a_message_in_the_applications_hands_is_acknowledged_on_the_next_broker(
     send(world, "a", "b")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=5)
     world.run()
-    first = consumer.take()
+    first = consumer.receive_no_wait()
     assert first is not None
     world.again()
-    second = consumer.take()
+    second = consumer.receive_no_wait()
     assert second is not None
     assert second.body == "b"
     first.ack()
@@ -428,7 +428,7 @@ def test_a_message_in_the_applications_hands_is_acknowledged_on_the_next_broker(
     world.run()
     world.state.unsubscribe(consumer)
     world.run()
-    assert taken(world) == []
+    assert received(world) == []
 
 
 def test_another_consumer_is_told_that_the_message_was_given_out_before() -> None:
@@ -436,14 +436,14 @@ def test_another_consumer_is_told_that_the_message_was_given_out_before() -> Non
     send(world, "a")
     one, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
     world.run()
-    held = one.take()
+    held = one.receive_no_wait()
     assert held is not None
     world.break_off()
     world.state.unsubscribe(one)
     two, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
     world.connect()
     world.run()
-    again = two.take()
+    again = two.receive_no_wait()
     assert again is not None
     assert again.redelivered
     with pytest.raises(ConnectionClosed):
@@ -455,16 +455,16 @@ def test_an_acknowledgement_lost_with_the_broker_is_made_again_without_the_appli
     send(world, "a")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
     world.run()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     message.ack()
     world.state.bytes_to_send()  # lost on the way
     world.again()
-    assert consumer.take() is None
+    assert consumer.receive_no_wait() is None
     assert kinds(world).count("MessageAck") == 1
     world.state.unsubscribe(consumer)
     world.run()
-    assert taken(world) == []
+    assert received(world) == []
 
 
 def test_each_mode_has_its_own_way_to_acknowledge() -> None:
@@ -472,16 +472,16 @@ def test_each_mode_has_its_own_way_to_acknowledge() -> None:
     send(world, "a")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
     world.run()
-    message = consumer.take()
+    message = consumer.receive_no_wait()
     assert message is not None
     with pytest.raises(ClientError, match="transaction"):
         message.ack()
     world.state.unsubscribe(consumer)
     with pytest.raises(ConnectionClosed):
-        world.state.transactions.take(world.state.transactions.begin(), message)
-    (message,) = taken(world, AckMode.INDIVIDUAL)
+        world.state.transactions.acknowledge(world.state.transactions.begin(), message)
+    (message,) = received(world, AckMode.INDIVIDUAL)
     with pytest.raises(ClientError, match="transacted"):
-        world.state.transactions.take(world.state.transactions.begin(), message)
+        world.state.transactions.acknowledge(world.state.transactions.begin(), message)
 
 
 # ---------------------------------------------------------------- ends
@@ -490,25 +490,25 @@ def test_each_mode_has_its_own_way_to_acknowledge() -> None:
 def test_a_withdrawn_send_is_not_sent_later() -> None:
     world = World(connected=False)
     producer, _ = world.state.producers.add()
-    ticket = world.state.send(producer, Q, "x", {})
-    world.state.withdraw(ticket, Timeout("too long"))
+    pending = world.state.send(producer, Q, "x", {})
+    world.state.cancel(pending, Timeout("too long"))
     with pytest.raises(Timeout):
-        ticket.result()
+        pending.result()
     world.connect()
     world.run()
     assert "TextMessage" not in kinds(world)
-    world.state.withdraw(ticket, Timeout("again"))
+    world.state.cancel(pending, Timeout("again"))
 
 
 def test_a_withdrawn_subscription_is_ended() -> None:
     world = World(connected=False)
-    consumer, ticket = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
-    world.state.withdraw(ticket, Timeout("too long"))
+    consumer, pending = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
+    world.state.cancel(pending, Timeout("too long"))
     world.connect()
     world.run()
     assert "ConsumerInfo" not in kinds(world)
     with pytest.raises(ConnectionClosed):
-        consumer.take()
+        consumer.receive_no_wait()
 
 
 def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> None:
@@ -517,16 +517,16 @@ def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> No
     for transaction in (sent, unsent):
         world.state.transactions.send(transaction, Q, "x", {})
     outcome = world.state.transactions.commit(sent)
-    world.state.withdraw(outcome, Timeout("too long"))
+    world.state.cancel(outcome, Timeout("too long"))
     assert isinstance(outcome.error, TransactionInDoubt)
     world.run()
     world.break_off()
     outcome = world.state.transactions.commit(unsent)
-    world.state.withdraw(outcome, Timeout("too long"))
+    world.state.cancel(outcome, Timeout("too long"))
     assert isinstance(outcome.error, Timeout)
     world.connect()
     world.run()
-    assert [message.body for message in taken(world)] == ["x"]
+    assert [message.body for message in received(world)] == ["x"]
 
 
 def test_everybody_who_waits_learns_of_the_end() -> None:
@@ -535,15 +535,15 @@ def test_everybody_who_waits_learns_of_the_end() -> None:
     waiting = world.state.send(producer, Q, "x", {})
     reply = world.state.request(producer, Q, "x", {})
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
-    rang: list[bool] = []
-    consumer.bell.watch(lambda: rang.append(True))
+    is_notified: list[bool] = []
+    consumer.on_change.add(lambda: is_notified.append(True))
     world.state.fail(ConnectionClosed("closed"))
     world.state.fail(ConnectionClosed("a second time"))
     late = world.state.send(producer, Q, "x", {})
-    for ticket in (opened, waiting, reply, late):
+    for pending in (opened, waiting, reply, late):
         with pytest.raises(ConnectionClosed, match="closed"):
-            ticket.result()
-    assert rang == [True]
+            pending.result()
+    assert is_notified == [True]
 
 
 def test_a_request_whose_destination_is_refused_fails() -> None:
@@ -573,12 +573,12 @@ def test_bytes_that_are_no_openwire_end_the_connection() -> None:
 
 
 def test_a_bell_rings_once_for_each_that_watches() -> None:
-    bell, rang = Bell(), list[str]()
-    bell.watch(lambda: rang.append("a"))
-    unwanted = lambda: rang.append("b")  # noqa: E731
-    bell.watch(unwanted)
-    bell.unwatch(unwanted)
-    bell.unwatch(unwanted)
-    bell.ring()
-    bell.ring()
-    assert rang == ["a"]
+    callbacks, is_notified = Callbacks(), list[str]()
+    callbacks.add(lambda: is_notified.append("a"))
+    unwanted = lambda: is_notified.append("b")  # noqa: E731
+    callbacks.add(unwanted)
+    callbacks.remove(unwanted)
+    callbacks.remove(unwanted)
+    callbacks.call()
+    callbacks.call()
+    assert is_notified == ["a"]

@@ -21,9 +21,9 @@ from pybroker.client.conversation import (
     Answered,
     Begin,
     Commit,
-    Complained,
     Delivered,
     Ended,
+    ErrorReported,
     Event,
     Exhausted,
     Login,
@@ -529,7 +529,7 @@ def test_an_error_is_the_answer_to_what_asked_for_a_receipt(message: str, body: 
 
 def test_an_error_that_nobody_waits_for_is_a_complaint() -> None:
     (event,) = opened().receive(server("ERROR", message="Unexpected ACK"))
-    assert isinstance(event, Complained)
+    assert isinstance(event, ErrorReported)
 
 
 def test_a_message_too_large_for_the_broker_is_found_and_not_sent_for_ever() -> None:
@@ -632,7 +632,7 @@ def test_chunks_do_not_matter(sizes: list[int]) -> None:
         events += conversation.receive(stream[start : start + size])
         start += size
     kinds = [type(event) for event in events]
-    assert kinds == [Opened, Answered, Complained, Answered]
+    assert kinds == [Opened, Answered, ErrorReported, Answered]
 
 
 FRAMES = st.sampled_from([CONNECTED, message_frame(), server("RECEIPT", receipt_id="12"), server("ERROR", message="m")])

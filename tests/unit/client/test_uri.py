@@ -372,9 +372,9 @@ def test_random_text_raises_only_what_is_documented(text: str) -> None:
 
 
 def test_a_list_is_read_as_far_as_it_can_be_used() -> None:
-    addresses, complaints = parse_list(" tcp://a:61616 ,, bad:1,tcp://b:61617?oops=1,tcp://b:61617,tcp://a:61616")
+    addresses, errors = parse_list(" tcp://a:61616 ,, bad:1,tcp://b:61617?oops=1,tcp://b:61617,tcp://a:61616")
     assert addresses == (A, B)
-    assert len(complaints) == 2
+    assert len(errors) == 2
 
 
 def test_brokers_of_a_list_have_nested_options() -> None:
@@ -388,6 +388,6 @@ def test_a_list_never_raises(text: str) -> None:
 
 
 def test_a_list_has_a_limit() -> None:
-    addresses, complaints = parse_list("tcp://a:1," * URI_CHARACTERS_MAX)
+    addresses, errors = parse_list("tcp://a:1," * URI_CHARACTERS_MAX)
     assert not addresses
-    assert len(complaints) == 1
+    assert len(errors) == 1

@@ -1,7 +1,7 @@
-"""Logs what a broker reports of requests that nobody waits for: the first report at once, then how many there were.
+"""Logs the errors that a broker reports for requests without an answer: the first of each type at once, then a count.
 
-A transaction may hold any number of messages, and a broker refuses each of them. The count comes with the end of a
-transaction or of the connection, and after a minute. No I/O but the log.
+A transaction may hold any number of messages, and the broker may refuse each of them. The count is logged at the end of
+a transaction, at the end of the connection, and after a minute. The module does no I/O but logging.
 """
 
 import logging
@@ -10,16 +10,16 @@ from typing import Final
 from pybroker.client.errors import ClientError
 
 PERIOD_SECONDS: Final = 60.0
-"""How long reports are counted before the log says how many they are."""
+"""The longest time between an error and the log line that counts it."""
 
 _log = logging.getLogger(__name__)
 
 
-class Complaints:
-    """Reports of one connection, counted by the type of the error.
+class ErrorReports:
+    """The error reports of one connection, counted by the type of the error.
 
     Attributes:
-        due_at: when `summarise` has something to log, in seconds of the caller's clock; infinite for never.
+        due_at: the time of the next `summarise`, in seconds of the caller's clock; infinite for none.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Complaints:
         self._counts: dict[type[ClientError], int] = {}
 
     def add(self, error: ClientError, now: float) -> None:
-        """Log a report if it is the first of its type, and count it."""
+        """Count an error, and log it if it is the first of its type."""
         kind = type(error)
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count == 1:
@@ -36,7 +36,7 @@ class Complaints:
             self.due_at = now + PERIOD_SECONDS
 
     def summarise(self) -> None:
-        """Log how many reports there were of each type that came more than once, and begin to count anew."""
+        """Log the count of each type that was reported more than once, and reset the counts."""
         for kind, count in self._counts.items():
             if count > 1:
                 _log.warning(
