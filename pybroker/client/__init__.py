@@ -1,13 +1,13 @@
-"""A client for ActiveMQ and pybroker that finds the next broker by itself when one goes.
+"""A client for ActiveMQ and pybroker with failover.
 
-- `connect`: the synchronous API (`sync`); `aio.connect`: its twin for asyncio; `arguments`: what both take
-- `errors`: one type per cause; `messages`: what is sent and received
-- `uri`, `reconnect`: which brokers there are, and which is tried when
-- `state`: what a connection has open and restores; `transactions`, `consumers`, `browser`, `producers`, `requests` and
-  `pending` are its parts
-- `conversation`: what a protocol does for it; `openwire` and `stomp` do it, each with its `…_messages`
-- `link`: keeps it connected; with `wire`, `trust` and `blocking` the only I/O
-- `stomp_py` is for those who stay with stomp.py
+- `connect`: the synchronous API (`sync`); `aio.connect`: the same for asyncio; `arguments`: the arguments of both
+- `errors`: one type per cause; `messages`: sent and received messages
+- `uri`: the brokers and options; `reconnect`: which broker is tried next, and when
+- `state`: the state of a connection, which is restored after a break; its parts are `transactions`, `consumers`,
+  `browser`, `producers`, `requests` and `pending`
+- `conversation`: the interface of a protocol; `openwire` and `stomp` implement it, each with its `…_messages`
+- `link`: the I/O of a connection, with `wire`, `trust` and `blocking`
+- `stomp_py`: failover for programs with stomp.py
 """
 
 import importlib
@@ -82,11 +82,11 @@ _MODULES = {
     "pybroker.client.consumers": ("Redelivery",),
     "pybroker.broker.domain.destination": ("Destination",),
 }
-"""Where names are; those that are nowhere here are errors."""
+"""The module of each public name; names that are not here are in `errors`."""
 
 
 def __getattr__(name: str) -> object:
-    """Load a name when it is first used: errors and URIs are read without the rest."""
+    """Import a name at its first use, so that errors and URIs load without the rest."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = next((module for module, names in _MODULES.items() if name in names), "pybroker.client.errors")

@@ -1,10 +1,10 @@
-"""The asyncio API: the twin of `sync`, for tasks of one event loop.
+"""The asyncio API, with the classes and methods of `sync`, for the tasks of one event loop.
 
-The connection's I/O is a task of its own in the application's loop. Nothing here is for other threads or loops. One
-consumer with `ack="auto"`, and one transaction, belong to one task at a time; `message.ack()` is a plain call.
+A task in the application's loop does the I/O of a connection. Other threads and loops must not use the connection. Only
+one task at a time may use a consumer with `ack="auto"` or a transaction. `message.ack()` is no coroutine.
 
-Every call that may have to wait takes `timeout`, in seconds. None, the default, means the URI's `timeout`, and without
-that as long as it takes. A task that is cancelled while it waits leaves what it asked for as a timeout would.
+Every call that may wait has a `timeout` in seconds. None, the default, means the URI's `timeout`; without that there is
+no limit. The cancellation of a waiting task has the same effect as its timeout.
 """
 
 # ruff: noqa: ASYNC109 -- `timeout` is an argument here as it is in `sync`; asyncio.timeout works as well
@@ -56,8 +56,8 @@ def connect(
 ) -> "Connection":
     """Return a connection to a broker, for an `async with` statement, which connects and closes it.
 
-    Arguments and errors are those of `sync.connect`; the errors but those of the URI come from the statement. The
-    callbacks are called in the loop.
+    Arguments and errors are those of `sync.connect`. This function raises the errors of the URI, and the statement all
+    others. The callbacks run in the loop.
     """
     settings = Settings(
         user=user,
@@ -72,14 +72,20 @@ def connect(
 
 
 class Waiter:
-    """How tasks wait: for pending results, and for consumers' messages."""
+    """Suspends tasks until a result is complete or a message arrives."""
 
     def __init__(self, link: Link, timeout: float | None) -> None:
         self.link = link
         self._timeout = timeout
 
     async def wait(self, pending: PendingResult[Value], timeout: float | None, what: str) -> Value | None:
-        """Wait for an outcome."""
+        """Wait for a result; at the timeout or a cancellation, cancel the operation.
+
+        Args:
+            pending: the result to wait for.
+            timeout: seconds; None for the default.
+            what: the name of the operation, for error messages.
+        """
         if timeout is None:
             timeout = self._timeout
         if not pending.is_done:
@@ -98,7 +104,7 @@ class Waiter:
     async def send(
         self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: MessageHeaders
     ) -> None:
-        """Send a message, and wait until it is safe, or at least on its way."""
+        """Send a message; wait until a persistent one is on disk, and another one is passed to the transport."""
         with self.link as state:
             pending = state.send(producer, destination, body, header_values(headers))
         await self.wait(pending, timeout, "sending")
@@ -106,11 +112,11 @@ class Waiter:
             await self.wait_until_writable(timeout)
 
     async def wait_until_writable(self, timeout: float | None) -> None:
-        """Wait until the broker takes bytes, so that sends without answer do not pile up here."""
+        """Wait until the broker reads again, so that the client does not buffer sends without an answer."""
         clear = _Flag()
         self.link.call_when_writable(clear.set)
         if not await clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout(f"the broker takes no more messages at present{self.link.failure_report}")
+            raise Timeout(f"the broker accepts no more messages at present{self.link.failure_report}")
 
     async def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
@@ -140,7 +146,7 @@ class Waiter:
     async def browse(
         self, consumer: ConsumerState, pending: PendingResult[None], timeout: float | None
     ) -> AsyncGenerator[Message]:
-        """Give what a browser is shown, and end it then, or when the generator is closed."""
+        """Yield the messages of a browser; close the browser at the end, and when the generator is closed."""
         try:
             await self.wait(pending, timeout, "browsing")
             with contextlib.suppress(AllShown):
@@ -152,7 +158,7 @@ class Waiter:
 
 
 class _Flag:
-    """Set once, by the loop's own thread."""
+    """A flag that the loop's thread sets once."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -162,13 +168,13 @@ class _Flag:
             self._future.set_result(None)
 
     async def wait(self, timeout: float | None) -> bool:
-        """Return whether it was set in time."""
+        """Wait until the flag is set; return False at the timeout."""
         done, _ = await asyncio.wait({self._future}, timeout=timeout)
         return bool(done)
 
 
 class Connection:
-    """A connection, to whichever broker serves. An async context manager, made by `connect`."""
+    """A connection. An async context manager, which `connect` returns."""
 
     def __init__(self, uri: BrokerURI, settings: Settings, timeout: float | None) -> None:
         self._link = make_link(uri, settings)
@@ -193,7 +199,7 @@ class Connection:
 
     @property
     def broker(self) -> str | None:
-        """The address of the broker that serves; None while there is none."""
+        """The address of the present broker; None while there is none."""
         address = self._link.address
         return str(address) if address is not None else None
 
@@ -209,7 +215,7 @@ class Connection:
         await self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
 
     def _own_producer(self) -> int:
-        """Return the producer of what is sent without one; messages name their destination themselves."""
+        """Return the producer of messages that name their destination; open it at the first call."""
         if self._producer is None:
             with self._link as state:
                 self._producer, _ = state.producers.add()
@@ -240,7 +246,7 @@ class Connection:
     async def browse(
         self, queue: str | Destination, *, selector: str | None = None, timeout: float | None = None
     ) -> AsyncGenerator[Message]:
-        """Show what waits in a queue, as `sync.Connection.browse` does: an async generator."""
+        """Yield the messages of a queue, as `sync.Connection.browse` does."""
         with self._link as state:
             consumer, pending = browse(state, queue, selector)
         async with contextlib.aclosing(self._waiter.browse(consumer, pending, timeout)) as shown:
@@ -260,7 +266,7 @@ class Connection:
         timeout: float | None = None,
         **headers: Unpack[MessageHeaders],
     ) -> Message:
-        """Send a message and return the answer to it, as `sync.Connection.request` does."""
+        """Send a message and return the reply to it, as `sync.Connection.request` does."""
         producer = self._own_producer()
         with self._link as state:
             pending = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
@@ -269,7 +275,7 @@ class Connection:
         return reply
 
     async def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
-        """Return a new queue, or topic, that lives as long as this connection; only it can consume from it."""
+        """Create a temporary queue or topic. It exists as long as this connection, which alone can consume from it."""
         with self._link as state:
             destination, pending = state.add_temporary(temporary_kind(topic=topic))
         await self._waiter.wait(pending, timeout, "making a temporary destination")
@@ -282,7 +288,7 @@ class Connection:
         await self._waiter.wait(pending, timeout, "deleting a durable subscription")
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Close it, with all its consumers and producers; `timeout` bounds the broker's goodbye."""
+        """Close the connection with its consumers and producers, as `sync.Connection.close` does."""
         await self._close(timeout, finished=True)
 
     async def _close(self, timeout: float, *, finished: bool) -> None:
@@ -292,7 +298,7 @@ class Connection:
 
 
 class Producer:
-    """Sends to one destination. An async context manager."""
+    """A producer for one destination. An async context manager."""
 
     def __init__(self, link: Link, waiter: Waiter, destination: Destination, number: int) -> None:
         self.destination = destination
@@ -305,7 +311,7 @@ class Producer:
         await self._waiter.send(self._number, self.destination, body, timeout, headers)
 
     def close(self) -> None:
-        """End sending."""
+        """Close the producer."""
         with self._link as state:
             state.producers.remove(self._number)
 
@@ -317,7 +323,7 @@ class Producer:
 
 
 class Consumer:
-    """Messages of one destination: an async context manager, and an async iterator. See `sync.Consumer`."""
+    """A consumer of one destination. An async context manager, and an async iterator. See `sync.Consumer`."""
 
     def __init__(self, link: Link, waiter: Waiter, consumer: ConsumerState) -> None:
         self._link = link
@@ -339,7 +345,7 @@ class Consumer:
             raise StopAsyncIteration from None
 
     def close(self) -> None:
-        """Stop consuming. What is not acknowledged will be given to others."""
+        """Close the consumer. The broker redelivers its unacknowledged messages."""
         self._close(finished=True)
 
     def _close(self, *, finished: bool) -> None:
@@ -360,7 +366,7 @@ class Consumer:
 
 
 class Transaction:
-    """Several sends and receives that happen all, or not at all. An async context manager."""
+    """A transaction: sends and acknowledgements that take effect together or not at all. An async context manager."""
 
     def __init__(self, link: Link, waiter: Waiter, transaction: ClientTransaction) -> None:
         self._link = link
@@ -368,7 +374,7 @@ class Transaction:
         self._transaction = transaction
 
     async def send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> None:
-        """Send a message with the commit, as `sync.Transaction.send` does."""
+        """Send a message in the transaction, as `sync.Transaction.send` does."""
         where, values = destination_of(destination), header_values(headers)
         with self._link as state:
             state.transactions.send(self._transaction, where, body, values)
@@ -376,7 +382,7 @@ class Transaction:
             await self._waiter.wait_until_writable(None)
 
     async def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
-        """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged."""
+        """Return the next message of a consumer and acknowledge it, as `sync.Transaction.receive` does."""
         with self._link as state:
             state.transactions.check(self._transaction)
         message = await consumer.receive(timeout)
@@ -384,18 +390,18 @@ class Transaction:
         return message
 
     def ack(self, message: Message) -> None:
-        """Acknowledge a message, that a consumer gave before, with the commit."""
+        """Acknowledge a message in the transaction, as `sync.Transaction.ack` does."""
         with self._link as state:
             state.transactions.acknowledge(self._transaction, message)
 
     async def commit(self, timeout: float | None = None) -> None:
-        """Do all of it, as `sync.Transaction.commit` does."""
+        """Commit the transaction, as `sync.Transaction.commit` does."""
         with self._link as state:
             pending = state.transactions.commit(self._transaction)
         await self._waiter.wait(pending, timeout, "committing")
 
     def rollback(self) -> None:
-        """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
+        """Roll the transaction back. Its messages are redelivered after the delay of the `Redelivery` policy."""
         with self._link as state:
             state.transactions.rollback(self._transaction)
 

@@ -1,4 +1,4 @@
-"""What the two APIs take: types, defaults and checks of their arguments, and a connection made of them."""
+"""The arguments that both APIs share: their types, defaults and checks, and the link made from them."""
 
 import os
 import random
@@ -29,32 +29,34 @@ from pybroker.client.uri import Address, BrokerURI, Protocol
 PREFETCH: Final = 1000
 PREFETCH_DURABLE: Final = 100
 PREFETCH_BROWSER: Final = 500
-"""ActiveMQ's defaults for queues, durable subscriptions and browsers; its 32767 for topics is more than Python wants to
-hold."""
+"""ActiveMQ's defaults for queues, durable subscriptions and browsers. For topics ActiveMQ has 32767, which would take
+too much memory in Python."""
 
 CLOSE_SECONDS: Final = 5.0
-"""How long `close` waits for the broker to answer, unless told otherwise."""
+"""The default time that `close` waits for the broker's answer."""
 
 _connection_numbers = count(1)
 _PROCESS_ID: Final = f"{int(time.time() * 1000)}-{random.SystemRandom().randrange(1 << 32)}"
 
 
 class MessageHeaders(TypedDict, total=False):
-    """What can be said about a message besides its body.
+    """The header fields and properties of a message to send.
 
     Attributes:
-        properties: by name: bool, int, float, str, bytes, None, and dicts and lists of them.
-        persistent: whether it survives a crash of the broker; then `send` waits until it is safe. True by default.
+        properties: the properties by name. Values are bool, int, float, str, bytes, None, and dicts and lists of them.
+        persistent: whether the message survives a crash of the broker; then `send` waits until it is on disk. True by
+            default.
         priority: 0 to 9, 4 by default.
-        ttl: seconds until it is dead.
-        expiration: the same as a time, in milliseconds since the epoch.
-        reply_to: where an answer shall go.
-        correlation_id: what it answers, or what the answer shall say.
+        ttl: the seconds until the message expires.
+        expiration: the time when the message expires, in milliseconds since the epoch.
+        reply_to: the destination for a reply.
+        correlation_id: the id that relates a reply to its request (`JMSCorrelationID`).
         type: the application's type (`JMSType`).
-        group_id: message group (`JMSXGroupID`).
-        group_sequence: its place in the group (`JMSXGroupSeq`).
-        kind: JMS's type of message, such as `"object"`, where the body's Python type fits two of them; see `Kind`.
-        timestamp: when it was sent, milliseconds since the epoch; now, unless it is an older message that is sent on.
+        group_id: the message group (`JMSXGroupID`).
+        group_sequence: the position in the group (`JMSXGroupSeq`).
+        kind: the JMS message type, such as `"object"`, where the body's Python type fits two of them; see `Kind`.
+        timestamp: the time of the send, in milliseconds since the epoch; by default now. A forwarded message may keep
+            its own.
     """
 
     properties: Mapping[str, Value]
@@ -72,16 +74,16 @@ class MessageHeaders(TypedDict, total=False):
 
 
 class SubscriptionOptions(TypedDict, total=False):
-    """What can be said about a consumer besides its destination.
+    """The options of a consumer.
 
     Attributes:
         ack: `"auto"` (default), `"client"`, `"individual"` or `"transacted"`; see `AckMode`.
-        prefetch: messages that may be under way or unacknowledged: 1000, of a durable subscription 100. With 0 the
-            broker sends none ahead: `receive` asks for each (OpenWire).
-        selector: which messages, in SQL's terms.
-        durable: the name of a durable subscription; the connection needs a `client_id` for that.
-        no_local: none that this connection has sent.
-        exclusive: no other consumer of the queue beside it.
+        prefetch: the most messages that the broker sends without acknowledgement: by default 1000, and 100 for a
+            durable subscription. With 0 each `receive` pulls one message (OpenWire only).
+        selector: an SQL-92 condition on header fields and properties, as in JMS.
+        durable: the name of a durable subscription, which requires a `client_id` of the connection.
+        no_local: excludes messages that this connection sent.
+        exclusive: makes this the exclusive consumer of the queue.
         priority: consumers of higher priority get messages first.
     """
 
@@ -96,16 +98,16 @@ class SubscriptionOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The arguments of `connect`, besides the URI.
+    """The arguments of `connect` besides the URI.
 
     Attributes:
-        user: None for anonymous.
-        password: None for none.
-        client_id: the connection's name, by which durable subscriptions are known; made up if it is None.
-        ssl_context: for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
-        redelivery: how messages of a transaction that was rolled back come again.
-        on_interrupted: called when the connection is lost, with why.
-        on_resumed: called when everything is restored on a broker, with its address.
+        user: the user name; None for anonymous.
+        password: the password; None for none.
+        client_id: the client id, which identifies durable subscriptions; None for a generated one.
+        ssl_context: the TLS context for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
+        redelivery: the redelivery policy for messages of a transaction that was rolled back.
+        on_interrupted: called with the reason when the connection is lost.
+        on_resumed: called with the broker's address when the state is restored.
     """
 
     user: str | None = None
@@ -118,7 +120,7 @@ class Settings:
 
 
 def make_link(uri: BrokerURI, settings: Settings) -> Link:
-    """Return a connection that is not yet connected."""
+    """Return a link that is not connected yet."""
     name = f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS_ID}-{next(_connection_numbers)}"
     failover = uri.failover
     state = ClientState(
@@ -145,7 +147,7 @@ def make_link(uri: BrokerURI, settings: Settings) -> Link:
 
 
 def make_conversation(address: Address) -> Conversation:
-    """Return a conversation with a broker, as its options want it."""
+    """Return a conversation for a broker, with the options of its address."""
     options = address.options
     inactivity_ms = round((options.inactivity_seconds or 0) * 1000)
     initial_delay_ms = round(options.inactivity_initial_seconds * 1000)
@@ -166,7 +168,7 @@ def make_conversation(address: Address) -> Conversation:
 
 
 def destination_of(name: str | Destination) -> Destination:
-    """Return the destination that is meant: `queue://ORDERS`, `topic://NEWS`, or a bare name for a queue.
+    """Return the destination of a name: `queue://ORDERS`, `topic://NEWS`, or a bare name for a queue.
 
     Raises:
         DestinationRefused: the name is empty.
@@ -180,7 +182,7 @@ def destination_of(name: str | Destination) -> Destination:
 
 
 def header_values(headers: MessageHeaders) -> dict[str, Any]:
-    """Return headers as `Outgoing` has them."""
+    """Return headers as attributes of `Outgoing`."""
     values: dict[str, Any] = dict(headers)
     if isinstance(values.get("reply_to"), str):
         values["reply_to"] = destination_of(values["reply_to"])
@@ -199,10 +201,10 @@ def _kind(name: str) -> Kind:
 def subscribe(
     state: ClientState, destination: str | Destination, **subscription: Unpack[SubscriptionOptions]
 ) -> tuple[ConsumerState, PendingResult[None]]:
-    """Begin to consume, with the defaults of both APIs.
+    """Open a consumer with the defaults of both APIs.
 
     Raises:
-        ValueError: there is no such mode of acknowledgement, or the prefetch is negative.
+        ValueError: the acknowledgement mode is unknown, or the prefetch is negative.
     """
     options: dict[str, Any] = dict(subscription)
     ack = AckMode(options.pop("ack", "auto"))
@@ -215,17 +217,17 @@ def subscribe(
 def browse(
     state: ClientState, queue: str | Destination, selector: str | None
 ) -> tuple[ConsumerState, PendingResult[None]]:
-    """Begin to look at what a queue holds.
+    """Open a browser of a queue.
 
     Raises:
-        DestinationRefused: it is no queue.
+        DestinationRefused: the destination is not a queue.
     """
     destination = destination_of(queue)
     if not destination.is_queue:
-        raise DestinationRefused(f"only queues can be browsed, and this is none: {destination}")
+        raise DestinationRefused(f"only queues can be browsed, and this is not one: {destination}")
     return state.browse(destination, prefetch=PREFETCH_BROWSER, selector=selector)
 
 
 def temporary_kind(*, topic: bool) -> DestinationType:
-    """Return the kind of a temporary destination."""
+    """Return the type of a temporary destination."""
     return DestinationType.TEMP_TOPIC if topic else DestinationType.TEMP_QUEUE

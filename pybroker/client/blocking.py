@@ -1,6 +1,6 @@
-"""Calls that may block for as long as they like: a name server or a file server may never answer.
+"""Calls that may block without limit, because a name server or a file server may never answer.
 
-Each has a thread that nobody waits for, unlike those of `asyncio.to_thread`, which the end of a loop or a process does.
+Each call runs in a daemon thread. The end of the loop or the process does not wait for it, unlike `asyncio.to_thread`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 async def call(function: Callable[[], Value]) -> Value:
-    """Return what a function returns; whoever is cancelled meanwhile leaves it to itself."""
+    """Call a function in a thread and return its result. After a cancellation the thread continues, and is ignored."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Value] = loop.create_future()
 

@@ -1,7 +1,8 @@
-"""The I/O: keeps a `ClientState` connected to some broker, as its `Reconnector` decides. All of it in one event loop.
+"""`Link`, the I/O of one connection: it keeps a `ClientState` connected to a broker, as its `Reconnector` decides.
 
-Applications call the state from any thread, inside `with link:`, which locks it and sees to it that what was asked
-for is sent. The asyncio API runs the link in the application's own loop, the synchronous one in a thread for it.
+The I/O runs in one event loop. Applications call the state in any thread, inside `with link:`, which locks the state
+and sends its requests. The asyncio API runs the link in the application's loop, the synchronous API in a thread of its
+own.
 """
 
 import asyncio
@@ -39,28 +40,28 @@ from pybroker.client.uri import Address, BrokerURI
 from pybroker.client.wire import Dialler, Wire, seconds_until
 
 DISCONNECT_SECONDS: Final = 5.0
-"""How long a broker may take to answer a goodbye before the connection is simply cut."""
+"""The time that a broker has to answer an orderly disconnect, before the client aborts the transport."""
 
 OUTBOX_BYTES_MAX: Final = 1 << 20
-"""Bytes that threads have sent and the loop has not looked at yet: more make a sender wait that needs no answer."""
+"""The bytes in the outbox, which threads fill and the loop empties, above which a send without an answer blocks."""
 
 LIST_BYTES_MAX: Final = 64 * 1024
-"""Of a file with brokers."""
+"""The most bytes read from a file with brokers."""
 
 _FATAL: Final = (LoginRefused, FrameTooLarge)
-"""Trying again would not help, nor would another broker."""
+"""Errors after which neither another attempt nor another broker helps."""
 
 _log = logging.getLogger(__name__)
 
 
 class Link:
-    """One connection's I/O. Use `with link:` around every call of the state.
+    """The I/O of one connection. Every call of the state must be inside `with link:`.
 
     Attributes:
-        state: what it keeps connected.
-        first: the outcome of the first connection.
-        address: the broker at present; None while there is none.
-        down_since: since when there is none, by `time.monotonic`; None while there is.
+        state: the state that the link keeps connected.
+        first_connection: the result of the first connection.
+        address: the present broker's address; None while there is none.
+        down_since: the time of the loss of the last broker, by `time.monotonic`; None while there is one.
     """
 
     def __init__(
@@ -73,15 +74,15 @@ class Link:
         on_interrupted: Callable[[Exception], object] | None = None,
         on_resumed: Callable[[str], object] | None = None,
     ) -> None:
-        """Begin without a connection; `run` makes it.
+        """Create a link without a connection; `run` connects.
 
         Args:
-            uri: the brokers.
-            state: see above.
-            make: makes a conversation with a broker.
-            ssl_context: for TLS; by default one that checks certificates against the system's authorities.
-            on_interrupted: called when the connection is lost and another one will be tried, with why.
-            on_resumed: called when everything is restored, with the broker's address.
+            uri: the brokers and options.
+            state: the state to keep connected.
+            make: returns a conversation for a broker.
+            ssl_context: the TLS context; by default one that verifies certificates with the system's authorities.
+            on_interrupted: called with the reason when the connection is lost and the client reconnects.
+            on_resumed: called with the broker's address when the state is restored.
         """
         self.state = state
         self.first_connection: PendingResult[None] = PendingResult()
@@ -118,9 +119,9 @@ class Link:
         return self.state
 
     def __exit__(self, *_: object) -> None:
-        """Unlock it, and have sent what was asked for."""
+        """Unlock the state, and send its requests."""
         self._depth -= 1
-        # Collected also while the loop is on its way: what it has not looked at is counted.
+        # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
         needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_pump_scheduled
         self._is_pump_scheduled = self._is_pump_scheduled or needs_pump
         self._lock.release()
@@ -134,14 +135,14 @@ class Link:
 
     @property
     def is_congested(self) -> bool:
-        """True when sends without answer should wait: the broker, or this side's loop, is slower than they come."""
-        wire = self._wire  # read once: the loop may take it away between two reads
+        """True while a send without an answer must wait: the broker or the event loop is too slow (backpressure)."""
+        wire = self._wire  # read once: the loop may change it between two reads
         return self._outbox_bytes > OUTBOX_BYTES_MAX or (wire is not None and wire.is_congested)
 
     def call_when_writable(self, callback: Callable[[], None]) -> None:
-        """Have that called once there is no congestion any more, or no connection; at once if there is none now.
+        """Call a function when there is no congestion or no connection; at once if that is so now.
 
-        With the lock held. It may be called twice.
+        The caller holds the lock. The function may be called twice.
         """
         wire = self._wire
         if self._outbox_bytes > OUTBOX_BYTES_MAX:
@@ -149,33 +150,33 @@ class Link:
             return
         if wire is not None and wire.is_congested:
             wire.on_writable.add(callback)
-            if wire.is_congested:  # the loop clears this without the lock: it may have rung just before the watch
+            if wire.is_congested:  # check again: the loop clears this without the lock
                 return
         callback()
 
     def check_thread(self) -> None:
-        """Check that the caller may wait: what it waits for could not come while the I/O's own thread does.
+        """Check that the caller may wait. A callback must not, because it blocks the thread of the I/O.
 
         Raises:
-            ClientError: it is a callback.
+            ClientError: the caller is a callback.
         """
         if threading.get_ident() == self._loop_thread:
             raise ClientError("a callback of a connection cannot wait for it: do that in another thread")
 
     async def run(self) -> None:
-        """Keep the state connected until it is closed, or no broker can be reached."""
+        """Keep the state connected until the application closes it, or no broker is available."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._task = asyncio.current_task()
         self._backups_changed = asyncio.Event()
         error: ClientError = ConnectionClosed("the connection is closed")
         try:
-            if not self._is_closing:  # perhaps before it began
+            if not self._is_closing:  # `close` may come first
                 error = await self._keep_connected()
         except asyncio.CancelledError:
             if not self._is_closing:
                 raise
-        except BaseException as bug:  # also SystemExit, which a callback raises: who waits must learn of it
+        except BaseException as bug:  # includes a callback's SystemExit: pending calls must fail, not hang
             error = ConnectionFailed(f"the client failed: {bug!r}")
             error.__cause__ = bug
             raise
@@ -184,10 +185,10 @@ class Link:
             self._loop_thread = 0  # the next thread may get this one's number
 
     def check_broker_available(self, seconds: float | None) -> None:
-        """Check that there has been a broker in that time; None for no limit.
+        """Check that there was a broker in the last so many seconds; None for no limit.
 
         Raises:
-            Timeout: there has been none.
+            Timeout: there was none.
         """
         down_since = self.down_since
         if seconds is not None and down_since is not None and time.monotonic() - down_since >= seconds:
@@ -195,12 +196,17 @@ class Link:
 
     @property
     def failure_report(self) -> str:
-        """Reasons why there is no broker, for error messages: each broker that was tried and its error; or empty."""
+        """The error of each broker tried, as the end of an error message; empty while there is a broker."""
         text = self._reconnector.report() if self.address is None else ""
         return f": {text}" if text else ""
 
     async def close(self, seconds: float, *, finished: bool) -> None:
-        """Say goodbye to the broker, wait for its answer for so many seconds, and end; see `ClientState.close`."""
+        """Disconnect in order, wait so many seconds for the broker's answer, and end the link.
+
+        Args:
+            seconds: the longest wait; then the client aborts the transport.
+            finished: see `ClientState.close`.
+        """
         self._is_closing = True
         wire = self._wire
         with self:
@@ -210,14 +216,14 @@ class Link:
         try:
             if was_open and wire is not None:
                 await asyncio.wait({wire.lost}, timeout=seconds)
-        finally:  # also when this is cancelled: the connection ends all the same
+        finally:  # a cancellation also ends the link
             if task is not None:
                 task.cancel()
         if task is not None:
             await asyncio.wait({task})
 
     def call_soon(self, action: Callable[[ClientState], object]) -> None:
-        """Have the state changed later, by the loop: for finalizers, which may run while this thread changes it."""
+        """Change the state later, in the loop: for finalizers, which may interrupt a change in this thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
                 self._loop.call_soon_threadsafe(self._do, action)
@@ -229,7 +235,7 @@ class Link:
     # ------------------------------------------------------------ connections
 
     async def _keep_connected(self) -> ClientError:
-        """Connect again and again; return why there is no point in going on."""
+        """Connect repeatedly; return the reason when another attempt does not help."""
         reconnector = self._reconnector
         while not self._is_closing:
             for warning in reconnector.warnings:
@@ -252,7 +258,7 @@ class Link:
         return ConnectionClosed("the connection is closed")
 
     async def _use_broker(self, step: Connect) -> Exception:
-        """Connect to a broker and stay with it; return why that is over."""
+        """Connect to a broker and stay connected; return the reason of the failure or loss."""
         address, reconnector = step.address, self._reconnector
         try:
             wire = await self._use_backup(address) if step.is_backup else await self._dialler.dial(address)
@@ -289,7 +295,7 @@ class Link:
         self._pump()
 
     async def _stay_connected(self, address: Address, wire: Wire) -> None:
-        """Note that everything is restored, and look for spares until the connection is lost."""
+        """Report the connection, and maintain backup connections until it is lost."""
         is_again, down_since = self.first_connection.is_done, self.down_since
         self.address, self.down_since = address, None
         if is_again and down_since is not None:
@@ -351,12 +357,12 @@ class Link:
         with self._lock:
             self.state.fail(error)
             self.first_connection.complete(error=error)
-        await asyncio.sleep(0)  # so that the transports are closed when this is over
+        await asyncio.sleep(0)  # lets the transports close first
 
     # ------------------------------------------------------------ bytes and time
 
     def _collect(self) -> bool:
-        """Take over what is to be sent; tell whether the loop has something to do. With the lock held."""
+        """Move the state's bytes to the outbox; return whether the loop has work. The caller holds the lock."""
         data = self.state.bytes_to_send()
         if data:
             self._outbox.append(data)
@@ -364,13 +370,13 @@ class Link:
         return bool(self._outbox) or self.state.due_at < self._timer_at
 
     def _drain_outbox(self) -> list[bytes]:
-        """Empty the outbox. With the lock held."""
+        """Empty the outbox and return its content. The caller holds the lock."""
         outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
         self._on_outbox_emptied.call()
         return outbox
 
     def _pump(self) -> None:
-        """Send, and set the timer. In the loop."""
+        """Send the outbox, and set the timer. Called in the loop."""
         with self._lock:
             self._is_pump_scheduled = False
             self._collect()
@@ -419,13 +425,13 @@ class Link:
             return
         match event:
             case Opened():
-                self._set_timer(time.monotonic())  # what was agreed may ask for earlier checks
+                self._set_timer(time.monotonic())  # the agreement may require an earlier check
                 if opened is not None and not opened.done():
                     opened.set_result(None)
             case LoginFailed(error=error):
                 wire.drop(error)
             case Ended(reason=reason):
-                self._pump()  # there may be a last word
+                self._pump()  # sends the last bytes of the conversation
                 wire.finish(ConnectionLost(reason))
             case Redirected():
                 if self._reconnector.redirected(event):
@@ -436,7 +442,7 @@ class Link:
                 pass
 
     def _leave_broker(self, reason: str) -> None:
-        """Leave the present broker in order; the next one is the reconnector's choice."""
+        """Disconnect from the present broker in order; the reconnector chooses the next one."""
         wire = self._wire
         if wire is None or self._loop is None:
             return
@@ -445,10 +451,10 @@ class Link:
             self.state.close(finished=False)
         self._loop.call_later(DISCONNECT_SECONDS, wire.drop, ConnectionLost(reason))
 
-    # ------------------------------------------------------------ spares
+    # ------------------------------------------------------------ backups
 
     async def _maintain_backups(self) -> None:
-        """Hold connections to other brokers ready, if the URI wants that."""
+        """Open backup connections as the reconnector decides."""
         reconnector, changed = self._reconnector, cast("asyncio.Event", self._backups_changed)
         while True:
             step = reconnector.backup_step(time.monotonic())
@@ -483,7 +489,7 @@ class Link:
             keep_alive.cancel()
             await asyncio.wait({keep_alive})
         if wire is None or wire.lost.done():
-            raise ConnectionLost(f"the connection to {address} that was held ready is gone", address=str(address))
+            raise ConnectionLost(f"the backup connection to {address} is lost", address=str(address))
         return wire
 
 

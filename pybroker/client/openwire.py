@@ -1,7 +1,7 @@
-"""OpenWire for a client: requests become commands, commands become events; `openwire_messages` has the messages.
+"""The client's OpenWire: requests become commands, commands become events. `openwire_messages` converts messages.
 
-It offers loose encoding without caching, in the newest version it knows; any ActiveMQ agrees to that. One session does
-for everything: transactions are told apart by their ids, and acknowledgements name their consumer.
+The client offers loose encoding without caching, in the newest version it knows, which every ActiveMQ accepts. All
+consumers and producers belong to one session: transactions have ids of their own, and acknowledgements name a consumer.
 
 Source: OpenWire v12 (ActiveMQ 5.17): connecting, consuming, acknowledging, failover clients; `InactivityMonitor`.
 """
@@ -76,26 +76,26 @@ SESSION: Final = 1
 _NOTHING_DELIVERED: Final = -1
 
 _GREETING_SECONDS: Final = 10.0
-"""How long a peer may take at least to say what it speaks."""
+"""The shortest time that a peer has for its WireFormatInfo."""
 
 _LOGIN, _SESSION, _DISCONNECT = 1, 2, 3
-"""The conversation's own command numbers; see `conversation.FIRST_NUMBER`."""
+"""The command numbers of the conversation itself, below `conversation.FIRST_NUMBER`."""
 
 _KINDS: Final[Mapping[str, type[Refused]]] = {
     "InvalidDestinationException": DestinationRefused,
     "DestinationDoesNotExistException": DestinationRefused,
     "InvalidSelectorException": SelectorRefused,
     "ResourceAllocationException": NoRoom,
-    "SecurityException": DestinationRefused,  # after the login: this user may not use that destination
+    "SecurityException": DestinationRefused,  # after the login: the user may not use the destination
 }
-"""What the broker's exceptions mean, by the last part of their names: `javax.jms` or `jakarta.jms`, it is the same."""
+"""The error for each Java exception, by its name without the package: `javax.jms` and `jakarta.jms` are equivalent."""
 
 _LOGIN_FATAL: Final = frozenset(("SecurityException", "InvalidClientIDException", "JMSSecurityException"))
-"""What no other broker of the same installation would see differently."""
+"""Java exceptions at the login that every broker of an installation would raise."""
 
 
 class OpenWireConversation:
-    """See `conversation.Conversation`."""
+    """`conversation.Conversation` for OpenWire."""
 
     def __init__(
         self,
@@ -105,14 +105,14 @@ class OpenWireConversation:
         initial_delay_ms: int = INITIAL_DELAY_MS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Begin: the first bytes are there to be sent.
+        """Create a conversation; `bytes_to_send` returns its WireFormatInfo.
 
         Args:
-            host: what was dialled, for virtual hosts.
-            inactivity_ms: silence after which the peer counts as dead; 0 for never. The smaller of both offers holds.
-            initial_delay_ms: grace before that watch begins, and how long the peer may take for its first frame, 10 s
-                at least.
-            frame_bytes_max: the largest frame, in either direction; the smaller of both offers holds.
+            host: the host name of the URI, for virtual hosts.
+            inactivity_ms: the silence after which the peer is dead; 0 for no limit. The smaller of both offers applies.
+            initial_delay_ms: the delay before the inactivity monitor starts; also the time for the peer's first frame,
+                which is 10 s at least.
+            frame_bytes_max: the largest frame, in both directions. The smaller of both offers applies.
         """
         self._login: Login | None = None
         self._connection_id = self._client_id = ""
@@ -137,7 +137,7 @@ class OpenWireConversation:
         self._is_restoring = False
 
     def open(self, login: Login) -> None:
-        """See `Conversation.open`."""
+        """Log in, as `Conversation.open` says."""
         self._login = login
         self._connection_id, self._client_id = login.connection_id, login.client_id
         if self._agreement is not None:
@@ -146,7 +146,7 @@ class OpenWireConversation:
     # ------------------------------------------------------------ in
 
     def receive(self, chunk: bytes) -> list[Event]:
-        """See `Conversation.receive`."""
+        """Process bytes, as `Conversation.receive` says."""
         if self._monitor is not None:
             self._monitor.has_read = True
         self._in += chunk
@@ -169,7 +169,7 @@ class OpenWireConversation:
             return None
         size: int = INT.unpack_from(data, self._offset)[0]
         if self._agreement is None and not _GREETING.startswith(data[start : start + len(_GREETING)]):
-            raise ProtocolViolation("the peer does not speak OpenWire: perhaps the port is one of another protocol")
+            raise ProtocolViolation("the peer does not speak OpenWire: perhaps the port is for another protocol")
         if not 0 < size <= self._frame_bytes_max:
             self._check_size(size)
         end = start + size
@@ -185,7 +185,7 @@ class OpenWireConversation:
         raise FrameTooLarge(f"the broker sends {size} bytes, at most {limit} were agreed", size=size, limit=limit)
 
     def _greet(self, frame: bytes) -> None:
-        """Draw the conclusion from both offers, and log in if that was asked for."""
+        """Determine the agreement of both offers, and log in if `open` was called."""
         agreement = agree(self._offer, decode_offer(frame))
         self._agreement = agreement
         self._format = agreement.wire_format()
@@ -234,7 +234,7 @@ class OpenWireConversation:
             case wire.ShutdownInfo():
                 return (Ended("the broker shuts the connection down"),)
             case _:
-                pass  # BrokerInfo, ProducerAck and what newer brokers may tell: nothing that a client needs
+                pass  # the client needs no BrokerInfo, no ProducerAck and no later commands
         return ()
 
     def _answered(self, number: int, response: wire.Response) -> Sequence[Event]:
@@ -262,7 +262,7 @@ class OpenWireConversation:
     # ------------------------------------------------------------ out
 
     def request(self, request: Request, number: int, *, answer: bool) -> None:
-        """See `Conversation.request`."""
+        """Encode a request, as `Conversation.request` says."""
         try:
             commands = self._commands(request)
             commands[-1].response_required = answer
@@ -273,7 +273,7 @@ class OpenWireConversation:
             raise UnsendableMessage(str(error)) from error
 
     def close(self) -> None:
-        """See `Conversation.close`."""
+        """Disconnect in order, as `Conversation.close` says."""
         disconnect = wire.RemoveInfo(
             command_id=_DISCONNECT,
             response_required=True,
@@ -283,22 +283,22 @@ class OpenWireConversation:
         self._put(disconnect)
 
     def bytes_to_send(self) -> bytes:
-        """See `Conversation.bytes_to_send`."""
+        """Return the bytes to send, as `Conversation.bytes_to_send` says."""
         data = bytes(self._out)
         self._out.clear()
         if self._is_open:
-            self._is_restoring = False  # the state asks for all it restores as soon as it sees `Opened`
+            self._is_restoring = False  # the state sends all restored requests at `Opened`
         return data
 
     def tick(self, now: float) -> float:
-        """See `Conversation.tick`."""
+        """Do what is due, as `Conversation.tick` says."""
         agreement, monitor = self._agreement, self._monitor
         if agreement is None:
             self._greeting_due_at = self._greeting_due_at or now + max(
                 _GREETING_SECONDS, self._offer.initial_delay_ms / 1000
             )
             if now >= self._greeting_due_at:
-                raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
+                raise ConnectionLost("the peer sends nothing: perhaps it is no broker, or a frozen one")
             return self._greeting_due_at
         if agreement.max_inactivity_ms <= 0:
             return float("inf")
@@ -309,7 +309,7 @@ class OpenWireConversation:
             raise ConnectionLost(f"the broker was silent for more than {monitor.duration:g} s")
         if monitor.is_heartbeat_due(now):
             self._put(wire.KeepAliveInfo())
-            monitor.has_written = False  # or every second one would be left out
+            monitor.has_written = False  # a heart-beat itself must not delay the next one
         return min(monitor.read_at, monitor.write_at)
 
     def _put(self, command: wire.DataStructure) -> None:
@@ -363,10 +363,12 @@ class OpenWireConversation:
     def _message(self, message: Outgoing) -> wire.BaseCommand:
         make, content = encode_body(message.body, message.kind)
         for text in (message.group_id, message.correlation_id, message.type):
-            string(text)  # raises for one that Java could not read, which the codec has to take from others
+            string(text)  # raises for text that Java cannot decode, which the codec accepts from others
         producer_id = self._producer_id(message.producer)
         properties = message.properties
-        if self._is_restoring and message.transaction is None:  # what is in an open transaction nobody has seen
+        if (
+            self._is_restoring and message.transaction is None
+        ):  # no consumer has seen the messages of an open transaction
             properties = {**properties, RESENT: True}
         command = make(
             producer_id=producer_id,
@@ -451,7 +453,7 @@ class OpenWireConversation:
         return wire.ConsumerId(self._connection_id, SESSION, number)
 
 
-# ---------------------------------------------------------------- what came
+# ---------------------------------------------------------------- received commands
 
 _GREETING: Final = bytes((wire.WireFormatInfo.DATA_TYPE,)) + wire.MAGIC
 _NULL_COMMAND: Final = b"\x00"
@@ -466,7 +468,7 @@ def _redirected(command: wire.ConnectionControl) -> Sequence[Event]:
 
 
 def _name(exception: wire.Throwable | None) -> str:
-    """Return a Java exception's name without its package."""
+    """Return the name of a Java exception without its package."""
     return (exception.class_name or "").rpartition(".")[2] if exception else ""
 
 
@@ -482,7 +484,7 @@ def _refusal(exception: wire.Throwable | None) -> ClientError:
     return _KINDS.get(name, Refused)(text, kind=kind)
 
 
-# ---------------------------------------------------------------- what goes
+# ---------------------------------------------------------------- sent commands
 
 
 def _removed(what: wire.Identifier, last_delivered: int = wire.LAST_DELIVERED_UNSET) -> wire.BaseCommand:
@@ -490,18 +492,18 @@ def _removed(what: wire.Identifier, last_delivered: int = wire.LAST_DELIVERED_UN
 
 
 def _pull_ms(seconds: float | None) -> int:
-    """Return how long a pull waits, as MessagePull has it: 0 for ever, -1 not at all."""
+    """Return the timeout of a MessagePull: 0 for no limit, -1 for an answer at once."""
     if seconds is None:
         return 0
     return math.ceil(min(seconds, _PULL_SECONDS_MAX) * 1000) or -1
 
 
 _PULL_SECONDS_MAX: Final = 86_400.0
-"""Who waits for longer asks again."""
+"""The longest timeout of a pull; a consumer that waits longer sends another."""
 
 
 def _broker_sequence(last: Message | None) -> int:
-    """Return the broker's number of the last message that was handed over: the others were not delivered."""
+    """Return the broker sequence of the last message that the application received: later ones were not delivered."""
     receipt = last.receipt if last is not None else None
     if not isinstance(receipt, Receipt) or receipt.message_id is None:
         return _NOTHING_DELIVERED

@@ -1,7 +1,7 @@
-"""A message between OpenWire and the application: bodies, properties and headers, in both directions.
+"""Conversion of messages between OpenWire and the application: bodies, properties and headers.
 
-Bodies and properties of what is received are decoded when they are asked for: a damaged one is its reader's error, not
-the connection's.
+The body and properties of a received message are decoded at the first access. So damaged ones raise an error to the
+application, and do not end the connection.
 
 Source: OpenWire v12, `Message` and its types; `content` and `marshalledProperties`.
 """
@@ -20,22 +20,22 @@ from pybroker.client.errors import UnreadableMessage, UnsendableMessage
 from pybroker.client.messages import RESENT, Body, Kind, Message, Properties
 
 _RESENT: Final = RESENT.encode()
-"""As it stands in the properties' bytes, which most readers never have decoded."""
+"""The property's name in the encoded properties, which are not decoded to find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What an acknowledgement names."""
+    """The ids that an acknowledgement names."""
 
     message_id: wire.OpenWireMessageId | None
     destination: Destination | None
 
 
 def received(dispatch: wire.MessageDispatch, message: wire.ActiveMQMessage) -> Message:
-    """Return the message that a dispatch brings.
+    """Return the message of a MessageDispatch.
 
     Raises:
-        MalformedOpenWire: it has no destination.
+        MalformedOpenWire: the message has no destination.
     """
     destination = message.destination or dispatch.destination
     if destination is None:
@@ -116,15 +116,15 @@ _KINDS: Final[Mapping[type, Kind]] = {
 
 
 def encode_body(body: Body, kind: Kind | None = None) -> tuple[Callable[..., wire.ActiveMQMessage], bytes | None]:
-    """Return what makes a message for a body, and its content.
+    """Return the message class for a body, and the encoded content.
 
     Args:
-        body: see `messages`.
-        kind: JMS's type of message; None for the one that the body's Python type suggests.
+        body: the body; `messages` says which types it may have.
+        kind: the JMS message type; None for the default of the body's Python type.
 
     Raises:
-        UnsendableMessage: there is no such kind, or the body does not fit it.
-        UnencodableOpenWire: it holds what has no form.
+        UnsendableMessage: the body does not fit the message type.
+        UnencodableOpenWire: a value in the body has no form in OpenWire.
     """
     match kind or _suggested(body), body:
         case Kind.MESSAGE, None:
@@ -146,7 +146,7 @@ def encode_body(body: Body, kind: Kind | None = None) -> tuple[Callable[..., wir
         case Kind.BLOB, Mapping():
             return _blob(body), None
         case found, _:
-            raise UnsendableMessage(f"a body of type {type(body).__name__} is none of a {found} message")
+            raise UnsendableMessage(f"a {found} message cannot have a body of type {type(body).__name__}")
 
 
 def _suggested(body: Body) -> Kind:
@@ -163,7 +163,7 @@ def _suggested(body: Body) -> Kind:
             return Kind.STREAM
         case _:
             raise UnsendableMessage(
-                f"a body of type {type(body).__name__}: there are str, bytes, dict, list and None for none"
+                f"a body of type {type(body).__name__}: only str, bytes, dict, list and None are allowed"
             )
 
 

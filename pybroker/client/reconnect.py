@@ -1,7 +1,7 @@
-"""Which broker is tried next, and when: decides only, and opens, waits for and logs nothing.
+"""`Reconnector` decides which broker a client tries next, and when. It does no I/O, waiting or logging.
 
-Its driver asks `next_step`, does that, tells what came of it, and asks again; while connected it asks `spare_step`
-the same way, if the URI wants spares. Source: ActiveMQ 5.17, `FailoverTransport`:
+The caller gets the next step from `next_step`, carries it out, reports the result, and repeats this. While it is
+connected, it does the same with `backup_step` if the URI wants backups. Source: ActiveMQ 5.17, `FailoverTransport`:
 
 ```text
             connected                       lost
@@ -13,8 +13,9 @@ the same way, if the URI wants spares. Source: ActiveMQ 5.17, `FailoverTransport
                               └─ no ──► GiveUp
 ```
 
-Where it differs from ActiveMQ: preferred brokers are tried first, instead of being moved to right afterwards; and one
-that never stays is gone back to ever more rarely, where ActiveMQ would go back and forth at once.
+Two differences from ActiveMQ: a round tries preferred brokers first, where ActiveMQ connects to any broker and then
+moves; and the delay before the return to a preferred broker grows if its connections do not last, where ActiveMQ
+returns at once.
 """
 
 import random
@@ -29,11 +30,12 @@ from pybroker.client.uri import Address, BrokerURI, FailoverOptions, parse_list
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Connect to a broker, then tell `connected` or `failed`; of a spare, `spare_ready` or `spare_failed`.
+    """The step to connect to a broker. The caller reports `connected` or `failed`.
 
     Attributes:
-        address: where to.
-        is_spare: a connection that is held ready, if it still is: no new one is needed.
+        address: the broker's address.
+        is_backup: from `next_step`: use the backup connection to this broker. From `backup_step`: open one, and report
+            `backup_ready` or `backup_failed`.
     """
 
     address: Address
@@ -42,11 +44,11 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait.
+    """The step to wait.
 
     Attributes:
-        seconds: how long.
-        warning: what to log first.
+        seconds: the time to wait.
+        warning: a warning to log before; None for none.
     """
 
     seconds: float
@@ -55,10 +57,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class ReadList:
-    """Read a file with brokers, then tell `listed`; if it cannot be read, ask for the next step all the same.
+    """The step to read a file with brokers. The caller reports `list_read`, or continues if it cannot read the file.
 
     Attributes:
-        url: its path or `file:` URL.
+        url: the path or `file:` URL of the file.
     """
 
     url: str
@@ -66,12 +68,12 @@ class ReadList:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Stop trying: the connection has failed.
+    """The last step: the connection has failed.
 
     Attributes:
-        rounds: how often every broker was tried in vain; 0 when a broken connection must stay so.
+        rounds: the number of failed rounds; 0 if a broken connection may not be replaced.
         error: the last failure.
-        is_final: trying again would not help.
+        is_final: another attempt does not help.
     """
 
     rounds: int
@@ -82,26 +84,26 @@ class GiveUp:
 Step = Connect | Pause | ReadList | GiveUp
 
 PAUSE_SECONDS_MIN: Final = 0.01
-"""The shortest pause before a round, ActiveMQ's default: with none, a client whose brokers refuse it is a busy loop."""
+"""The shortest pause before a round, ActiveMQ's default. Without a pause, refused connections make a busy loop."""
 
 _WITHOUT_FAILOVER = FailoverOptions(max_reconnect_attempts=0)
-"""How a URI without `failover:` behaves."""
+"""The options of a URI without `failover:`."""
 
 
 class Reconnector:
-    """The way from broker to broker of one connection. Not for several threads at once.
+    """The decisions of one connection about its brokers. Not thread-safe.
 
     Attributes:
-        current: the broker that the connection is with; None while there is none.
-        failures: the last failure of each broker tried since there was a connection, and why that was lost.
-        warnings: the URI's, and about brokers that could not be understood; to be logged, and emptied, by the driver.
+        current: the broker of the present connection; None while there is none.
+        failures: the last failure of each broker since the last connection, with the reason of its loss.
+        warnings: the URI's warnings, and those about unusable announced brokers; the caller logs and clears them.
     """
 
     def __init__(self, uri: BrokerURI, chooser: random.Random) -> None:
-        """Begin without a connection.
+        """Start without a connection.
 
         Args:
-            uri: brokers and options.
+            uri: the brokers and options.
             chooser: the source of randomness.
         """
         self.current: Address | None = None
@@ -114,8 +116,8 @@ class Reconnector:
         self._is_first = True
         self._rounds_failed = 0
         self._delay = _first_delay(self._options)
-        self._can_try_again = False  # of a broker of this round
-        self._final_error: Exception | None = None  # of this round
+        self._can_try_again = False  # a broker of this round failed in a way that may pass
+        self._final_error: Exception | None = None  # the last final failure of this round
         self._steps: deque[Step] = deque()
         self._attempted: Address | None = None
         self._last: Address | None = None
@@ -127,9 +129,9 @@ class Reconnector:
     # ------------------------------------------------------------ a connection
 
     def next_step(self) -> Step:
-        """Return what to do next, while there is no connection."""
+        """Return the next step. Called only while there is no connection."""
         assert self.current is None, "there is a connection"
-        assert self._attempted is None, "nobody told what came of the last step"
+        assert self._attempted is None, "the result of the last step was not reported"
         if not self._steps:
             self._fill_round()
         step = self._steps[0]
@@ -143,15 +145,16 @@ class Reconnector:
         return step
 
     def failed(self, error: Exception, *, is_final: bool = False) -> None:
-        """Note that the broker last tried could not be reached, or did not take what was to be restored.
+        """Record that the last broker tried was not reachable, or refused the login.
 
         Args:
-            error: why.
-            is_final: trying this broker again would not help. No other round begins when that is so of every broker;
-                before the first connection, of one, as the others may be standbys that never answer.
+            error: the reason.
+            is_final: another attempt on this broker does not help. There is no further round if all brokers of a round
+                fail so; before the first connection one is enough, because the others may be standbys, which never
+                answer.
         """
         assert self._attempted is not None, "nothing was tried"
-        self.failures.pop(self._attempted, None)  # so that the latest stands last
+        self.failures.pop(self._attempted, None)  # so that the latest failure is the last entry
         self.failures[self._attempted] = self._last_error = error
         self._attempted = None
         if is_final:
@@ -170,10 +173,10 @@ class Reconnector:
             self._plan_round(self._warning())
 
     def connected(self, now: float) -> None:
-        """Note that the broker last tried serves this connection, and that everything is restored.
+        """Record that the last broker tried serves the connection, and that the state is restored.
 
         Args:
-            now: a clock's seconds.
+            now: seconds of a monotonic clock.
         """
         assert self._attempted is not None, "nothing was tried"
         self.current = self._last = self._attempted
@@ -186,11 +189,11 @@ class Reconnector:
         self._backups.connected(self.current, self._is_preferred(self.current), now)
 
     def lost(self, error: Exception, now: float) -> None:
-        """Note that the connection is gone: broken, or closed in order to move.
+        """Record that the connection broke, or was closed in order to move to another broker.
 
         Args:
-            error: why; what `GiveUp` shows if it must stay so.
-            now: a clock's seconds.
+            error: the reason, which `GiveUp` has if the connection may not be replaced.
+            now: seconds of a monotonic clock.
         """
         assert self.current is not None, "there is no connection"
         self._backups.lost(now)
@@ -202,9 +205,9 @@ class Reconnector:
             self._plan_round()
 
     def report(self) -> str:
-        """Return each broker tried since there was a connection with its last failure, for an error's message.
+        """Return the last failure of each broker tried since the last connection, for an error message.
 
-        May be called in another thread; empty while there is a connection.
+        The text is empty while there is a connection. Any thread may call this.
         """
         failures, trying = dict(self.failures), self._attempted
         troubles = [f"{address}: {_cause(address, error)}" for address, error in failures.items()]
@@ -215,21 +218,21 @@ class Reconnector:
     # ------------------------------------------------------------ the list of brokers
 
     def redirected(self, event: Redirected) -> bool:
-        """Take what a broker says about brokers: others to know, or one to go to and no other from now on.
+        """Process a broker's announcement of other brokers, or its request to connect to another one only.
 
-        Brokers told of replace those told of before, not the URI's own.
+        Announced brokers replace those announced before, not those of the URI.
 
         Returns:
-            True when the connection should be closed in order and `lost` be told: another broker is to serve it.
+            True if another broker should serve the connection: the caller closes it in order, and reports `lost`.
         """
         moves = self._redirect(event.reconnect_to)
         return self._update_list(",".join(event.brokers), event.rebalance) or moves
 
     def list_read(self, text: str) -> bool:
-        """Take the content of the file that `ReadList` named, or that was read at another time.
+        """Process the content of the file that `ReadList` names.
 
         Returns:
-            As `told`.
+            The same as `redirected`.
         """
         return self._update_list(",".join(text.splitlines()), self._options.rebalance_update_uris)
 
@@ -255,7 +258,7 @@ class Reconnector:
         return rebalance and self._rebalance()
 
     def _usable(self, text: str) -> tuple[Address, ...]:
-        """Return the usable brokers of a list: those that speak what this connection speaks."""
+        """Return the brokers of a list that speak this connection's protocol."""
         addresses, errors = parse_list(text, self._options.nested)
         self.warnings.extend(f"a broker was announced that cannot be used: {error}" for error in errors)
         protocol = self._configured[0].scheme.protocol
@@ -271,7 +274,7 @@ class Reconnector:
         return True
 
     def _order(self) -> list[Address]:
-        """Return every broker once: preferred ones first, then those told of; the one that was lost last of all."""
+        """Return every broker once: preferred ones first, then announced ones; the broker that was lost comes last."""
         known = list(dict.fromkeys((*self._announced, *self._configured)))
         lost = [self._last] if self.current is None and self._last in known else []
         order = [address for address in known if address not in lost]
@@ -287,7 +290,7 @@ class Reconnector:
     # ------------------------------------------------------------ rounds
 
     def _plan_round(self, warning: str | None = None) -> None:
-        """Plan what comes before a round's first broker; the brokers follow when that is done."""
+        """Add the steps before the first broker of a round; `_fill_round` adds the brokers afterwards."""
         self._steps.clear()
         is_very_first = self._is_first and not self._rounds_failed
         if not is_very_first and not self._backup_to_use():
@@ -297,14 +300,14 @@ class Reconnector:
             self._steps.append(ReadList(self._options.update_uris_url))
 
     def _fill_round(self) -> None:
-        """Decide the order only now: the list may have changed during the pause."""
+        """Add the brokers of a round: after the pause, because the list may change during it."""
         order, self._next_order = self._next_order or self._order(), []
         self._can_try_again, self._final_error = False, None
         self._steps.extend(Connect(address, is_backup=True) for address in self._backup_to_use())
         self._steps.extend(Connect(address) for address in order)
 
     def _backup_to_use(self) -> list[Address]:
-        """Return the spare to go on with; none after a failed round, when its brokers are no better than others."""
+        """Return the backup to use next; none after a failed round, as backups are then no better than others."""
         return [] if self._rounds_failed else self._preferred_first(self._backups.held)[:1]
 
     def _limit(self) -> int:
@@ -319,15 +322,15 @@ class Reconnector:
         attempts = "1 attempt" if self._rounds_failed == 1 else f"{self._rounds_failed} attempts"
         return f"no connection to a broker after {attempts}, trying on: {self.report()}"
 
-    # ------------------------------------------------------------ spares
+    # ------------------------------------------------------------ backups
 
     def backup_step(self, now: float) -> Connect | Pause | None:
-        """Return what to do next for connections beside the one in use; None: nothing, until something changes.
+        """Return the next step for the backup connections; None if there is none until a connection changes.
 
-        A spare is connected and greeted, as far as a broker lets anybody in: it is no login.
+        A backup is a connection without a login: only the greetings are exchanged.
 
         Args:
-            now: a clock's seconds.
+            now: seconds of a monotonic clock.
         """
         if self.current is None:
             return None
@@ -343,10 +346,10 @@ class Reconnector:
         return Connect(address, is_backup=True)
 
     def backup_ready(self, address: Address) -> bool:
-        """Note that the connection `spare_step` asked for stands; it is held from now on.
+        """Record a new backup connection.
 
         Returns:
-            As `told`: True when it leads to a preferred broker, and the present one is none.
+            True if its broker is preferred and the present one is not: the caller moves, as after `redirected`.
         """
         self._backups.held[address] = None
         if self.current is None or self._is_preferred(self.current) or not self._is_preferred(address):
@@ -355,18 +358,21 @@ class Reconnector:
         return True
 
     def backup_failed(self, now: float) -> None:
-        """Note that a connection `spare_step` asked for could not be made."""
+        """Record that a backup connection could not be opened."""
         if not self._backups.sweep:
             self._backups.wait(now)
 
     def backup_lost(self, address: Address, now: float) -> None:
-        """Note that a connection held ready is gone."""
+        """Record that a backup connection is lost."""
         self._backups.held.pop(address, None)
         self._backups.sweep.clear()
         self._backups.wait(now)
 
     def _wanted_backups(self, current: Address) -> list[Address]:
-        """Return the brokers to try, best first: preferred ones while the present one is none, others for the pool."""
+        """Return the brokers to open backups to, best first.
+
+        Those are preferred brokers while the present one is not preferred, and any broker while the pool is not full.
+        """
         is_searching = self._options.priority_backup and not self._is_preferred(current)
         is_filling = self._options.backup and len(self._backups.held) < self._options.backup_pool_size
         candidates = dict.fromkeys((*self._options.priority_uris, *self._order()))
@@ -379,16 +385,16 @@ class Reconnector:
         ]
 
     def _preferred_first(self, addresses: Iterable[Address]) -> list[Address]:
-        return sorted(addresses, key=lambda address: not self._is_preferred(address))  # stable: otherwise as they were
+        return sorted(addresses, key=lambda address: not self._is_preferred(address))  # the sort is stable
 
 
 class _Backups:
-    """Connections held ready, and when to look for more.
+    """The backup connections, and the time of the next search for more.
 
     Attributes:
-        held: the brokers they lead to.
-        sweep: brokers still to be tried in this search.
-        due_at: when the next search may begin.
+        held: the brokers of the open backup connections.
+        sweep: the brokers that the present search has not tried yet.
+        due_at: the earliest time of the next search.
     """
 
     __slots__ = ("_connected_at", "_delay", "_is_at_preferred", "_options", "due_at", "held", "sweep")
@@ -403,7 +409,7 @@ class _Backups:
         self._connected_at = 0.0
 
     def connected(self, address: Address, is_preferred: bool, now: float) -> None:
-        """Look for spares soon, but for a preferred broker that did not stay only after a pause."""
+        """Start a search soon; after a pause if the last connection to a preferred broker was short."""
         self.held.pop(address, None)
         self.sweep.clear()
         self._is_at_preferred, self._connected_at = is_preferred, now
@@ -411,7 +417,7 @@ class _Backups:
             self.wait(now)
 
     def lost(self, now: float) -> None:
-        """Forget pauses when a preferred broker stayed for as long as the longest; lengthen them when it did not."""
+        """Lengthen the pause if the connection to a preferred broker was short; reset it if it was long."""
         self.sweep.clear()
         if not self._is_at_preferred:
             return
@@ -421,7 +427,7 @@ class _Backups:
             self._delay = _next_delay(self._delay, self._options)
 
     def wait(self, now: float) -> None:
-        """Have the next search begin after a pause, and the one after that later."""
+        """Start the next search after a pause, and lengthen the pause."""
         self.due_at = now + self._delay
         self._delay = _next_delay(self._delay, self._options)
 
@@ -431,7 +437,7 @@ def _first_delay(options: FailoverOptions) -> float:
 
 
 def _next_delay(seconds: float, options: FailoverOptions) -> float:
-    """Return the pause that follows one."""
+    """Return the pause that follows a pause of so many seconds."""
     if not options.use_exponential_back_off:
         return seconds
     longer = min(seconds * options.reconnect_delay_exponent, options.max_reconnect_delay_seconds)

@@ -1,11 +1,11 @@
-"""STOMP 1.2 for a client: requests become frames, frames become events.
+"""The client's STOMP 1.2: requests become frames, frames become events.
 
-Every subscription acknowledges one message at a time, whatever the application chose: an ACK of several would take
-along whatever lies between. A request that STOMP has no frame for (a producer, a temporary destination, which its first
-use makes) is answered by the broker all the same: a transaction is begun and aborted for it.
+Every subscription acknowledges its messages one by one, in every mode of the API: an ACK of several would cover all
+messages in between. STOMP has no frame for producers and temporary destinations; the broker creates the latter at their
+first use. For such a request the client begins and aborts an empty transaction, which the broker answers.
 
-What STOMP cannot restore as OpenWire does: a message sent again after a reconnect is not recognised by the broker
-(`stomp_messages` marks it), and a temporary destination has a new name with the broker, so answers to requests from
+STOMP restores less than OpenWire. The broker does not recognise a message that is sent again after a reconnect;
+`stomp_messages` marks it. A temporary destination gets a new name from the new broker, so replies to requests from
 before the break do not arrive.
 
 Source: STOMP 1.2; ActiveMQ 5.17's STOMP transport.
@@ -62,24 +62,24 @@ from pybroker.client.stomp_messages import read_message, send_body, send_headers
 INACTIVITY_MS: Final = 30_000
 INITIAL_DELAY_MS: Final = 10_000
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
-"""ActiveMQ's limit to a body; an option of the URI lowers or raises it."""
+"""ActiveMQ's limit to a body; an option of the URI changes it."""
 
 _HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A Java program's properties become headers: many more, and longer ones, than a client may send."""
+"""The limit to received headers. The properties of Java messages become headers, so it is larger than for sent ones."""
 
 _GREETING_SECONDS: Final = 10.0
-"""How long a peer may take to let us in; a frozen broker's kernel accepts connections, too."""
+"""The time that a peer has for CONNECTED: the kernel of a frozen broker also accepts connections."""
 
 _DISCONNECT_RECEIPT: Final = "goodbye"
 
-_NO_PULLS: Final = "STOMP cannot ask for one message at a time: a consumer with prefetch 0 takes OpenWire"
+_NO_PULLS: Final = "STOMP cannot pull single messages: a consumer with prefetch 0 needs OpenWire"
 
 _ToSend: TypeAlias = tuple[str, dict[str, str], bytes]
 """A frame: command, headers, body."""
 
 
 class StompConversation:
-    """See `conversation.Conversation`."""
+    """`conversation.Conversation` for STOMP."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ class StompConversation:
         initial_delay_ms: int = INITIAL_DELAY_MS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Begin; STOMP's client is the first to speak, and says nothing before `open`.
+        """Create a conversation; it sends nothing before `open`, because STOMP has no greeting.
 
         Args:
-            host: what was dialled, for virtual hosts.
-            inactivity_ms: silence after which the peer counts as dead; 0 for never. Heart-beats go and come more often.
-            initial_delay_ms: grace before that watch begins.
-            frame_bytes_max: the longest body, in either direction.
+            host: the host name of the URI, for virtual hosts.
+            inactivity_ms: the silence after which the peer is dead; 0 for no limit. Heart-beats are more frequent.
+            initial_delay_ms: the delay before the monitor starts.
+            frame_bytes_max: the largest body, in both directions.
         """
         self._login: Login | None = None
         self._connection_id = ""
@@ -116,17 +116,17 @@ class StompConversation:
         self._has_heartbeats = False
         self._monitor: HeartbeatMonitor | None = None
         self._greeting_due_at: float | None = None
-        self._sizes: dict[int, int] = {}  # of sends that are not answered
+        self._sizes: dict[int, int] = {}  # the body sizes of unanswered sends
 
     def open(self, login: Login) -> None:
-        """See `Conversation.open`."""
+        """Log in, as `Conversation.open` says."""
         self._put(("CONNECT", self._connect_headers(login), b""), Version.V1_0)
         self._login, self._connection_id = login, login.connection_id
 
     # ------------------------------------------------------------ in
 
     def receive(self, chunk: bytes) -> list[Event]:
-        """See `Conversation.receive`."""
+        """Process bytes, as `Conversation.receive` says."""
         if self._monitor is not None:
             self._monitor.has_read = True
         events: list[Event] = []
@@ -150,7 +150,7 @@ class StompConversation:
             case "MESSAGE" if self._is_open:
                 consumer = headers.get("subscription", "")
                 if not (consumer.isascii() and consumer.isdigit() and len(consumer) < _DIGITS_MAX):
-                    raise ProtocolViolation("the broker sends a message that nobody subscribed to")
+                    raise ProtocolViolation("the broker sends a message without a known subscription")
                 if headers.get("browser") == "end" and headers.get("message-id") == "0":
                     return (Exhausted(int(consumer)),)
                 return (Delivered(int(consumer), read_message(frame)),)
@@ -166,7 +166,7 @@ class StompConversation:
     def _opened(self, headers: Mapping[str, str]) -> Sequence[Event]:
         version = headers.get("version", "1.0")
         if version != Version.V1_2.value:
-            raise ProtocolViolation(f"the broker speaks STOMP {version[:20]} only, 1.2 is needed")
+            raise ProtocolViolation(f"the broker speaks STOMP {version[:20]} only, the client needs 1.2")
         self._decoder.version = Version.V1_2
         self._is_open = True
         self._is_restoring = self._login is not None and self._login.is_again
@@ -182,7 +182,7 @@ class StompConversation:
         if receipt == _DISCONNECT_RECEIPT:
             return (Ended("closed"),)
         if not (receipt.isascii() and receipt.isdigit() and len(receipt) < _DIGITS_MAX):
-            raise ProtocolViolation("the broker answers what nobody asked")
+            raise ProtocolViolation("the broker sends a receipt for an unknown request")
         self._sizes.pop(int(receipt), None)
         return (Answered(int(receipt), error),)
 
@@ -195,18 +195,18 @@ class StompConversation:
         return (ErrorReported(refusal(frame.headers, frame.body)),)
 
     def _too_large(self) -> Answered:
-        """The broker does not say which message it means; it must be the largest, and must not be sent again."""
+        """Return the refusal of the largest unanswered send: the broker does not name the message that is too large."""
         if not self._sizes:
-            raise FrameTooLarge("a message of a transaction is larger than the broker takes", size=0, limit=0)
+            raise FrameTooLarge("a message of a transaction is larger than the broker allows", size=0, limit=0)
         number = max(self._sizes, key=self._sizes.__getitem__)
         size = self._sizes.pop(number)
-        error = FrameTooLarge(f"a body of {size} bytes is more than the broker takes", size=size, limit=size - 1)
+        error = FrameTooLarge(f"a body of {size} bytes is larger than the broker allows", size=size, limit=size - 1)
         return Answered(number, error)
 
     # ------------------------------------------------------------ out
 
     def request(self, request: Request, number: int, *, answer: bool) -> None:
-        """See `Conversation.request`."""
+        """Encode a request, as `Conversation.request` says."""
         frames = self._frames(request, number)
         if answer:
             frames[-1][1]["receipt"] = str(number)
@@ -216,25 +216,25 @@ class StompConversation:
             self._put(frame)
 
     def close(self) -> None:
-        """See `Conversation.close`."""
+        """Disconnect in order, as `Conversation.close` says."""
         self._put(("DISCONNECT", {"receipt": _DISCONNECT_RECEIPT}, b""))
 
     def bytes_to_send(self) -> bytes:
-        """See `Conversation.bytes_to_send`."""
+        """Return the bytes to send, as `Conversation.bytes_to_send` says."""
         data = bytes(self._out)
         self._out.clear()
         if self._is_open:
-            self._is_restoring = False  # the state asks for all it restores as soon as it sees `Opened`
+            self._is_restoring = False  # the state sends all restored requests at `Opened`
         return data
 
     def tick(self, now: float) -> float:
-        """See `Conversation.tick`."""
+        """Do what is due, as `Conversation.tick` says."""
         if self._login is None:
             return float("inf")
         if not self._is_open:
             self._greeting_due_at = self._greeting_due_at or now + _GREETING_SECONDS
             if now >= self._greeting_due_at:
-                raise ConnectionLost("the peer says nothing: perhaps it is no broker, or a frozen one")
+                raise ConnectionLost("the peer sends nothing: perhaps it is no broker, or a frozen one")
             return self._greeting_due_at
         if not self._inactivity_seconds or not self._has_heartbeats:
             return float("inf")
@@ -261,7 +261,7 @@ class StompConversation:
         for name, value in headers.items():
             if any(mark in value for mark in "\n\0"):
                 raise LoginRefused(f"{name} has a line end or a NUL, for which STOMP has no form")
-        # Pulse lets two thirds of the duration pass at most without a byte, and expects one within the whole of it.
+        # The monitor sends a byte in every two thirds of the duration, and expects one in every whole duration.
         receive_ms = int(self._inactivity_seconds * 1000 / 3)
         headers["heart-beat"] = f"{2 * receive_ms},{receive_ms}"
         return headers
@@ -323,19 +323,19 @@ class StompConversation:
 def _acks(request: Acknowledge) -> list[_ToSend]:
     command, headers = "ACK", dict[str, str]()
     if request.poison is not None:
-        command = "NACK"  # ActiveMQ takes none in a transaction
+        command = "NACK"  # ActiveMQ accepts no NACK in a transaction
     elif request.transaction is not None:
         headers["transaction"] = str(request.transaction)
     return [(command, {"id": str(message.receipt), **headers}, b"") for message in request.messages]
 
 
 def _empty_transaction(number: int) -> list[_ToSend]:
-    """Return frames that do nothing and can be answered."""
+    """Return the frames of an empty transaction, whose last one the broker answers."""
     headers = {"transaction": f"nothing-{number}"}
     return [("BEGIN", dict(headers), b""), ("ABORT", headers, b"")]
 
 
-# ---------------------------------------------------------------- what the broker refuses
+# ---------------------------------------------------------------- refusals
 
 _DIGITS_MAX: Final = 19
 
@@ -348,7 +348,7 @@ _KINDS: Final[Mapping[str, type[Refused]]] = {
     "InvalidSelectorException": SelectorRefused,
     "ResourceAllocationException": NoRoom,
 }
-"""What ActiveMQ's exceptions mean, by the last part of their names; the body of its ERROR frames begins with them."""
+"""The error for each Java exception, by its name without the package. The body of ActiveMQ's ERROR begins with it."""
 
 _KINDS_BY_PHRASE: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
     (re.compile(r"selector|at column [0-9]+$", re.IGNORECASE), SelectorRefused),
@@ -358,13 +358,13 @@ _KINDS_BY_PHRASE: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
     ),
     (re.compile(r"\b(disk|memory|store|quota|room|limit)\b", re.IGNORECASE), NoRoom),
 )
-"""The same of a sentence: pybroker writes no exceptions, and ActiveMQ none for security."""
+"""The error for phrases of a message: pybroker sends no exception names, and ActiveMQ none for security."""
 
 _EXCEPTION: Final = re.compile(r"(?P<name>[\w$]+(?:\.[\w$]+)+)(?::|\s|$)")
 
 
 def refusal(headers: Mapping[str, str], body: bytes) -> ClientError:
-    """Return what an ERROR frame says, by its cause."""
+    """Return the error that an ERROR frame means."""
     text = headers.get("message") or "no reason given"
     match = _EXCEPTION.match(body[:_EXCEPTION_BYTES_MAX].decode(errors="replace"))
     kind = match["name"] if match else ""
@@ -386,12 +386,12 @@ _CLIENT_ID_IN_USE: Final = re.compile(r"already connected", re.IGNORECASE)
 
 
 def login_refusal(text: str, *, is_again: bool) -> ClientError | None:
-    """Return what an ERROR in answer to CONNECT means for good; None if it may pass."""
+    """Return the permanent error that an ERROR in answer to CONNECT means; None if another attempt may succeed."""
     if text.startswith("Invalid Protocol version"):
         return ProtocolViolation(f"the broker does not speak STOMP 1.2: {text}")
     if _BAD_CREDENTIALS.search(text):
         return LoginRefused(f"the broker refuses the login: {text}")
-    # After a break it may be our own last connection that holds the client id, until the broker finds it dead.
+    # After a break the client's former connection may still have the client id, until the broker finds it dead.
     if _CLIENT_ID_IN_USE.search(text) and not is_again:
         return LoginRefused(f"the broker refuses the client id: {text}")
     return None

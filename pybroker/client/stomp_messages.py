@@ -1,7 +1,7 @@
-"""STOMP's headers and bodies as messages, and the reverse. A client's view; the broker's is in `transports`.
+"""Conversion of messages between STOMP and the application: headers and bodies. `transports` has the broker's side.
 
-STOMP has two kinds of body and properties of text only. So numbers and truth values arrive as text, a message without a
-body as an empty text, and maps, lists and objects have no form: they cannot be sent, and arrive empty.
+STOMP has two types of body, and its properties are text. So numbers and truth values arrive as text, and a message
+without a body as an empty text. Maps, lists and objects have no form: they cannot be sent, and arrive empty.
 
 ```text
 message                     SEND                                        MESSAGE
@@ -14,8 +14,8 @@ temporary, another's        /remote-temp-queue/ID…                      the sa
 sent again                  JMS_pybroker_resent:true                    counts as redelivered
 ```
 
-The last line: STOMP gives messages no ids of the producer's, so a broker cannot know that it has seen a message before.
-What is sent again after a reconnect says so, and its consumer knows that it may be a duplicate.
+STOMP messages have no id of the producer's, so a broker cannot recognise a duplicate. A message that is sent again
+after a reconnect has a header that marks it, so that its consumer knows that it may be a duplicate.
 
 Source: ActiveMQ 5.17's STOMP transport.
 """
@@ -51,11 +51,11 @@ _OTHERS: Final = {
 
 
 def write_destination(destination: Destination, connection_id: str) -> str:
-    """Return what a header calls a destination.
+    """Return the name of a destination in a header.
 
     Args:
-        destination: a composite's parts are each written in full.
-        connection_id: whose temporary destinations are our own; their names begin with it.
+        destination: the destination; each part of a composite is written in full.
+        connection_id: the id of this connection, with which the names of its own temporary destinations begin.
     """
     return ",".join(_written(part, connection_id) for part in parts(destination))
 
@@ -66,7 +66,7 @@ def _written(destination: Destination, connection_id: str) -> str:
 
 
 def read_destination(text: str) -> Destination:
-    """Return the destination a header of MESSAGE names; one without a prefix that we know is a queue."""
+    """Return the destination that a header of MESSAGE names; a name without a known prefix is a queue."""
     for prefix, kind in _PREFIXES.items():
         if text.startswith(prefix):
             return Destination(kind, text[len(prefix) :])
@@ -84,19 +84,19 @@ _RESERVED_HEADERS: Final = frozenset(
         *("amq-msg-type", "transformation", "transformation-error", "original-destination"),
     )
 )
-"""Headers that mean something to a broker: a property of such a name would change the message, or vanish."""
+"""Headers with a meaning for the broker: a property with such a name would change the message, or be lost."""
 
 _UNWRITABLE: Final = frozenset(":\r\n\0\\")
-"""In a header's name, which is not escaped."""
+"""The characters that a header's name cannot have, because STOMP does not escape names."""
 
 
 def send_headers(message: Outgoing, connection_id: str, *, again: bool) -> dict[str, str]:
     """Return the headers of a SEND.
 
     Args:
-        message: what to send.
-        connection_id: of the connection that sends it.
-        again: it may have arrived before.
+        message: the message.
+        connection_id: the id of this connection.
+        again: the message may have been sent before.
 
     Raises:
         UnsendableMessage: a property, or another header, has no form in STOMP.
@@ -131,10 +131,10 @@ def send_headers(message: Outgoing, connection_id: str, *, again: bool) -> dict[
 
 
 def send_body(body: Body, headers: dict[str, str], kind: Kind | None = None) -> bytes:
-    """Return a SEND's body, and add the headers that say what it is.
+    """Return the body of a SEND, and add the headers that describe it.
 
     Raises:
-        UnsendableMessage: it is neither text nor bytes.
+        UnsendableMessage: the body is neither text nor bytes.
     """
     if kind not in _SENT:
         raise UnsendableMessage(f"a message of type {kind}: STOMP has text and bytes only; use OpenWire")
@@ -171,7 +171,7 @@ def _text_body(text: str, headers: dict[str, str]) -> bytes:
 
 def _property_name(name: str) -> str:
     if name in _RESERVED_HEADERS:
-        raise UnsendableMessage(f"a property called {name}: in STOMP that header is the broker's, choose another name")
+        raise UnsendableMessage(f"a property called {name}: STOMP reserves that header, choose another name")
     if not name or not _UNWRITABLE.isdisjoint(name):
         raise UnsendableMessage(f"a property called {name!r}: STOMP cannot write that name")
     return name
@@ -197,7 +197,7 @@ _STANDARD: Final = frozenset(
         *("reply-to", "type", "redelivered", "persistent", "content-length", "JMSXGroupID", "JMSXGroupSeq"),
     )
 )
-"""Headers that are fields of a message; the others are its properties."""
+"""The headers that are header fields of a message; all others are its properties."""
 
 _LONG: Final = (-(1 << 63), (1 << 63) - 1)
 
@@ -206,13 +206,11 @@ def read_message(frame: Frame) -> Message:
     """Return the message of a MESSAGE frame.
 
     Raises:
-        ProtocolViolation: it lacks what every message has, or a number is none.
+        ProtocolViolation: a required header is missing, or a number is not valid.
     """
     headers, body = frame.headers, frame.body
     if "destination" not in headers or "ack" not in headers:
-        raise ProtocolViolation(
-            "the broker sends a message without destination, or without a name to acknowledge it by"
-        )
+        raise ProtocolViolation("the broker sends a message without destination or ack header")
     reply_to = headers.get("reply-to")
     return Message(
         id=headers.get("message-id", ""),
@@ -235,7 +233,7 @@ def read_message(frame: Frame) -> Message:
 
 
 def _kind(headers: Mapping[str, str], body: bytes) -> Kind | None:
-    """Return a message's type; None for an empty body that is not said to be text or bytes."""
+    """Return the JMS message type; None for an empty body without a header that names the type."""
     if headers.get("amq-msg-type") == "text":
         return Kind.TEXT
     if "content-length" in headers:
@@ -244,7 +242,7 @@ def _kind(headers: Mapping[str, str], body: bytes) -> Kind | None:
 
 
 def _read_body(headers: Mapping[str, str], body: bytes) -> Body:
-    """Return bytes, which have a length, or text, which ActiveMQ writes in Java's own UTF-8."""
+    """Return bytes if there is a content-length, otherwise text, which ActiveMQ encodes in Java's modified UTF-8."""
     if "content-length" in headers and headers.get("amq-msg-type") != "text":
         return body
     try:
@@ -263,5 +261,5 @@ def _number(headers: Mapping[str, str], name: str, default: int = 0) -> int:
         return default
     unsigned = text.removeprefix("-")
     if not (unsigned.isascii() and unsigned.isdigit() and len(unsigned) <= 19 and _LONG[0] <= int(text) <= _LONG[1]):
-        raise ProtocolViolation(f"the broker sends a message whose {name} is no number")
+        raise ProtocolViolation(f"the broker sends a message whose {name} is not a number")
     return int(text)

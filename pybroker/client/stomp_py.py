@@ -1,10 +1,11 @@
-"""`FailoverConnection`: stomp.py's `Connection12` for programs that have one, with a failover that loses nothing.
+"""`FailoverConnection`: a replacement for stomp.py's `Connection12`, with a failover that loses no messages.
 
-Same methods, same listeners, same frames, and stomp.py does the talking. What is different: subscriptions come back
-after a reconnect; `send` of a persistent message returns when a broker has it on disk, and sends it again until then; a
-message of an `auto` subscription is acknowledged when the listeners are done with it, not when it is on its way; an
-acknowledgement for a connection that is gone is dropped, as that message comes again; a transaction that a break has
-touched says so. Two threads: one keeps the connection, one calls the listeners, which may therefore send and wait.
+It has the methods and listeners of stomp.py, which still does the I/O. The differences: after a reconnect,
+subscriptions are restored. `send` of a persistent message returns when a broker has it on disk, and repeats the send
+until then. A message of an `auto` subscription is acknowledged after the listeners return, and not when the broker
+sends it. An acknowledgement for a lost connection is dropped, because the message will be redelivered. A transaction
+that a break affects raises an error. One thread keeps the connection, and another calls the listeners, so that they can
+send and wait.
 
 ```text
  program ── send, ack … ──> FailoverConnection ──> stomp.Connection12 (a new one for each broker) ──> broker
@@ -61,18 +62,18 @@ _DISCONNECT_SECONDS: Final = 5.0
 _PROBE_SECONDS: Final = 3.0
 
 _ANSWER_SECONDS: Final = 1.0
-"""A broker that takes longer to answer over TLS may not trust us."""
+"""The wait for CONNECTED over TLS. A broker that takes longer may not trust the client, which `probe` then checks."""
 
 _DELIVERED_IDS_MAX: Final = 10_000
-"""Messages that are recognised when they come again."""
+"""The most messages that are remembered, to recognise their redelivery."""
 
 _GENERATION_SEPARATOR: Final = "@"
-"""Between a connection's generation and a message's `ack`: a name from one broker must not reach the next."""
+"""The separator of a connection's generation and a message's `ack` id. An id of one broker must not reach the next."""
 
 _CONNECTION_ERRORS: Final = (StompException, OSError, AttributeError)
-"""What stomp.py raises on a broken connection; the last because it takes its socket away while using it."""
+"""The exceptions of stomp.py for a broken connection; AttributeError, because it sets its socket to None during use."""
 
-_connection12 = cast("Any", stomp.Connection12)  # it has no types
+_connection12 = cast("Any", stomp.Connection12)  # stomp.py has no types
 _protocol12 = cast("Any", Protocol12)
 _Frame = cast("Any", Frame)
 
@@ -85,7 +86,7 @@ class _NeverSentError(ConnectionLost):
 
 @dataclass(slots=True)
 class _ReceiptResult:
-    """What comes of a frame with a receipt of ours."""
+    """The result of a frame with a receipt of this module."""
 
     done: threading.Event = field(default_factory=threading.Event)
     error: ClientError | None = None
@@ -97,14 +98,15 @@ class _ReceiptResult:
 
 @dataclass(slots=True)
 class _BrokerConnection:
-    """One connection of stomp.py's, to one broker.
+    """A connection of stomp.py to one broker.
 
     Attributes:
-        generation: counts them.
-        connection: stomp.py's.
-        open: CONNECTED has come, or the connection is gone.
-        lost: the connection is gone; `error` says why.
-        outcomes: by receipt, for frames that are not answered.
+        generation: the number of the connection.
+        connection: the object of stomp.py.
+        open: set when CONNECTED arrived, or the connection is lost.
+        lost: set when the connection is lost.
+        error: the reason of the loss.
+        results: the pending results of frames, by receipt.
     """
 
     generation: int
@@ -123,28 +125,29 @@ class _Subscription:
 
 
 class FailoverConnection:
-    """One connection to whichever broker serves; see the module. Thread-safe, and a context manager."""
+    """A connection with failover. Thread-safe, and a context manager."""
 
     def __init__(
         self, uri: str, *, auto_content_length: bool = True, heartbeats: tuple[int, int] = (0, 0), **options: Any
     ) -> None:
-        """Prepare; `connect` connects.
+        """Create a connection; `connect` connects.
 
         Args:
-            uri: `stomp:` or `stomp+ssl:`, alone or inside `failover:`, with its options.
-            auto_content_length: as stomp.py has it: off, texts are TextMessages for JMS.
-            heartbeats: as stomp.py has it.
-            options: others of `stomp.Connection12`.
+            uri: a URI with `stomp:` or `stomp+ssl:`, alone or inside `failover:`, with options.
+            auto_content_length: as in stomp.py; if false, JMS consumers receive texts as TextMessages.
+            heartbeats: as in stomp.py.
+            options: other options of `stomp.Connection12`.
 
         Raises:
-            UnusableURI: see `uri`; or it is OpenWire's.
+            UnusableURI: the URI is not valid, or its protocol is OpenWire.
+            BadOption: the URI has an option that only `pybroker.connect` supports.
         """
         self._uri: BrokerURI = parse(uri)
         if self._uri.protocol is not Protocol.STOMP:
             raise UnusableURI("stomp.py speaks STOMP", part=uri, hint="write stomp:// instead of tcp://")
         failover = self._uri.failover
         if failover is not None and (failover.backup or failover.priority_backup):
-            raise BadOption("only pybroker.connect holds connections to other brokers", part="backup or priorityBackup")
+            raise BadOption("only pybroker.connect supports backup connections", part="backup or priorityBackup")
         self._timeout = failover.timeout_seconds if failover is not None else None
         self._options = {**options, "heartbeats": heartbeats, "auto_content_length": auto_content_length}
         self._reconnector = Reconnector(self._uri, random.Random())  # noqa: S311 -- spreads load, keeps no secrets
@@ -168,7 +171,10 @@ class FailoverConnection:
     # ------------------------------------------------------------ listeners
 
     def set_listener(self, name: str, listener: object) -> None:
-        """Have a listener called. `on_disconnected` comes at the end only; `on_interrupted` and `on_resumed` before."""
+        """Register a listener.
+
+        `on_disconnected` is called at the end only. A break calls `on_interrupted`, and later `on_resumed`.
+        """
         self._listeners[name] = listener
 
     def get_listener(self, name: str) -> object | None:
@@ -176,11 +182,11 @@ class FailoverConnection:
         return self._listeners.get(name)
 
     def remove_listener(self, name: str) -> None:
-        """Call a listener no more."""
+        """Remove a listener."""
         del self._listeners[name]
 
     def _call(self, method: str, *arguments: object) -> bool:
-        """Call listeners, in the caller's thread; tell whether none of them failed."""
+        """Call a method of all listeners in this thread; return False if one failed."""
         succeeded = True
         for name, listener in sorted(self._listeners.items()):
             try:
@@ -194,12 +200,12 @@ class FailoverConnection:
         try:
             while (call := self._calls.get()) is not None:
                 call()
-        except BaseException as end:  # SystemExit: this thread cannot end the program, and must not end unseen
+        except BaseException as end:  # a SystemExit in this thread does not end the program, so it ends the connection
             _log.error("a listener raised %r: the connection ends", end)
             self._abort(ConnectionFailed(f"a listener raised {end!r}"))
 
     def _abort(self, error: ClientError) -> None:
-        """End the connection without a goodbye, as nothing calls listeners any more. Each later call raises that."""
+        """End the connection without a DISCONNECT. Each later call raises the error."""
         with self._changed:
             self._failure = error
             self._closing.set()
@@ -211,24 +217,28 @@ class FailoverConnection:
     # ------------------------------------------------------------ connecting
 
     def set_ssl(self, **options: Any) -> None:
-        """Take stomp.py's options of TLS, for every broker with `stomp+ssl:`; not `for_hosts`.
+        """Set stomp.py's TLS options, except `for_hosts`, for every broker with `stomp+ssl:`.
 
         Raises:
-            OSError: a file does not exist, or is none of the kind.
+            OSError: a file does not exist, or has the wrong format.
         """
         self._ssl_context = client_context(**options)
         self._ssl = options
 
     def connect(self, *arguments: Any, **options: Any) -> None:
-        """Connect, and keep connected; takes what `stomp.Connection12.connect` does. Waits, and does nothing if it is.
+        """Connect, wait for the first connection, and stay connected. A second call only waits.
+
+        Args:
+            arguments: as for `stomp.Connection12.connect`.
+            options: the same.
 
         Raises:
-            LoginRefused: by the broker.
-            UntrustedBroker: TLS finds that it is another, or the broker does not find us to be who we should be.
-            BrokerMissing: no broker answers, in as many attempts as the URI allows.
-            Timeout: it takes longer than the URI's `timeout`.
+            LoginRefused: the broker refuses the login.
+            UntrustedBroker: TLS verification failed on the client's or the broker's side.
+            BrokerMissing: no broker answered in all attempts that the URI allows.
+            Timeout: it took longer than the URI's `timeout`.
         """
-        with self._changed:  # another thread may disconnect, which joins threads that have started
+        with self._changed:  # `disconnect` in another thread joins started threads only
             if not self._threads:
                 options.pop("wait", None)
                 self._login = arguments, options
@@ -242,23 +252,22 @@ class FailoverConnection:
         self._wait_for_connection(0, self._deadline())
 
     def is_connected(self) -> bool:
-        """Tell whether there is a broker at the moment."""
+        """Return whether there is a broker at present."""
         return self._broker is not None
 
     def disconnect(self, *_: Any, **__: Any) -> None:
-        """Say goodbye, wait for the broker's answer, and end. From a listener, the end comes after it has returned."""
+        """Disconnect in order and end the connection. If a listener calls this, its thread ends after its return."""
         with self._changed:
             self._closing.set()
             broker, threads = self._broker, self._threads
         if broker is not None:
             with contextlib.suppress(*_CONNECTION_ERRORS):
-                _protocol12.disconnect(
-                    broker.connection, f"{_RECEIPT_PREFIX}goodbye"
-                )  # the connection's waits for ever
+                # The method of the connection itself would wait for the receipt without a limit.
+                _protocol12.disconnect(broker.connection, f"{_RECEIPT_PREFIX}goodbye")
             broker.lost.wait(_DISCONNECT_SECONDS)
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(_DISCONNECT_SECONDS)  # it may be connecting, which stomp.py does not interrupt
+                thread.join(_DISCONNECT_SECONDS)  # a limit, as stomp.py does not interrupt a connect
 
     def __enter__(self) -> Self:
         return self
@@ -309,7 +318,7 @@ class FailoverConnection:
         return None
 
     def _open(self, address: Address) -> _BrokerConnection:
-        """Connect to a broker, and subscribe again."""
+        """Connect to a broker, and restore the subscriptions."""
         options = address.options
         connection = _connection12(
             [(address.host, address.port)],
@@ -342,10 +351,10 @@ class FailoverConnection:
         return broker
 
     def _dial(self, broker: _BrokerConnection, address: Address, connect: Callable[[], object]) -> None:
-        """Have stomp.py connect.
+        """Connect with stomp.py.
 
         Raises:
-            UntrustedBroker: TLS failed for want of trust. stomp.py logs that, and tells nobody.
+            UntrustedBroker: TLS verification failed; stomp.py only logs that.
         """
         error: Exception | None = None
         try:
@@ -394,13 +403,13 @@ class FailoverConnection:
         headers: Mapping[str, Any] | None = None,
         **keyword_headers: Any,
     ) -> None:
-        """Send a message. A persistent one is on a broker's disk on return, unless it is part of a transaction.
+        """Send a message. A persistent message without a transaction is on a broker's disk on return.
 
         Raises:
-            Refused: the broker does not take it.
-            TransactionRolledBack: the connection has broken since the transaction began.
-            BrokerMissing, LoginRefused: the connection has failed for good.
-            Timeout: it takes longer than the URI's `timeout`.
+            Refused: the broker refuses the message.
+            TransactionRolledBack: the connection broke after the begin of the transaction.
+            BrokerMissing, LoginRefused: the connection has failed permanently.
+            Timeout: it took longer than the URI's `timeout`.
         """
         merged = {**(headers or {}), **keyword_headers}
 
@@ -429,7 +438,7 @@ class FailoverConnection:
                 return
 
     def _send_until_written(self, send: Callable[[Any], object]) -> _BrokerConnection:
-        """Have a frame sent to some broker; return which."""
+        """Send a frame to a broker, and repeat it on the next one until that succeeds; return the connection."""
         deadline, generation = self._deadline(), 0
         while True:
             broker = self._wait_for_connection(generation, deadline)
@@ -441,13 +450,14 @@ class FailoverConnection:
                 return broker
 
     def _exchange(self, broker: _BrokerConnection, send: Callable[..., None], deadline: float | None) -> None:
-        """Send a frame with a receipt, and wait for that.
+        """Send a frame with a receipt, and wait for the receipt.
 
         Raises:
-            ConnectionLost, Timeout, Refused: it did not come, or an ERROR came instead.
+            ConnectionLost, Timeout: the receipt did not arrive.
+            Refused: an ERROR arrived instead.
         """
         receipt, result = f"{_RECEIPT_PREFIX}{next(self._numbers)}", _ReceiptResult()
-        with self._changed:  # whoever finds the connection lost resolves what is in there
+        with self._changed:  # when the connection is lost, `_stay_connected` completes all results
             if self._broker is not broker:
                 raise _NeverSentError("the connection broke")
             broker.results[receipt] = result
@@ -467,7 +477,7 @@ class FailoverConnection:
         return None if self._timeout is None else time.monotonic() + self._timeout
 
     def _wait_for_connection(self, generation: int, deadline: float | None) -> _BrokerConnection:
-        """Return the connection, once there is a newer one than that generation."""
+        """Return the connection; wait for one that is newer than a generation."""
         with self._changed:
             while True:
                 if self._failure is not None:
@@ -483,19 +493,19 @@ class FailoverConnection:
     def subscribe(
         self, destination: str, id: str, ack: str = "auto", headers: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Subscribe on this broker and every later one. With `auto`, listeners are called before it is acknowledged."""
+        """Subscribe on this and all later brokers. In `auto` mode a message is acknowledged after the listeners."""
         subscription = _Subscription(destination, ack, {**(headers or {}), **more})
         with self._changed:
             if self._subscriptions.get(str(id)) == subscription:
-                return  # a program that subscribes after each reconnect, as it had to
+                return  # a program written for stomp.py subscribes after each reconnect
             self._subscriptions[str(id)] = subscription
             broker = self._broker
             if broker is not None:
-                with contextlib.suppress(*_CONNECTION_ERRORS):  # the next broker hears of it
+                with contextlib.suppress(*_CONNECTION_ERRORS):  # `_open` subscribes on the next broker
                     _subscribe(broker, str(id), subscription)
 
     def unsubscribe(self, id: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """End a subscription."""
+        """Remove a subscription."""
         with self._changed:
             self._subscriptions.pop(str(id), None)
             broker = self._broker
@@ -504,15 +514,15 @@ class FailoverConnection:
                 broker.connection.unsubscribe(id=id, headers=dict(headers or {}), **more)
 
     def ack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
-        """Acknowledge a message by its `ack` header; of a connection that is gone this does nothing: it comes again.
+        """Acknowledge a message by its `ack` header. Do nothing if its connection is lost: it will be redelivered.
 
         Raises:
-            TransactionRolledBack: the connection has broken since the transaction began, or the message came.
+            TransactionRolledBack: the connection broke after the begin of the transaction, or the message's delivery.
         """
         self._acknowledge("ack", id, transaction, receipt)
 
     def nack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
-        """Give a message back as unusable, as `ack` acknowledges it."""
+        """Reject a message by its `ack` header, with the conditions of `ack`."""
         self._acknowledge("nack", id, transaction, receipt)
 
     def _acknowledge(self, method: str, ack_id: str, transaction: str | None, receipt: str | None) -> None:
@@ -521,7 +531,9 @@ class FailoverConnection:
         is_current = broker is not None and generation == str(broker.generation)
         if transaction is not None:
             if not is_current:
-                raise TransactionRolledBack("the connection broke: a message that the transaction takes comes again")
+                raise TransactionRolledBack(
+                    "the connection broke: the message that it acknowledges will be redelivered"
+                )
             self._in_transaction(
                 transaction, lambda connection: getattr(connection, method)(name, transaction, receipt)
             )
@@ -530,19 +542,19 @@ class FailoverConnection:
                 getattr(broker.connection, method)(name, None, receipt)
 
     def deliver(self, broker: _BrokerConnection, frame: Any) -> None:
-        """Have listeners called for a message. In the receiver's thread."""
+        """Schedule the listeners' call for a message. Called in the receiver's thread."""
         self._calls.put(lambda: self._deliver(broker, frame))
 
     def _deliver(self, broker: _BrokerConnection, frame: Any) -> None:
         if broker is not self._broker:
-            return  # it comes again
+            return  # the next broker redelivers it
         subscription = self._subscriptions.get(frame.headers.get("subscription", ""))
         name = frame.headers.pop("ack", None)
         is_auto = subscription is not None and subscription.ack == "auto"
         if name is not None and not is_auto:
             frame.headers["ack"] = f"{broker.generation}{_GENERATION_SEPARATOR}{name}"
         if self._record_delivery(frame.headers):
-            frame.headers["redelivered"] = "true"  # a broker that takes over may not know
+            frame.headers["redelivered"] = "true"  # after a take-over the broker may not know
         self._call("on_before_message", frame)
         succeeded = self._call("on_message", frame)
         if name is not None and is_auto:
@@ -551,7 +563,7 @@ class FailoverConnection:
             )
 
     def _record_delivery(self, headers: Mapping[str, str]) -> bool:
-        """Note that listeners get a message; tell whether they had it before. A topic's is for each subscription."""
+        """Record a delivery to the listeners; return whether it is a redelivery, of a topic to one subscription."""
         destination = headers.get("destination", "")
         key = headers.get("message-id", ""), destination, "/queue/" in destination or headers.get("subscription")
         if key in self._delivered_ids:
@@ -562,7 +574,7 @@ class FailoverConnection:
         return False
 
     def notify(self, method: str, *arguments: object) -> None:
-        """Have listeners called for anything else. In any thread."""
+        """Schedule the listeners' call for another event. Called in any thread."""
         self._calls.put(lambda: self._call(method, *arguments))
 
     # ------------------------------------------------------------ transactions
@@ -575,11 +587,11 @@ class FailoverConnection:
         return name
 
     def commit(self, transaction: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """Do all of a transaction; it is safe on return.
+        """Commit a transaction. It is on the broker's disk on return.
 
         Raises:
-            TransactionRolledBack: nothing of it was done. Do it again.
-            TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
+            TransactionRolledBack: the transaction had no effect. Repeat it.
+            TransactionInDoubt: the whole transaction took effect, or nothing. Repeat it only if that is harmless.
         """
         broker = self._connection_of(transaction)
         del self._transactions[transaction]
@@ -598,7 +610,7 @@ class FailoverConnection:
             raise TransactionRolledBack(f"the broker refuses to commit: {error}") from error
 
     def abort(self, transaction: str, headers: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """Do nothing of a transaction."""
+        """Roll a transaction back."""
         generation, broker = self._transactions.pop(transaction, 0), self._broker
         if broker is not None and broker.generation == generation:
             with contextlib.suppress(*_CONNECTION_ERRORS):
@@ -621,7 +633,7 @@ class FailoverConnection:
 
 
 class _StompListener:
-    """The listener that stomp.py calls, in its receiver's thread."""
+    """The listener that stomp.py calls in its receiver's thread."""
 
     def __init__(self, owner: FailoverConnection, broker: _BrokerConnection, *, is_again: bool) -> None:
         self._owner = owner
@@ -673,7 +685,7 @@ def _subscribe(broker: _BrokerConnection, name: str, subscription: _Subscription
 
 
 def _close_socket(connection: Any) -> None:
-    """End a connection of stomp.py's whatever state it is in, and its thread."""
+    """Close the socket of a connection of stomp.py in any state, and wait for its thread."""
     with contextlib.suppress(*_CONNECTION_ERRORS):
         connection.transport.disconnect_socket()
     thread = connection.transport.io_thread
@@ -686,4 +698,4 @@ def _seconds_left(deadline: float | None) -> float | None:
 
 
 def _ignore_event(*_: object) -> None:
-    """Stand in for a method that a listener does not have."""
+    """Do nothing: the default for methods that a listener does not have."""

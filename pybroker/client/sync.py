@@ -1,10 +1,10 @@
 """The synchronous API: a connection, its producers, consumers and transactions, for threads.
 
-A connection has one thread of its own, for the I/O. Every method may be called from any thread; one consumer with
-`ack="auto"`, and one transaction, belong to one thread at a time.
+Each connection has one thread for its I/O. Every method may be called in any thread, but only one thread at a time may
+use a consumer with `ack="auto"` or a transaction.
 
-Every call that may have to wait takes `timeout`, in seconds. None, the default, means the URI's `timeout`, and without
-that as long as it takes; while the client finds another broker, calls simply take longer.
+Every call that may wait has a `timeout` in seconds. None, the default, means the URI's `timeout`; without that there is
+no limit. A failover makes calls take longer.
 """
 
 import asyncio
@@ -59,19 +59,19 @@ def connect(
 
     Args:
         uri: such as `failover:(tcp://a:61616,tcp://b:61616)?randomize=false`.
-        user: None for anonymous.
-        password: None for none.
-        client_id: the connection's name, by which durable subscriptions are known; made up if it is None.
-        timeout: how long this may take.
-        ssl_context: for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
-        redelivery: how messages of a transaction that was rolled back come again.
-        on_interrupted: called in the connection's thread when the broker is lost, with why. It must not wait.
-        on_resumed: called there when everything is restored on a broker, with its address. It must not wait.
+        user: the user name; None for anonymous.
+        password: the password; None for none.
+        client_id: the client id, which identifies durable subscriptions; None for a generated one.
+        timeout: the seconds that the first connection may take.
+        ssl_context: the TLS context for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
+        redelivery: the redelivery policy for messages of a transaction that was rolled back.
+        on_interrupted: called in the connection's thread, with the reason, when the broker is lost. It must not block.
+        on_resumed: called in the same thread, with the broker's address, when the state is restored. It must not block.
 
     Raises:
-        UnusableURI: see `uri`.
-        BrokerMissing: no broker answers, and the URI does not want to try for ever.
-        LoginRefused, UntrustedBroker, ProtocolViolation: what trying again would not help.
+        UnusableURI: the URI is not valid.
+        BrokerMissing: no broker answered in all attempts that the URI allows.
+        LoginRefused, UntrustedBroker, ProtocolViolation: another attempt does not help.
         Timeout: it took too long.
     """
     settings = Settings(
@@ -96,14 +96,20 @@ def connect(
 
 
 class Waiter:
-    """How threads wait: for pending results, and for consumers' messages."""
+    """Blocks threads until a result is complete or a message arrives."""
 
     def __init__(self, link: Link, timeout: float | None) -> None:
         self.link = link
         self._timeout = timeout
 
     def wait(self, pending: PendingResult[Value], timeout: float | None, what: str) -> Value | None:
-        """Wait for an outcome."""
+        """Wait for a result; at the timeout or an interruption, cancel the operation.
+
+        Args:
+            pending: the result to wait for.
+            timeout: seconds; None for the default.
+            what: the name of the operation, for error messages.
+        """
         self.link.check_thread()
         if timeout is None:
             timeout = self._timeout
@@ -123,7 +129,7 @@ class Waiter:
     def send(
         self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: MessageHeaders
     ) -> None:
-        """Send a message, and wait until it is safe, or at least on its way."""
+        """Send a message; wait until a persistent one is on disk, and another one is passed to the loop."""
         with self.link as state:
             pending = state.send(producer, destination, body, header_values(headers))
         self.wait(pending, timeout, "sending")
@@ -131,12 +137,12 @@ class Waiter:
             self.wait_until_writable(timeout)
 
     def wait_until_writable(self, timeout: float | None) -> None:
-        """Wait until the broker takes bytes, so that sends without answer do not pile up here."""
+        """Wait until the broker reads again, so that the client does not buffer sends without an answer."""
         clear = threading.Event()
         with self.link:
             self.link.call_when_writable(clear.set)
         if not clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout(f"the broker takes no more messages at present{self.link.failure_report}")
+            raise Timeout(f"the broker accepts no more messages at present{self.link.failure_report}")
 
     def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
         """Wait for a message."""
@@ -163,25 +169,24 @@ class Waiter:
     def browse(
         self, consumer: ConsumerState, pending: PendingResult[None], timeout: float | None
     ) -> Generator[Message]:
-        """Give what a browser is shown, and end it then, or when the generator is closed."""
+        """Yield the messages of a browser; close the browser at the end, and when the generator is closed."""
         try:
             self.wait(pending, timeout, "browsing")
             with contextlib.suppress(AllShown):
                 while True:
                     yield self.receive(consumer, self._timeout if timeout is None else timeout)
         finally:
-            self.link.call_soon(lambda state: state.unsubscribe(consumer))  # garbage collection may run this anywhere
+            self.link.call_soon(
+                lambda state: state.unsubscribe(consumer)
+            )  # garbage collection may run this in any thread
 
 
 _open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
-"""Connections of this process, for its end."""
+"""The open connections of this process, which are closed at its exit."""
 
 
 class Connection:
-    """A connection, to whichever broker serves. A context manager: leaving it closes it.
-
-    Made by `connect`.
-    """
+    """A connection, which `connect` opens. A context manager that closes the connection at its end."""
 
     def __init__(self, link: Link, timeout: float | None) -> None:
         self._link = link
@@ -194,7 +199,7 @@ class Connection:
         self._producer: int | None = None
 
     def start(self, timeout: float | None) -> None:
-        """Connect for the first time."""
+        """Open the first connection to a broker."""
         self._thread.start()
         _open.add(self)
         self._is_running.wait()
@@ -208,7 +213,7 @@ class Connection:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
 
-        with contextlib.suppress(SystemExit):  # a callback's: it is logged, and each call that waits has raised it
+        with contextlib.suppress(SystemExit):  # from a callback: it is logged, and pending calls have failed
             asyncio.run(main())
 
     def __enter__(self) -> Self:
@@ -221,7 +226,7 @@ class Connection:
 
     @property
     def broker(self) -> str | None:
-        """The address of the broker that serves; None while there is none."""
+        """The address of the present broker; None while there is none."""
         address = self._link.address
         return str(address) if address is not None else None
 
@@ -233,22 +238,22 @@ class Connection:
         timeout: float | None = None,
         **headers: Unpack[MessageHeaders],
     ) -> None:
-        """Send a message. A persistent one, which is the default, is on the broker's disk on return.
+        """Send a message. A persistent message, the default, is on the broker's disk on return.
 
-        One that is not persistent is on its way then, and may get lost with the broker.
+        A non-persistent message may still be in transit on return, and may be lost with the broker.
 
         Raises:
-            Refused: the broker does not take it; `DestinationRefused` and `NoRoom` say why.
-            UnsendableMessage, FrameTooLarge: it cannot be sent.
-            Timeout: it took too long; it may be sent nevertheless.
+            Refused: the broker refuses the message; `DestinationRefused` and `NoRoom` are subclasses for two causes.
+            UnsendableMessage, FrameTooLarge: the message cannot be sent.
+            Timeout: it took too long; the message may still be sent.
         """
         self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
 
     def begin_send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> "Sending":
-        """Send a message and return without waiting, so that many are under way together and share disk syncs.
+        """Send a message and return without waiting, so that many sends are in flight together and share disk syncs.
 
-        Messages arrive in the order of the calls. The caller limits how many are under way: each is kept in memory
-        until it is answered.
+        The broker gets the messages in the order of the calls. The caller limits the sends in flight, because each is
+        in memory until the broker answers.
         """
         producer, where = self._own_producer(), destination_of(destination)
         with self._link as state:
@@ -256,7 +261,7 @@ class Connection:
         return Sending(self._waiter, pending)
 
     def _own_producer(self) -> int:
-        """Return the producer of what is sent without one; messages name their destination themselves."""
+        """Return the producer of messages that name their destination; open it at the first call."""
         if self._producer is None:
             with self._link as state:
                 if self._producer is None:
@@ -267,7 +272,7 @@ class Connection:
         """Return a producer for one destination.
 
         Raises:
-            DestinationRefused: the broker does not let us send there.
+            DestinationRefused: the broker refuses the destination.
         """
         where = destination_of(destination)
         with self._link as state:
@@ -282,10 +287,10 @@ class Connection:
         timeout: float | None = None,
         **subscription: Unpack[SubscriptionOptions],
     ) -> "Consumer":
-        """Return a consumer of a queue or topic, perhaps with wildcards.
+        """Return a consumer of a queue or topic; the name may have wildcards.
 
         Raises:
-            Refused: the broker does not let us; `DestinationRefused` and `SelectorRefused` say why.
+            Refused: the broker refuses the consumer; `DestinationRefused` and `SelectorRefused` are two of the causes.
         """
         with self._link as state:
             consumer, pending = subscribe(state, destination, **subscription)
@@ -296,20 +301,21 @@ class Connection:
     def browse(
         self, queue: str | Destination, *, selector: str | None = None, timeout: float | None = None
     ) -> Generator[Message]:
-        """Show what waits in a queue, the oldest first, and consume none of it: a generator that ends at the end.
+        """Yield the messages of a queue, the oldest first, without consuming them.
 
-        What other consumers work on is shown, too. What comes or goes meanwhile may be shown or not.
+        This includes messages that are delivered to other consumers and not acknowledged. Messages that arrive or are
+        consumed meanwhile may be included.
 
         Raises:
-            Refused: the broker does not let us; `DestinationRefused` and `SelectorRefused` say why.
-            Timeout: the broker took longer than that for a message.
+            Refused: the broker refuses the browser; `DestinationRefused` and `SelectorRefused` are two of the causes.
+            Timeout: the broker took longer than `timeout` for a message.
         """
         with self._link as state:
             consumer, pending = browse(state, queue, selector)
         yield from self._waiter.browse(consumer, pending, timeout)
 
     def transaction(self) -> "Transaction":
-        """Begin a transaction, for a `with` statement: its end commits, an exception that leaves it rolls back."""
+        """Begin a transaction, for a `with` statement: its end commits, an exception rolls back."""
         with self._link as state:
             return Transaction(self._link, self._waiter, state.transactions.begin())
 
@@ -321,10 +327,10 @@ class Connection:
         timeout: float | None = None,
         **headers: Unpack[MessageHeaders],
     ) -> Message:
-        """Send a message and return the answer to it, which comes to a temporary queue of this connection.
+        """Send a message and return the reply to it, which arrives in a temporary queue of this connection.
 
         Raises:
-            Timeout: none came in time. The request may have been carried out.
+            Timeout: no reply arrived in time. The receiver may have processed the request.
         """
         producer = self._own_producer()
         with self._link as state:
@@ -334,28 +340,28 @@ class Connection:
         return reply
 
     def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
-        """Return a new queue, or topic, that lives as long as this connection; only it can consume from it."""
+        """Create a temporary queue or topic. It exists as long as this connection, which alone can consume from it."""
         with self._link as state:
             destination, pending = state.add_temporary(temporary_kind(topic=topic))
         self._waiter.wait(pending, timeout, "making a temporary destination")
         return destination
 
     def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a durable subscription, and what waits for it. It must not have a consumer.
+        """Delete a durable subscription and its backlog. It must not have a consumer.
 
         Raises:
-            Refused: it has one, or does not exist. Asked for again after a break, one that does not exist counts as
-                deleted.
+            Refused: the subscription has a consumer, or does not exist. If the client repeats the request after a
+                break, a subscription that does not exist counts as deleted.
         """
         with self._link as state:
             pending = state.remove_durable(name)
         self._waiter.wait(pending, timeout, "deleting a durable subscription")
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Close it, with all its consumers and producers. What is not acknowledged will be given to others.
+        """Close the connection with its consumers and producers. Unacknowledged messages will be redelivered.
 
         Args:
-            timeout: how long the broker may take to say goodbye; then the connection is simply cut.
+            timeout: the seconds that the broker has to answer; then the client aborts the transport.
         """
         self._close(timeout, finished=True)
 
@@ -365,9 +371,9 @@ class Connection:
         self._join(None)
 
     def _ask_to_close(self, timeout: float, *, finished: bool) -> None:
-        """Have the connection's thread close it; `_join` waits for that."""
+        """Make the connection's thread close the connection; `_join` waits for the end."""
         if self._loop is not None and self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop has ended by itself meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop has ended before
                 self._loop.call_soon_threadsafe(self._begin_to_close, timeout, finished)
 
     def _join(self, seconds: float | None) -> None:
@@ -378,29 +384,29 @@ class Connection:
     @staticmethod
     @atexit.register
     def _close_at_exit() -> None:
-        """Close connections that the program has left open, all within the time that one of them has.
+        """Close the connections that are still open, all within `CLOSE_SECONDS`.
 
-        What was sent without waiting, and acknowledgements of the last moment, are with the connection's thread only,
-        which the end of the interpreter would cut off. The broker's answer to the goodbye says that it has got them.
+        The latest sends without an answer and acknowledgements may be in the connections' threads only, which end with
+        the interpreter. The broker's answer to the disconnect confirms that it received them.
         """
-        left = [connection for connection in _open if connection.broker is not None]
+        connections = [connection for connection in _open if connection.broker is not None]
         deadline = time.monotonic() + CLOSE_SECONDS
-        for connection in left:
+        for connection in connections:
             connection._ask_to_close(CLOSE_SECONDS, finished=False)
-        for connection in left:
+        for connection in connections:
             connection._join(max(0.0, deadline - time.monotonic()))
 
     def _begin_to_close(self, timeout: float, finished: bool) -> None:
-        """Close, on the loop. A coroutine made elsewhere would be left over, should the loop end before.
+        """Start to close, in the loop. Do nothing if the link has ended: the loop would end before the coroutine.
 
-        So would one that is made when the link has ended by itself, and the loop is about to.
+        For the same reason the coroutine is created here, and not in the caller's thread.
         """
         if not self._running.done():
             self._closing = asyncio.create_task(self._link.close(timeout, finished=finished))
 
 
 class Sending:
-    """A send that is under way; made by `Connection.begin_send`."""
+    """A send in flight, which `Connection.begin_send` returns."""
 
     def __init__(self, waiter: Waiter, pending: PendingResult[None]) -> None:
         self._waiter = waiter
@@ -408,16 +414,16 @@ class Sending:
 
     @property
     def is_done(self) -> bool:
-        """True when `wait` does not wait."""
+        """True if the send is complete, and `wait` does not block."""
         return self._pending.is_done
 
     @property
     def is_sent(self) -> bool:
-        """False as long as the message is only here: there was no broker for it yet, or it has no form on the wire."""
+        """False if the message was not sent yet: there was no broker, or the protocol has no form for it."""
         return self._pending.is_sent
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the outcome: a persistent message is on the broker's disk on return.
+        """Wait for the result: a persistent message is on the broker's disk on return.
 
         Raises:
             Refused, UnsendableMessage, FrameTooLarge, Timeout: as `Connection.send`.
@@ -426,7 +432,7 @@ class Sending:
 
 
 class Producer:
-    """Sends to one destination. A context manager."""
+    """A producer for one destination. A context manager."""
 
     def __init__(self, link: Link, waiter: Waiter, destination: Destination, number: int) -> None:
         self.destination = destination
@@ -439,7 +445,7 @@ class Producer:
         self._waiter.send(self._number, self.destination, body, timeout, headers)
 
     def close(self) -> None:
-        """End sending."""
+        """Close the producer."""
         with self._link as state:
             state.producers.remove(self._number)
 
@@ -451,11 +457,11 @@ class Producer:
 
 
 class Consumer:
-    """Messages of one destination. A context manager, and an iterator that ends when it is closed.
+    """A consumer of one destination. A context manager, and an iterator that ends when the consumer is closed.
 
-    With `ack="auto"` a message counts as processed when the next one is asked for, and when the consumer is closed or
-    its `with` statement left without an exception. Otherwise the message is acknowledged by its `ack()`; with
-    `"transacted"`, by the transaction that takes it.
+    With `ack="auto"` the consumer acknowledges a message when the application receives the next one, closes the
+    consumer, or leaves its `with` statement without an exception. With `"client"` and `"individual"` the message's
+    `ack()` acknowledges it, with `"transacted"` the transaction.
     """
 
     def __init__(self, link: Link, waiter: Waiter, consumer: ConsumerState) -> None:
@@ -465,10 +471,10 @@ class Consumer:
         consumer.on_ack = self._settle
 
     def receive(self, timeout: float | None = None) -> Message:
-        """Return the next message, and wait for it if there is none; 0 does not wait.
+        """Return the next message; wait for it if there is none. A timeout of 0 does not wait.
 
         Raises:
-            Timeout: none came in time.
+            Timeout: no message arrived in time.
             ConnectionClosed: the consumer is closed.
         """
         return self._waiter.receive(self._consumer, timeout)
@@ -483,26 +489,28 @@ class Consumer:
             raise StopIteration from None
 
     def close(self) -> None:
-        """Stop consuming. What is not acknowledged will be given to others."""
+        """Close the consumer. The broker redelivers its unacknowledged messages."""
         self._close(finished=True)
 
     def finish(self, timeout: float | None = None) -> bool:
-        """Stop consuming, and wait until the broker confirms what was acknowledged.
+        """Close the consumer, and wait until the broker confirms its acknowledgements.
 
         Returns:
-            False when the connection broke before: then the latest messages may be given out again.
+            False if the connection broke before; then the latest messages may be redelivered.
 
         Raises:
-            Timeout: the broker took too long.
+            Timeout: the broker did not answer in time.
         """
-        outcomes: list[bool] = []
+        was_open: list[bool] = []
         with self._link as state:
             pending = state.unsubscribe(self._consumer)
             if pending is None:
                 return False
-            pending.add_done_callback(lambda: outcomes.append(state.is_open))  # a break completes the request as well
+            pending.add_done_callback(
+                lambda: was_open.append(state.is_open)
+            )  # the loss of the connection also completes the request
         self._waiter.wait(pending, timeout, "closing a consumer")
-        return outcomes == [True]
+        return was_open == [True]
 
     def _close(self, *, finished: bool) -> None:
         with self._link as state:
@@ -522,7 +530,7 @@ class Consumer:
 
 
 class Transaction:
-    """Several sends and receives that happen all, or not at all. A context manager; see `Connection.transaction`."""
+    """A transaction: sends and acknowledgements that take effect together or not at all. A context manager."""
 
     def __init__(self, link: Link, waiter: Waiter, transaction: ClientTransaction) -> None:
         self._link = link
@@ -530,10 +538,10 @@ class Transaction:
         self._transaction = transaction
 
     def send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> None:
-        """Send a message with the commit. Does not wait; what the broker has against it, `commit` tells.
+        """Send a message in the transaction. Does not wait for an answer: if the broker refuses it, `commit` raises.
 
         Raises:
-            TransactionRolledBack: the transaction is over, or was broken off.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
         """
         where, values = destination_of(destination), header_values(headers)
         with self._link as state:
@@ -542,10 +550,11 @@ class Transaction:
             self._waiter.wait_until_writable(None)
 
     def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
-        """Take a message of a consumer with `ack="transacted"`: with the commit it is acknowledged.
+        """Return the next message of a consumer with `ack="transacted"`, and acknowledge it in the transaction.
 
         Raises:
-            Timeout: none came in time.
+            Timeout: no message arrived in time.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
         """
         with self._link as state:
             state.transactions.check(self._transaction)
@@ -554,27 +563,27 @@ class Transaction:
         return message
 
     def ack(self, message: Message) -> None:
-        """Acknowledge a message, that a consumer gave before, with the commit.
+        """Acknowledge a message of a consumer with `ack="transacted"` in the transaction.
 
         Raises:
-            TransactionRolledBack: the transaction is over, or was broken off.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
         """
         with self._link as state:
             state.transactions.acknowledge(self._transaction, message)
 
     def commit(self, timeout: float | None = None) -> None:
-        """Do all of it; it is safe on return.
+        """Commit the transaction. It is on the broker's disk on return.
 
         Raises:
-            TransactionRolledBack: nothing of it was done. Do it again.
-            TransactionInDoubt: all or nothing was done. Do it again if that is harmless.
+            TransactionRolledBack: the transaction had no effect. Repeat it.
+            TransactionInDoubt: the whole transaction took effect, or nothing. Repeat it only if that is harmless.
         """
         with self._link as state:
             pending = state.transactions.commit(self._transaction)
         self._waiter.wait(pending, timeout, "committing")
 
     def rollback(self) -> None:
-        """Do nothing of it. Messages it took come again, after the `Redelivery` delay."""
+        """Roll the transaction back. Its messages are redelivered after the delay of the `Redelivery` policy."""
         with self._link as state:
             state.transactions.rollback(self._transaction)
 

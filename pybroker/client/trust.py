@@ -1,6 +1,6 @@
-"""TLS: whether an error means that one side does not trust the other, which trying again would not change.
+"""TLS errors that mean a lack of trust in a certificate, after which another attempt does not help.
 
-Source: RFC 8446, Alert Protocol; the reasons' names are OpenSSL's.
+Source: RFC 8446, Alert Protocol; the names of the reasons are OpenSSL's.
 """
 
 import re
@@ -13,14 +13,14 @@ from pybroker.client.errors import UntrustedBroker
 _REFUSED: Final = re.compile(
     r"ALERT_(BAD_|UNSUPPORTED_)?CERTIFICATE|ALERT_UNKNOWN_CA|ALERT_ACCESS_DENIED|ALERT_HANDSHAKE_FAILURE"
 )
-"""What a broker says to a client whose certificate it misses, or does not like."""
+"""The alerts of a broker that requires a certificate and does not accept the client's."""
 
 _ALERT_SECONDS: Final = 1.0
-"""A broker that wants a certificate says so only after the handshake (TLS 1.3)."""
+"""The wait for an alert: with TLS 1.3 a broker refuses a client's certificate only after the handshake."""
 
 
 def untrusted(error: BaseException, address: str) -> UntrustedBroker | None:
-    """Return what an error means if it is about trust; None if trying again may help."""
+    """Return the error for a lack of trust; None if another attempt may succeed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = UntrustedBroker(f"{address}: {error}", address=address)
     elif isinstance(error, ssl.SSLError) and _REFUSED.search(error.reason or ""):
@@ -38,10 +38,10 @@ def client_context(
     verify: bool = True,
     **_: Any,
 ) -> ssl.SSLContext:
-    """Return what stomp.py makes of its options of TLS.
+    """Return the TLS context for stomp.py's TLS options.
 
     Raises:
-        OSError: a file does not exist, or is none of the kind.
+        OSError: a file does not exist, or has the wrong format.
     """
     context = ssl.create_default_context(cafile=ca_certs)
     if cert_file is not None:
@@ -52,7 +52,7 @@ def client_context(
 
 
 def probe(host: str, port: int, context: ssl.SSLContext, seconds: float) -> UntrustedBroker | None:
-    """Connect for nothing but to learn whether both sides trust each other; None if they do, or nobody answers."""
+    """Connect only to find out whether both sides trust each other; None if they do, or if there is no answer."""
     try:
         with (
             socket.create_connection((host, port), seconds) as plain,

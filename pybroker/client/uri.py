@@ -1,18 +1,18 @@
-"""What a client's URI says: which brokers there are, how to reach each, and how to move between them.
+"""The URI of a client: the brokers, the options of their connections, and the options of failover.
 
-Knows names, defaults and grammar; opens nothing. Source: ActiveMQ 5.17, "Failover Transport" and "TCP Transport"
+The module parses URIs and opens no connection. Source: ActiveMQ 5.17, "Failover Transport" and "TCP Transport"
 (`FailoverTransport`, `URISupport`), with its names and defaults:
 
 ```text
 uri        tcp://host:port?option=value&…                    one broker; a connection that breaks stays broken
            failover:(uri,uri,…)?option=value&…               several; `failover://(…)` and `failover:uri,uri` too
-scheme     tcp, ssl: OpenWire     stomp, stomp+ssl: STOMP    nio, nio+ssl, stomp+nio…: the same, said to be Java's
+scheme     tcp, ssl: OpenWire     stomp, stomp+ssl: STOMP    nio, nio+ssl, stomp+nio…: the same, for Java brokers
            auto, auto+ssl, auto+nio…: a broker's port for every protocol, on which this client speaks OpenWire
-nested.x   among failover's options: option x of every broker, also of those heard of later; wins over its own
+nested.x   among failover's options: option x of every broker, also of announced ones; overrides the broker's own
 ```
 
-Java takes an option it does not know for an error only sometimes, and any word but `true` for false. Here both are
-errors, with the part of the URI that is meant and a suggestion.
+Java rejects an unknown option only sometimes, and reads any word but `true` as false. This client rejects both. The
+error has the part of the URI that is wrong, and a suggestion.
 """
 
 import enum
@@ -28,24 +28,24 @@ from urllib.parse import unquote_plus
 from pybroker.client.errors import BadOption, UnknownOption, UnusableURI
 
 URI_CHARACTERS_MAX = 64 * 1024
-"""Of a whole URI, or a list of brokers that a broker sends: a thousand brokers with options of their own."""
+"""The limit to a URI, and to a list that a broker announces: enough for a thousand brokers with options."""
 
 ADDRESSES_MAX = 1000
-"""Brokers of one URI; each may be tried before the next round begins."""
+"""The limit to the brokers of one URI: a round may try each of them."""
 
 MILLISECONDS_MAX = 7 * 24 * 3600 * 1000
-"""The longest time that an option may name, a week: more is a slip, and selectors and locks refuse far more."""
+"""The longest time of an option, a week. A longer one is a mistake; Python's locks and selectors have limits, too."""
 
 
 class Protocol(enum.Enum):
-    """What is spoken once connected."""
+    """The protocol of a connection."""
 
     OPENWIRE = "OpenWire"
     STOMP = "STOMP"
 
 
 class Scheme(enum.Enum):
-    """How a broker is reached; the values are the URI's."""
+    """The scheme of a broker's URI."""
 
     TCP = "tcp"
     SSL = "ssl"
@@ -54,7 +54,7 @@ class Scheme(enum.Enum):
 
     @property
     def protocol(self) -> Protocol:
-        """What is spoken."""
+        """The protocol of the scheme."""
         return Protocol.OPENWIRE if self in (Scheme.TCP, Scheme.SSL) else Protocol.STOMP
 
     @property
@@ -65,19 +65,19 @@ class Scheme(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions:
-    """How one broker's connection is made and kept; defaults are ActiveMQ's.
+    """The options of one broker's connection. Defaults are ActiveMQ's.
 
     Attributes:
-        connection_timeout_seconds: `connectionTimeout`, until a TCP connection (and its TLS) stands; None: no limit.
-        tcp_no_delay: `tcpNoDelay`. On by default, unlike Java's: a small frame must not wait for the last one's answer.
-        keep_alive: `keepAlive`, TCP's own.
-        socket_buffer_bytes: `socketBufferSize`, the kernel's, each way; None leaves it to the kernel.
-        verify_host_name: `socket.verifyHostName`, whether a certificate must be for the host that was asked for.
-        inactivity_seconds: `wireFormat.maxInactivityDuration`: a peer silent for longer is lost; None: never. Of STOMP
-            the heart-beat that is asked for.
-        inactivity_initial_seconds: `wireFormat.maxInactivityDurationInitalDelay`: the first check comes so much later.
-        frame_bytes_max: `wireFormat.maxFrameSize`; longer frames end the connection for good. None: no limit but the
-            broker's.
+        connection_timeout_seconds: `connectionTimeout`, the limit to open TCP and TLS; None for no limit.
+        tcp_no_delay: `tcpNoDelay`. On by default, unlike in Java: a small frame must not wait for an earlier TCP ack.
+        keep_alive: `keepAlive`, TCP's keep-alive.
+        socket_buffer_bytes: `socketBufferSize`, the kernel's buffer in each direction; None for the kernel's default.
+        verify_host_name: `socket.verifyHostName`, whether the certificate must be for the host of the URI.
+        inactivity_seconds: `wireFormat.maxInactivityDuration`, the silence after which a peer is dead; None for no
+            limit. Over STOMP it determines the heart-beat.
+        inactivity_initial_seconds: `wireFormat.maxInactivityDurationInitalDelay`, the delay before the first check.
+        frame_bytes_max: `wireFormat.maxFrameSize`; a larger frame ends the connection permanently. None: the broker's
+            limit.
     """
 
     connection_timeout_seconds: float | None = 30.0
@@ -92,7 +92,7 @@ class TransportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """One broker. Two are the same broker whatever their options."""
+    """The address of one broker. The comparison ignores the options."""
 
     scheme: Scheme
     host: str
@@ -107,34 +107,35 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOptions:
-    """How a client moves from broker to broker; names and defaults are ActiveMQ's. A round tries every broker once.
+    """The options of failover. Names and defaults are ActiveMQ's. A round tries every broker once.
 
     Attributes:
-        initial_reconnect_delay_seconds: `initialReconnectDelay`, before the first round after a loss, and between the
-            first two rounds.
+        initial_reconnect_delay_seconds: `initialReconnectDelay`, the pause before the first round after a loss, and
+            between the first two rounds.
         max_reconnect_delay_seconds: `maxReconnectDelay`, the longest pause between rounds.
         use_exponential_back_off: `useExponentialBackOff`, whether pauses grow.
-        reconnect_delay_exponent: `reconnectDelayExponent` or `backOffMultiplier`, what each pause is multiplied by.
-        max_reconnect_attempts: `maxReconnectAttempts`, rounds before giving up; -1: never. 0: one round at the start,
-            and a connection that breaks stays broken.
-        startup_max_reconnect_attempts: `startupMaxReconnectAttempts`, the same for the first connection; -1: as above.
-        randomize: `randomize`, whether each round has its own order instead of the URI's.
-        backup: `backup`, whether connections to other brokers are held ready.
-        backup_pool_size: `backupPoolSize`, how many.
-        timeout_seconds: `timeout`, how long a call may wait that does not say so itself; None: as long as it takes. In
-            ActiveMQ it bounds sends only.
-        track_messages: `trackMessages`, whether sends that need no answer are kept and sent again.
-        max_cache_bytes: `maxCacheSize`, how much of them is kept; the oldest go first.
-        track_transaction_producers: `trackTransactionProducers`, whether producers that were closed in an open
-            transaction come back with it.
-        update_uris_supported: `updateURIsSupported`, whether the broker may add brokers to the list.
-        update_uris_url: `updateURIsURL`, a file with brokers to add, read before each round. None: there is none.
-        rebalance_update_uris: `rebalanceUpdateURIs`, whether brokers read there may make the client move.
-        reconnect_supported: `reconnectSupported`, whether the broker may send the client to another one.
-        priority_backup: `priorityBackup`, whether to go back to a preferred broker as soon as there is one.
-        priority_uris: `priorityURIs`, the preferred brokers; when there are none, the URI's first.
-        warn_after_reconnect_attempts: `warnAfterReconnectAttempts`, failed rounds from one warning to the next; the
-            first is warned of too. 0 or less: no warnings.
+        reconnect_delay_exponent: `reconnectDelayExponent` or `backOffMultiplier`, the factor from pause to pause.
+        max_reconnect_attempts: `maxReconnectAttempts`, the limit to failed rounds; -1 for no limit. 0: one round at the
+            start, and no reconnect after a loss.
+        startup_max_reconnect_attempts: `startupMaxReconnectAttempts`, the same for the first connection; -1 for the
+            value of `maxReconnectAttempts`.
+        randomize: `randomize`, whether each round has a random order instead of the URI's.
+        backup: `backup`, whether the client opens backup connections to other brokers.
+        backup_pool_size: `backupPoolSize`, the number of backup connections.
+        timeout_seconds: `timeout`, the default timeout of every call; None for no limit. In ActiveMQ it applies to
+            sends only.
+        track_messages: `trackMessages`, whether sends without an answer are kept, and sent again after a break.
+        max_cache_bytes: `maxCacheSize`, the limit to their bytes; the oldest are dropped first.
+        track_transaction_producers: `trackTransactionProducers`, whether the sends of an open transaction are sent
+            again after a break; otherwise the break rolls it back.
+        update_uris_supported: `updateURIsSupported`, whether the broker may announce other brokers.
+        update_uris_url: `updateURIsURL`, a file with further brokers, read before each round; None for none.
+        rebalance_update_uris: `rebalanceUpdateURIs`, whether brokers of that file may make the client move.
+        reconnect_supported: `reconnectSupported`, whether the broker may make the client move to another one.
+        priority_backup: `priorityBackup`, whether the client returns to a preferred broker when one is available.
+        priority_uris: `priorityURIs`, the preferred brokers; by default the first of the URI.
+        warn_after_reconnect_attempts: `warnAfterReconnectAttempts`, the failed rounds from one warning to the next,
+            besides the warning of the first. 0 or less: no warnings.
         nested: `nested.*`, options of every broker, by names without `nested.`.
     """
 
@@ -163,12 +164,12 @@ class FailoverOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerURI:
-    """A whole URI.
+    """A parsed URI.
 
     Attributes:
-        addresses: the brokers, in the URI's order; at least one, all of one protocol.
-        failover: None without `failover:`, when a connection that breaks stays broken.
-        warnings: what was taken to mean something else, or has no effect here; to be logged.
+        addresses: one or more brokers, in the URI's order, all of one protocol.
+        failover: the options of failover; None without `failover:`, which means no reconnect.
+        warnings: texts to log about parts of the URI that have no effect, or another one than in Java.
     """
 
     addresses: tuple[Address, ...]
@@ -177,17 +178,17 @@ class BrokerURI:
 
     @property
     def protocol(self) -> Protocol:
-        """What all the brokers speak."""
+        """The protocol of all brokers."""
         return self.addresses[0].scheme.protocol
 
 
 def parse(text: str) -> BrokerURI:
-    """Return what a URI says.
+    """Parse a URI.
 
     Raises:
-        UnusableURI: its grammar, a scheme, host or port is wrong, or its brokers speak different protocols.
-        UnknownOption: an option that there is not; it names the one that may be meant.
-        BadOption: an option's value is none of those it can have.
+        UnusableURI: the grammar, a scheme, a host or a port is wrong, or the brokers speak different protocols.
+        UnknownOption: an option does not exist; the hint names the most similar one.
+        BadOption: the value of an option is not allowed.
     """
     if len(text) > URI_CHARACTERS_MAX:
         raise UnusableURI(f"the URI has {len(text)} characters, at most {URI_CHARACTERS_MAX} are allowed")
@@ -201,13 +202,13 @@ def parse(text: str) -> BrokerURI:
 
 
 def parse_list(text: str, nested: tuple[tuple[str, str], ...] = ()) -> tuple[tuple[Address, ...], tuple[str, ...]]:
-    """Return the brokers of a list that a broker or a file gives, and what is wrong with the rest of it.
+    """Return the usable brokers of a list from a broker or a file, and the errors of the others.
 
-    A broker must not break its clients, so what is unusable is left out and told, not raised.
+    Errors are returned and not raised, because a broker's announcement must not break its clients.
 
     Args:
         text: URIs, separated by commas.
-        nested: options that each of them gets.
+        nested: further options of each broker.
     """
     addresses: dict[Address, None] = {}
     errors: list[str] = []
@@ -228,7 +229,7 @@ def _parse_failover(rest: str, warnings: list[str]) -> BrokerURI:
     listed, query = _parts(rest.strip().removeprefix("//").strip())
     pairs = _pairs(query)
     nested = tuple((name.removeprefix("nested."), value) for name, value in pairs if name.startswith("nested."))
-    _transport_options(nested, "failover:", [], "nested.")  # so that an error names what was written
+    _transport_options(nested, "failover:", [], "nested.")  # an error names the option as written
     if len(listed) > ADDRESSES_MAX:
         raise UnusableURI(f"the URI lists {len(listed)} brokers, at most {ADDRESSES_MAX} are allowed")
     addresses = tuple(dict.fromkeys(_parse_address(part, nested, warnings) for part in listed))
@@ -242,7 +243,7 @@ def _parse_failover(rest: str, warnings: list[str]) -> BrokerURI:
 
 
 def _parts(text: str) -> tuple[list[str], str]:
-    """Return the URIs of a composite, and its query. Without parentheses a query belongs to the URI before it."""
+    """Return the URIs of a composite, and its query. Without parentheses a query belongs to the URI in front of it."""
     if not text.startswith("("):
         return _split(text), ""
     end = _matching_parenthesis(text)
@@ -264,12 +265,14 @@ def _matching_parenthesis(text: str) -> int:
 def _split(text: str) -> list[str]:
     if any(mark in text for mark in "()"):
         raise UnusableURI(
-            "a list of brokers holds no parentheses", part=_shown(text), hint="write failover:(tcp://a:1,tcp://b:2)?…"
+            "a list of brokers has no parentheses inside",
+            part=_shown(text),
+            hint="write failover:(tcp://a:1,tcp://b:2)?…",
         )
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise UnusableURI(
-            "the list of brokers is empty, or has an empty place",
+            "the list of brokers is empty, or has an empty entry",
             part=_shown(text),
             hint="write failover:(tcp://host:61616)",
         )
@@ -283,7 +286,7 @@ def _check_one_protocol(addresses: Iterable[Address]) -> None:
             raise UnusableURI(
                 f"{first} speaks {first.scheme.protocol.value}, but this one speaks {other.scheme.protocol.value}",
                 part=str(other),
-                hint="what a connection has open can be restored by the same protocol only",
+                hint="the state of a connection can be restored over the same protocol only",
             )
 
 
@@ -297,7 +300,7 @@ _NON_BLOCKING: Mapping[str, Scheme] = {
     "stomp+nio": Scheme.STOMP,
     "stomp+nio+ssl": Scheme.STOMP_SSL,
 }
-"""Java's non-blocking sockets: the same on the wire."""
+"""Schemes of Java's non-blocking sockets, which do not change the protocol."""
 
 _AUTO: Mapping[str, Scheme] = {
     "auto": Scheme.TCP,
@@ -305,12 +308,12 @@ _AUTO: Mapping[str, Scheme] = {
     "auto+nio": Scheme.TCP,
     "auto+nio+ssl": Scheme.SSL,
 }
-"""A broker's names for a port that recognises what a client speaks."""
+"""Schemes of a broker's port that detects the client's protocol."""
 
 _AUTHORITY = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s\[\]:/?#@%]+))(?::(?P<port>[0-9]{1,5}))?/?"
 )
-"""Host and port as RFC 3986 has them, without user information; a zone may follow an IPv6 address."""
+"""Host and port as in RFC 3986, without user information; an IPv6 address may have a zone."""
 
 _USUAL_PORTS = {Scheme.TCP: 61616, Scheme.SSL: 61617, Scheme.STOMP: 61613, Scheme.STOMP_SSL: 61612}
 
@@ -320,15 +323,15 @@ def _parse_address(text: str, nested: tuple[tuple[str, str], ...], warnings: lis
     scheme, authority = _scheme(before, warnings)
     if "@" in authority:
         # The part is not shown: it may be a password.
-        raise UnusableURI("a URI holds no user name and password", hint="pass them as user and password")
+        raise UnusableURI("a URI cannot have user name and password", hint="pass them as user and password")
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        raise UnusableURI(
-            "host and port are not readable", part=_shown(before), hint=f"write {scheme.value}://host:port"
-        )
+        raise UnusableURI("host and port are not valid", part=_shown(before), hint=f"write {scheme.value}://host:port")
     if match["port"] is None or not 0 < int(match["port"]) < 1 << 16:
         usual = _USUAL_PORTS[scheme]
-        raise UnusableURI("the port is missing or none", part=_shown(before), hint=f"write 1 to 65535, usually {usual}")
+        raise UnusableURI(
+            "the port is missing or not valid", part=_shown(before), hint=f"write 1 to 65535, usually {usual}"
+        )
     bare = Address(scheme=scheme, host=match["six"] or match["host"], port=int(match["port"]))
     pairs = (*_pairs(query), *nested)
     if not pairs:
@@ -338,7 +341,7 @@ def _parse_address(text: str, nested: tuple[tuple[str, str], ...], warnings: lis
 
 
 def _scheme(text: str, warnings: list[str]) -> tuple[Scheme, str]:
-    """Return a URI's scheme, and what follows it."""
+    """Return a URI's scheme, and the text after it."""
     name, colon, rest = text.partition(":")
     known = name.lower()
     if colon and known in _NON_BLOCKING:
@@ -357,24 +360,27 @@ def _scheme(text: str, warnings: list[str]) -> tuple[Scheme, str]:
 
 def _unknown_scheme(text: str, name: str) -> UnusableURI:
     if name == "failover":
-        return UnusableURI("failover: stands at the beginning of a URI, once", part=_shown(text))
+        return UnusableURI("failover: is allowed once, at the beginning of a URI", part=_shown(text))
     names = [*_SCHEMES, *(name for name in _AUTO if "nio" not in name)]
     close = get_close_matches(name, [*names, "failover"], n=1) if name else []
     hint = f"did you mean {close[0]}:?" if close else f"there are {', '.join(names)} and failover:"
-    return UnusableURI("no scheme that a client knows", part=_shown(text.rpartition("@")[2]), hint=hint)
+    return UnusableURI("unknown scheme", part=_shown(text.rpartition("@")[2]), hint=hint)
 
 
 # ---------------------------------------------------------------- options
 
 
 def _pairs(query: str) -> tuple[tuple[str, str], ...]:
-    """Return names and values of a query, in order; an ampersand may be written as XML has it."""
+    """Return the names and values of a query, in order; an ampersand may have XML's form."""
     halves = (part.partition("=") for part in query.replace("&amp;", "&").split("&") if part)
     return tuple((unquote_plus(name).strip(), unquote_plus(value).strip()) for name, _, value in halves)
 
 
 class _Option(NamedTuple):
-    """Which attribute an option sets, and how its value is read; `read` raises ValueError with what would be right."""
+    """The attribute that an option sets, and the function that parses its value.
+
+    The function raises ValueError with the values that are allowed.
+    """
 
     attribute: str
     read: Callable[[str], object]
@@ -416,7 +422,7 @@ def _milliseconds(text: str) -> float:
 
 
 def _milliseconds_or_none(text: str) -> float | None:
-    """ActiveMQ's -1 and 0 both mean: no limit."""
+    """Return seconds; None for -1 and 0, which both mean no limit in ActiveMQ."""
     try:
         return _integer(text, -1, MILLISECONDS_MAX) / 1000 if _integer(text, -1, MILLISECONDS_MAX) > 0 else None
     except ValueError as error:
@@ -457,7 +463,7 @@ FAILOVER_OPTIONS: Mapping[str, _Option] = {
 }
 
 _MONITORED = "use_inactivity_monitor"
-"""No attribute of its own: without the monitor there is no limit to inactivity."""
+"""The option has no attribute: without the monitor, `inactivity_seconds` is None."""
 
 TRANSPORT_OPTIONS: Mapping[str, _Option] = {
     "connectionTimeout": _Option("connection_timeout_seconds", _milliseconds_or_none),
@@ -483,7 +489,7 @@ _WITHOUT_EFFECT = frozenset(
         "wireFormat.version",
     )
 )
-"""Options of Java's sockets, threads and encoding: a URI that has them works here too, and a warning says so."""
+"""Options of Java's sockets, threads and encoding, which this client accepts with a warning."""
 
 
 def _transport_options(
@@ -508,7 +514,7 @@ def _values(
     prefix: str,
     also: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return attributes by name; of an option that is there twice the last one counts, as in Java."""
+    """Return the attributes by name; the last one of a repeated option applies, as in Java."""
     values: dict[str, Any] = {}
     for name, value in pairs:
         option = known.get(name)
@@ -528,11 +534,11 @@ def _values(
 
 
 def _suggestion(name: str, known: Mapping[str, _Option], prefix: str, also: Iterable[str]) -> str:
-    """Return what may be meant by an option that there is not, or where to put it."""
+    """Return the hint for an unknown option: a similar name, or the right place."""
     if name.startswith("jms."):
         return "jms.* configure Java's connections; here they are arguments of connect()"
     elsewhere = FAILOVER_OPTIONS if known is TRANSPORT_OPTIONS else {*TRANSPORT_OPTIONS, *_WITHOUT_EFFECT}
-    there = name if name in elsewhere else None  # written right, in the wrong place
+    there = name if name in elsewhere else None  # the right name in the wrong place
     if there is None and (here := _closest(name, {*known, *also})):
         return f"did you mean {prefix}{here}?"
     if there := there or _closest(name, elsewhere):
@@ -543,7 +549,7 @@ def _suggestion(name: str, known: Mapping[str, _Option], prefix: str, also: Iter
 
 
 def _closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name most like this one, whatever the letters' case."""
+    """Return the most similar name, ignoring case; None if none is similar."""
     by_lower = {each.lower(): each for each in names}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
     return by_lower[close[0]] if close else None
@@ -552,12 +558,12 @@ def _closest(name: str, names: Iterable[str]) -> str | None:
 # ---------------------------------------------------------------- errors
 
 _USER = re.compile(r"//[^\s,()?]*@")
-"""User name and password, which may stand in a URI and must not stand in an error."""
+"""User name and password in a URI, which an error must not show."""
 
 _SHOWN_CHARACTERS = 200
 
 
 def _shown(text: str) -> str:
-    """Return a part of a URI as an error may show it."""
+    """Return a part of a URI for an error: without credentials, and shortened."""
     text = _USER.sub("//…@", text)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

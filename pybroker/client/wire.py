@@ -1,4 +1,4 @@
-"""One transport with its conversation, and how it is made: names, TCP, TLS, options of the socket."""
+"""`Wire`, one transport with its conversation, and `Dialler`, which opens it: host names, TCP, TLS, socket options."""
 
 import asyncio
 import contextlib
@@ -21,10 +21,11 @@ class Wire(asyncio.Protocol):
     """One transport with its conversation.
 
     Attributes:
-        conversation: what is spoken on it.
-        lost: done when the transport is gone, with why.
-        congestion: rings when the transport takes bytes again.
-        is_congested: the peer takes bytes more slowly than they come.
+        conversation: the conversation on the transport.
+        lost: set to the reason when the transport is closed.
+        on_writable: called when the transport accepts bytes again.
+        is_congested: the peer reads more slowly than this side writes.
+        on_data: the function that gets received bytes; at first the one for backups.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -42,48 +43,48 @@ class Wire(asyncio.Protocol):
         self.write(self.conversation.bytes_to_send())
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came."""
+        """Pass received bytes to `on_data`; an error closes the transport."""
         try:
             self.on_data(data)
         except ClientError as error:
             self.drop(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end."""
+        """Record that the transport is closed."""
         self._end(exc or ConnectionLost("the broker closed the connection"))
 
     def pause_writing(self) -> None:
-        """Note that the peer is slow."""
+        """Record that the write buffer is full."""
         self.is_congested = True
 
     def resume_writing(self) -> None:
-        """Note that it is not any more."""
+        """Record that the write buffer has room again."""
         self.is_congested = False
         self.on_writable.call()
 
     def write(self, data: bytes) -> None:
-        """Send."""
+        """Send bytes; does nothing without a transport."""
         if data and self._transport is not None:
             self._transport.write(data)
 
     def socket(self) -> socket.socket | None:
-        """Return the socket, for its options."""
+        """Return the socket, to set its options."""
         return self._transport.get_extra_info("socket") if self._transport is not None else None
 
     def finish(self, error: Exception) -> None:
-        """Close the transport once what was written has gone."""
+        """Close the transport after all written bytes are sent."""
         self._end(error)
         if self._transport is not None:
             self._transport.close()
 
     def drop(self, error: Exception) -> None:
-        """Cut the transport."""
+        """Abort the transport."""
         self._end(error)
         if self._transport is not None:
             self._transport.abort()
 
     async def keep_alive(self) -> None:
-        """Keep a spare alive until it is lost, or this is cancelled."""
+        """Send the heart-beats of a backup connection until it is lost, or the task is cancelled."""
         while not self.lost.done():
             try:
                 due_at = self.conversation.tick(time.monotonic())
@@ -101,7 +102,7 @@ class Wire(asyncio.Protocol):
             if isinstance(event, Ended):
                 self.drop(ConnectionLost(event.reason))
         self.write(self.conversation.bytes_to_send())
-        self._has_received.set()  # what was agreed may ask for earlier checks
+        self._has_received.set()  # the agreement may require an earlier check
 
     def _end(self, error: Exception) -> None:
         if not self.lost.done():
@@ -111,14 +112,14 @@ class Wire(asyncio.Protocol):
 
 
 class Dialler:
-    """Makes wires."""
+    """Opens connections to brokers."""
 
     def __init__(self, make: Callable[[Address], Conversation], ssl_context: ssl.SSLContext | None = None) -> None:
-        """Begin.
+        """Store the factory and the TLS context.
 
         Args:
-            make: makes a conversation with a broker.
-            ssl_context: for TLS; by default one that checks certificates against the system's authorities.
+            make: returns a conversation for a broker.
+            ssl_context: the TLS context; by default one that verifies certificates with the system's authorities.
         """
         self._make = make
         self._ssl_context = ssl_context
@@ -127,8 +128,9 @@ class Dialler:
         """Connect to a broker.
 
         Raises:
-            OSError: it cannot be reached, also in time.
-            UntrustedBroker: TLS finds that it is another.
+            OSError: the broker cannot be reached.
+            ConnectionLost: the broker did not answer in time.
+            UntrustedBroker: TLS verification failed.
         """
         options = address.options
         try:
@@ -156,7 +158,7 @@ class Dialler:
                     ssl=tls,
                     server_hostname=address.host if tls is not None else None,
                 )
-            except OSError as refused:  # also TLS's: one machine of several may have the wrong certificate
+            except OSError as refused:  # includes errors of TLS: one address of several may have a wrong certificate
                 if not isinstance(error, ssl.SSLError):
                     error = refused
             else:
@@ -183,7 +185,7 @@ class Dialler:
 
 
 async def _addresses(host: str) -> list[str]:
-    """Return a host's addresses; an address is its own."""
+    """Return the IP addresses of a host; of an IP address, itself."""
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
     found = await blocking.call(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
@@ -191,5 +193,5 @@ async def _addresses(host: str) -> list[str]:
 
 
 def seconds_until(due_at: float) -> float | None:
-    """Return the seconds until then; None for never."""
+    """Return the seconds until a time of the monotonic clock; None for infinity."""
     return None if due_at == float("inf") else max(0.0, due_at - time.monotonic())

@@ -38,7 +38,7 @@ def test_message_sent_on_keeps_its_kind(connection: Connection, queue: str, kind
 
 @pytest.mark.parametrize(("kind", "body"), [("map", "x"), ("text", b"x"), ("blob", {"url": 1}), ("poem", "x")])
 def test_body_of_another_kind_is_not_sent(connection: Connection, queue: str, kind: str, body: Body) -> None:
-    with pytest.raises(UnsendableMessage, match=r"none of a|has url|kind:"):
+    with pytest.raises(UnsendableMessage, match=r"cannot have|has url|kind:"):
         connection.send(queue, body, kind=kind)
 
 
