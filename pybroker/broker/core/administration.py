@@ -10,7 +10,7 @@ from pybroker.broker.domain.destination import Destination
 
 
 class Administration:
-    """Answers for one broker; implements the port `Admin`."""
+    """Reports the state of one broker; implements the port `Admin`."""
 
     def __init__(
         self,
@@ -19,13 +19,13 @@ class Administration:
         usage: Usage,
         is_full: Callable[[], bool],
     ) -> None:
-        """Answer from what is seen as it changes.
+        """Create the port from live views of the broker's state.
 
         Args:
-            destinations: the queues, topics and durable subscriptions there are.
-            clients: those that are connected, by their client ids.
-            usage: what all messages take.
-            is_full: tells whether the store has no room.
+            destinations: the queues, topics and durable subscriptions.
+            clients: the open connections by client id.
+            usage: the memory usage of all messages.
+            is_full: returns True while the store has no room.
         """
         self._destinations = destinations
         self._clients = clients
@@ -33,20 +33,20 @@ class Administration:
         self._is_full = is_full
 
     def connections(self) -> Iterable[Connection]:
-        """Return the clients that are connected."""
+        """Return the open connections."""
         return self._clients.values()
 
     def destinations(self) -> Iterable[Destination]:
-        """Return the queues and topics there are."""
+        """Return all queues and topics."""
         return self._destinations
 
     def owner(self, destination: Destination) -> str | None:
-        """Return whose temporary destination it is, by connection id; None for a lasting one."""
+        """Return the connection id of a temporary destination's owner; None for a permanent destination."""
         owner = self._destinations.owner(destination)
         return None if owner is None else owner.connection_id
 
     def consumer_count(self, destination: Destination) -> int:
-        """Return how many consume from a destination; a topic's durable subscriptions count also while away."""
+        """Return the number of consumers of a destination; durable subscriptions count even without a consumer."""
         queue = self._destinations.queues.get(destination)
         if queue is not None:
             return len(queue.consumers)
@@ -54,7 +54,7 @@ class Administration:
         return 0 if topic is None else len(topic.subscriptions) + len(topic.durables)
 
     def totals(self) -> Totals:
-        """Count what there is."""
+        """Return totals of connections, destinations, messages and memory."""
         there = self._destinations
         consumers = (consumer for connection in self._clients.values() for consumer in connection.consumers)
         return Totals(

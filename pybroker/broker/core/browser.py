@@ -1,9 +1,9 @@
-"""A queue browser's backlog: what waits and what is in flight, once; nothing it does consumes a message.
+"""The backlog of a queue browser: shows waiting and outstanding messages once, and consumes none.
 
-What is in memory is a snapshot, taken when the browser comes. What is not is paged through: the browser sees of it what
-still waits when it gets there, and nothing that arrived after it. A selector that refuses a whole page has the browser
-go on in the event loop's next turn. A page that cannot be read now is waited for: a browser is told the end only when
-it has seen all.
+Messages in memory are shown from a snapshot, taken when the browser subscribes. Paged-out messages are read page by
+page: the browser sees those that still wait when it reads the page, and none that arrived after it subscribed. After a
+page without a match, the browser continues in the event loop's next turn. If a page cannot be read now, the browser
+waits: it gets the end of the queue only after all messages.
 """
 
 import logging
@@ -25,7 +25,7 @@ _sequence = attrgetter("sequence")
 
 
 class Snapshot(Source):
-    """What a browser is shown: every matching message once, then the end."""
+    """The messages that a browser gets: every matching message once, then the end of the queue."""
 
     __slots__ = ("_browsed", "_consumer", "_found", "_paging", "_views")
 
@@ -38,7 +38,7 @@ class Snapshot(Source):
         consumer.sources.append(self)
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
-        """Show what the browser has room for; say so when there is no more."""
+        """Deliver messages while the browser has room; after the last one, signal the end."""
         count, room = PAGE_MAX, PAGE_BYTES_MAX
         while self._found is not None and self._consumer.has_room:
             try:
@@ -57,35 +57,35 @@ class Snapshot(Source):
                 break
 
     def _wait(self, error: StoreUnavailable) -> None:
-        """Go on where this is once the store may be read again."""
+        """Continue from here once the store may be readable again."""
         _log.log(severity(error), "a browser of %s has to wait: %s", self._consumer.request.destination, error)
         self._found = chain.from_iterable(self._views)
         if self._paging is not None:
             self._paging.waiting[self.dispatch] = None
 
     def detach(self, consumer: Consumer) -> None:
-        """Show no more."""
+        """Stop delivering."""
         self._found = None
 
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
-        """Looking changes nothing."""
+        """Do nothing: a browser consumes no message."""
 
     def settle(self, reference: Reference) -> None:
-        """Looking changes nothing."""
+        """Do nothing: a browser consumes no message."""
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Looking changes nothing."""
+        """Do nothing: a browser consumes no message."""
 
     def reject(self, reference: Reference, cause: str) -> None:
         """Never called: `Consumer.reject` refuses for browsers."""
         raise AssertionError("a browser rejects nothing")
 
     def expire(self, reference: Reference) -> None:
-        """Looking changes nothing."""
+        """Do nothing: a browser consumes no message."""
 
 
 class _View:
-    """One queue as a browser sees it. Iterating goes on where it was ended, by an error or otherwise."""
+    """One queue as a browser sees it. A new iteration continues where the last one ended, also after an error."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -97,12 +97,15 @@ class _View:
     def __iter__(self) -> Iterator[Reference]:
         held = (reference for reference in self._held if reference.sequence > self._last)
         for reference in merge(held, self._waiting(), key=_sequence) if self._is_paged else held:
-            if reference.sequence != self._last:  # else it was in memory, and waits
+            if reference.sequence != self._last:  # skips a message that is in the snapshot and still waits
                 self._last = reference.sequence
                 yield reference
 
     def _waiting(self) -> Iterator[Reference]:
-        """Yield what waits, a page at a time: in between the queue changes. What was read before an error comes too."""
+        """Yield waiting messages, reading one page at a time because the queue changes in between.
+
+        If a page cannot be read whole, its messages before the error are yielded first.
+        """
         after, failure = self._last, None
         while failure is None:
             page: list[Reference] = []

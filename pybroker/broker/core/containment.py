@@ -1,8 +1,8 @@
-"""Failures of one message, kept from ending more than that message's own handling.
+"""Error containment: an error that one message causes affects only that message.
 
-Many messages are handled together: by a chore, a commit, a gate that opens, a connection that closes. What one of them
-raises there is logged, and the others go on. Errors of a store or of the lock are never contained: after one nothing
-may be confirmed any more, and the master has to give up.
+Some operations handle many messages: periodic work, a commit, the opening of a gate, the end of a connection. If one
+message causes an error there, the error is logged, and the others are handled all the same. Errors of a store or of the
+lock are never contained: after one nothing more may be confirmed, and the broker must stop being master.
 """
 
 import logging
@@ -14,10 +14,10 @@ from pybroker.broker.domain.errors import LockError, StoreError
 from pybroker.broker.domain.message import Message
 
 FATAL: Final = (StoreError, LockError, OSError)
-"""Errors that no message causes."""
+"""Errors that are never contained, because no message causes them."""
 
 LOGGED_IN_FULL_MAX: Final = 10
-"""Reports of one kind that have a traceback each. Of later ones the 16th, 32nd, 64th … is logged, with its number."""
+"""The first errors of a kind, which are logged with a traceback. Of later ones, the 16th, 32nd, 64th … is logged."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ def contain(error: Exception, doing: str, message: Message | None = None, *, abo
     """Log an error that concerns one message; call it from the `except` clause that caught the error.
 
     Args:
-        error: what was raised.
-        doing: what failed, such as `expiring`; few different ones, because they are counted.
-        message: which message, where one is at hand.
-        about: what is named instead of the message.
+        error: the error.
+        doing: the operation that failed, such as `expiring`; one of few, because errors are counted by operation.
+        message: the message, if it is known.
+        about: a description for the log if the message is not known.
 
     Raises:
-        StoreError, LockError, OSError: it is one of these, which are not to be contained.
+        StoreError, LockError, OSError: the error is one of these, which are not contained.
     """
     if isinstance(error, FATAL):
         raise error
@@ -49,7 +49,7 @@ def contain(error: Exception, doing: str, message: Message | None = None, *, abo
 
 
 def attempt(action: Callable[[], object], doing: str, message: Message | None = None) -> None:
-    """Run an action, whose failure is contained.
+    """Run an action, and contain its error.
 
     Raises:
         StoreError, LockError, OSError: as `contain`.

@@ -1,4 +1,4 @@
-"""Crontab entries: when is the next instant?
+"""Crontab entries: parses them, and computes their next time.
 
 ```text
 minute  hour  day of month  month  day of week
@@ -9,16 +9,16 @@ field = values                 *  or  ?       all
 values = item , item ...       item = number | from - to
 ```
 
-As ActiveMQ reads them, with `/` as it is there: `*/10` and `5-59/10` both mean 10, 20, …, not "every ten from five on".
-Where ActiveMQ goes wrong, this does not:
+They are read as in ActiveMQ, `/` included: `*/10` and `5-59/10` both mean 10, 20, …, and not "every ten from five on".
+Two errors of ActiveMQ are avoided:
 
-* With both day fields restricted a day must satisfy both: `0 0 13 * 5` is Friday the 13th. ActiveMQ takes whichever
-  comes first, and finds 1 March for `0 12 29 2 *`.
-* What can never come (30 February), a value out of range (weekday 7) or an empty set (`5/15`) is refused.
+* If both day fields are restricted, a day must satisfy both: `0 0 13 * 5` is Friday the 13th. ActiveMQ takes the day
+  that is first, and finds 1 March for `0 12 29 2 *`.
+* A date that does not exist (30 February), a value out of range (weekday 7) and an empty set (`5/15`) are refused.
 
-The local clock jumps twice a year in many places. An entry with hours means readings of that clock: one that is jumped
-over runs as soon as the clock has jumped, one that comes twice runs the first time. An entry for every hour means real
-time: it never runs twice at once, nor pauses for an hour.
+In many time zones the local clock is changed twice a year. An entry with hours refers to the local clock: if its time
+is skipped, it runs right after the change; if its time occurs twice, it runs the first time. An entry for every hour
+refers to elapsed time: it runs once in each hour of elapsed time.
 
 Source: ActiveMQ 5.17, `CronParser`; for daylight saving time, Vixie cron.
 """
@@ -32,12 +32,12 @@ from typing import Final
 from pybroker.broker.domain.jobs import InvalidSchedule
 
 TEXT_MAX: Final = 1000
-"""Characters of an entry. Every minute named one by one takes 167."""
+"""Maximum length of an entry. A list of all minutes has 167 characters."""
 YEARS_AHEAD: Final = 40
-"""The rarest day, a 29 February of one weekday, is at most 40 years away (across 2100)."""
+"""Years to search: the rarest day, a 29 February on a given weekday, is at most 40 years away (across 2100)."""
 
 UtcOffset = Callable[[int], int]
-"""Seconds by which local clocks are ahead of UTC at a time in seconds since the epoch."""
+"""Returns the seconds by which the local clock is ahead of UTC at a time in seconds since the epoch."""
 
 _FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 6))
 _REMEMBERED = 256
@@ -60,7 +60,7 @@ class Cron:
         """Parse an entry.
 
         Raises:
-            InvalidSchedule: it is none, or no day ever satisfies it.
+            InvalidSchedule: the text is not a valid entry, or no day ever satisfies it.
         """
         if len(text) > TEXT_MAX:
             raise InvalidSchedule(f"a cron entry of {len(text)} characters: {TEXT_MAX} are enough")
@@ -80,7 +80,7 @@ class Cron:
             raise InvalidSchedule(f"cron entry {text}: there is no such day in any year")
 
     def next_after(self, now_ms: int, offset_at: UtcOffset = local_offset) -> int | None:
-        """Return the first instant later than a time, both in milliseconds since the epoch; None: beyond the calendar.
+        """Return the first time of the entry after another time, both in milliseconds since the epoch; None: no date.
 
         Args:
             now_ms: the time.
@@ -88,15 +88,15 @@ class Cron:
         """
         try:
             seconds = self._next_instant(now_ms // 1000, offset_at)
-        except (OverflowError, OSError, ValueError):  # dates the calendar, or the C library's, does not have
+        except (OverflowError, OSError, ValueError):  # dates that Python's calendar, or the C library, does not support
             return None
         return None if seconds is None else seconds * 1000
 
     def _next_instant(self, time: int, offset_at: UtcOffset) -> int | None:
-        """Return the first instant later than `time`, in seconds.
+        """Return the first time of the entry after `time`, in seconds.
 
-        A reading is what a local clock shows, in seconds as if that were UTC. Between two changes of the offset
-        readings and times run in parallel, so the search goes from change to change.
+        A reading is the time that a local clock shows, in seconds as if it were UTC. Between two changes of the UTC
+        offset, readings and times differ by a constant, so the search goes from change to change.
         """
         reading = time + offset_at(time)
         while True:
@@ -111,12 +111,12 @@ class Cron:
             if self._every_hour:
                 reading = after - 1
             elif before < after and wanted < after:
-                return time  # the clock jumps over it
+                return time  # the clock skips this reading
             else:
                 reading = max(before, after) - 1
 
     def _next_reading(self, reading: int) -> int | None:
-        """Return the first reading later than one, on a full minute."""
+        """Return the first reading of the entry after another reading."""
         start = _EPOCH + timedelta(seconds=(reading // _MINUTE_SECONDS + 1) * _MINUTE_SECONDS)
         day = start.date()
         found = self._time_from(start.hour, start.minute) if self._includes(day) else None
@@ -129,7 +129,7 @@ class Cron:
         return ((day - _EPOCH.date()).days * 24 + hour) * 3600 + minute * 60
 
     def _time_from(self, hour: int, minute: int) -> tuple[int, int] | None:
-        """Return the first hour and minute of a day from one on."""
+        """Return the first hour and minute of the entry on a day, from a given time on; None if there is none."""
         if hour in self._hours:
             for each in self._minutes:
                 if each >= minute:
@@ -152,11 +152,11 @@ class Cron:
 
 
 parse = lru_cache(_REMEMBERED)(Cron)
-"""Return an entry parsed; those that come again and again are remembered. Raises `InvalidSchedule`."""
+"""Parses an entry; the last ones are cached. Raises `InvalidSchedule`."""
 
 
 def _first_change(low: int, high: int, offset_at: UtcOffset) -> int:
-    """Return a time between two at which the offset changes from that of `low`; `high` has another one."""
+    """Return the first time after `low`, up to `high`, at which the offset differs from that of `low`."""
     offset = offset_at(low)
     while high - low > 1:
         middle = (low + high) // 2

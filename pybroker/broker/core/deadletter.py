@@ -1,24 +1,25 @@
-"""Where messages go that nobody could use: expired, rejected, redelivered too often, pushed out.
+"""Dead letters: messages that expired, were rejected or redelivered too often, or were dropped for a slow consumer.
 
-What a destination's policy says decides (`policy.DeadLetterStrategy`); without one everything goes to the queue
+The policy of the destination has a strategy (`policy.DeadLetterStrategy`); by default all dead letters go to the queue
 `ActiveMQ.DLQ`.
 
 ```text
-dead_letter, expire -> the strategy drops all?            -> dropped
-                is it on its dead letter queue?    -> dropped
-                non-persistent? (unless kept)      -> dropped
-                expired? (if those are dropped)    -> dropped
-                is its id there already? (audit)   -> dropped
-                else: a letter -> the dead letter queue
+dead_letter, expire -> strategy drops everything?                 -> dropped
+                       on its dead letter queue already?          -> dropped
+                       non-persistent, and those are not kept?    -> dropped
+                       expired, and those are not kept?           -> dropped
+                       id sent to that queue before? (audit)      -> dropped
+                       else: a dead letter                        -> the dead letter queue
 ```
 
-A letter is the message with its id, priority, properties and body, persistent, on another destination. It says where
-it was (original destination) and, in properties, why it is there (`dlqDeliveryFailureCause`), when it would have
-expired (`originalExpiration`), and that it was not persistent (`originalDeliveryMode`).
+A dead letter is a persistent copy of the message, with its id, priority, properties and body, on another destination.
+Its original destination is the one that the message was on. Its properties have the cause (`dlqDeliveryFailureCause`),
+the expiration of the message (`originalExpiration`), and its delivery mode if that was non-persistent
+(`originalDeliveryMode`).
 
-Source: ActiveMQ 5.17, `RegionBroker.sendToDeadLetterQueue`, `AbstractDeadLetterStrategy` and its kinds. The audit is
-one per dead letter queue here, where ActiveMQ has one per strategy: two queues' copies of a message (of a virtual
-topic, say) that have a dead letter queue each both get there.
+Source: ActiveMQ 5.17, `RegionBroker.sendToDeadLetterQueue`, `AbstractDeadLetterStrategy` and its subclasses. ActiveMQ
+has one audit per strategy, this broker one per dead letter queue. So if two queues have copies of one message, for
+example of a virtual topic, and a dead letter queue each, both copies are kept.
 """
 
 import logging
@@ -52,33 +53,33 @@ EXPIRATION_PROPERTY = "originalExpiration"
 DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
 
 AUDITS_MAX = 10_000
-"""Dead letter queues whose letters are remembered; beyond, those used longest ago are forgotten."""
+"""Number of dead letter queues that have an audit; of more, the least recently used audit is deleted."""
 
 Strategies = Callable[[Destination], AnyDeadLetterStrategy]
-"""The strategy of a destination."""
+"""Returns the strategy of a destination."""
 
 OnDeadLettered = Callable[[Message, Message | None, str], None]
-"""Told of a message, its letter or None if there was none, and the cause."""
+"""A callback with the message, its dead letter (None if it was dropped), and the cause."""
 
 OnExpired = Callable[[Message], None]
-"""Told of a message whose time was over, after it was buried."""
+"""A callback with a message that has expired, after it was dead-lettered or dropped."""
 
 
 class Target(Protocol):
-    """A destination that takes messages."""
+    """A destination that accepts messages."""
 
     def send(self, message: Message) -> None:
-        """Store and hand out."""
+        """Store and dispatch a message."""
         ...
 
 
 class DeadLetters:
-    """Keeps or drops what died, as the strategy of its destination says. Nothing that a message is makes a burial fail.
+    """Sends dead letters, or drops messages, by the strategy of their destination. Contents of a message never fail it.
 
     Attributes:
-        on_dead_lettered: called after each burial.
-        on_expired: called after each burial of an expired message.
-        aggregator: the lines of the log about what died.
+        on_dead_lettered: called after each message, sent or dropped.
+        on_expired: called after each expired message.
+        aggregator: writes the log lines about these messages.
     """
 
     __slots__ = (
@@ -112,33 +113,33 @@ class DeadLetters:
         self.aggregator = LogAggregator(_log)
 
     def dead_letter(self, message: Message, cause: str, *, subscription_key: str | None = None) -> None:
-        """Move a message to its dead letter queue if it is one that is kept. The caller has it removed afterwards.
+        """Send the dead letter of a message, unless the strategy drops it. The caller removes the message afterwards.
 
         Args:
-            message: what died; its destination is where.
-            cause: why, as it is told in the letter.
-            subscription_key: the durable subscription it died in, if it was one.
+            message: the message, on the destination where it failed.
+            cause: the cause, which is a property of the dead letter.
+            subscription_key: the durable subscription in whose backlog it was; None on a queue.
         """
         self._dead_letter(message, cause, subscription_key, is_expired=message.is_expired(self._clock()))
 
     def expire(self, message: Message, *, subscription_key: str | None = None) -> None:
-        """Bury a message that outlived its time."""
+        """Send the dead letter of an expired message, unless the strategy drops it."""
         cause = f"java.lang.Throwable: Message Expired. Expiration:{message.expiration}"
         self._dead_letter(message, cause, subscription_key, is_expired=True)
         if self.on_expired is not None:
-            attempt(partial(self.on_expired, message), "telling of an expired message", message)
+            attempt(partial(self.on_expired, message), "announcing an expired message", message)
 
     # ------------------------------------------------------------ private
 
     def _dead_letter(self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool) -> None:
         letter = self._letter(message, cause, subscription_key, is_expired=is_expired)
         if self.on_dead_lettered is not None:
-            attempt(partial(self.on_dead_lettered, message, letter, cause), "telling of a dead letter", message)
+            attempt(partial(self.on_dead_lettered, message, letter, cause), "announcing a dead letter", message)
 
     def _letter(
         self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool
     ) -> Message | None:
-        """Send a letter if one is due, and return it."""
+        """Send and return the dead letter of a message; return None if the message is dropped."""
         strategy = self._strategies(message.destination)
         if isinstance(strategy, DiscardingDeadLetterStrategy) or not _keeps(strategy, message, is_expired):
             _log.debug("dropped %s from %s: %s", message.message_id, message.destination, cause)
@@ -156,14 +157,14 @@ class DeadLetters:
         return letter
 
     def _send_or_fall_back(self, message: Message, place: Destination, cause: str, expiration: int) -> Message:
-        """Send a letter to its place; to `ActiveMQ.DLQ` itself, past all that may stand before it, if that fails.
+        """Send a dead letter to its destination. If that fails, send it directly to the queue `ActiveMQ.DLQ`.
 
         Raises:
-            StoreError, LockError, OSError: nothing can be stored any more. No message causes these.
+            StoreError, LockError, OSError: the store or the lock has failed, which no message causes.
         """
         try:
             return self._send(message, self._target(place), place, cause, expiration)
-        except Exception as error:  # too many destinations, a name too long: no reason to lose the message
+        except Exception as error:  # for example, too many destinations, or a name too long
             if isinstance(error, FATAL):
                 raise
             _log.error(
@@ -174,7 +175,7 @@ class DeadLetters:
     def _send(self, message: Message, target: Target, place: Destination, cause: str, expiration: int) -> Message:
         try:
             letter = dead_letter_copy(message, place, cause, expiration)
-        except Exception as error:  # the message's fault: nothing else is touched here
+        except Exception as error:  # caused by the message, which does not decode or encode
             _log.error(
                 "%s from %s is dead-lettered as it is, without saying why, since it cannot be made again: %s",
                 message.message_id,
@@ -200,7 +201,7 @@ class DeadLetters:
 def _as_it_is(message: Message, place: Destination, expiration: int) -> Message:
     try:
         return unread(message, place, expiration)
-    except MalformedOpenWire:  # made otherwise than by a client; what is stored is read back as it is
+    except MalformedOpenWire:  # not sent by a client; the stored bytes are kept as they are
         return replace(message, destination=place, expiration=expiration, decoded=None)
 
 
@@ -222,17 +223,17 @@ def _keeps(
 
 
 def dead_letter_copy(message: Message, place: Destination, cause: str, expiration: int = 0) -> Message:
-    """Return the copy that goes to a dead letter queue.
+    """Return the copy of a message that goes to a dead letter queue.
 
     Args:
-        message: what died.
-        place: where the letter goes.
-        cause: why it died.
-        expiration: when the letter is dead itself, in milliseconds since the epoch; 0: never, and only then the letter
-            says when the message would have expired.
+        message: the message.
+        place: the dead letter queue.
+        cause: why the message is dead-lettered.
+        expiration: when the dead letter itself expires, in milliseconds since the epoch; 0: never. Only then it has the
+            property `originalExpiration`.
 
     Raises:
-        MalformedOpenWire: the message's data do not decode.
+        MalformedOpenWire: the message does not decode.
     """
     original = view(message)
     properties: dict[str, Value] = dict(original.properties)
@@ -256,10 +257,10 @@ def dead_letter_copy(message: Message, place: Destination, cause: str, expiratio
 
 
 class Audit:
-    """Remembers message ids: the last sequence numbers of the producers seen last.
+    """Remembers message ids: the last sequence numbers of the producers added last.
 
-    Per producer one integer, whose bit n stands for the sequence `newest - n`. What is older than its window counts as
-    not seen: better a letter twice than none.
+    It keeps one integer per producer, whose bit n stands for the sequence number `newest - n`. An id that is too old
+    for that counts as not seen: a dead letter may be kept twice, but is not lost.
     """
 
     __slots__ = ("_depth", "_producers", "_producers_max")
@@ -275,7 +276,7 @@ class Audit:
         return sequence <= newest and bool(seen >> (newest - sequence) & 1)
 
     def add(self, message_id: str) -> None:
-        """Remember an id."""
+        """Add an id."""
         producer, sequence = _split(message_id)
         newest, seen = self._producers.pop(producer, (sequence, 0))
         if sequence > newest:

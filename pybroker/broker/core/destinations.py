@@ -1,4 +1,4 @@
-"""The destinations of one broker: which queues and topics there are, whose they are, and what stands behind a name."""
+"""The destinations of one broker: creates, finds and removes queues and topics, and keeps their owners."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,25 +25,25 @@ _Kind = TypeVar("_Kind", Queue, Topic)
 
 
 def _nothing(count: int) -> None:
-    """Make no room."""
+    """Do nothing; the default of `Destinations.make_room`."""
 
 
 class Destinations:
     """All queues and topics.
 
     Attributes:
-        queues: the queues there are.
-        topics: the topics there are.
+        queues: all queues.
+        topics: all topics.
         durables: the durable subscriptions to the topics.
-        plain: destinations with nothing else behind them: most of them, found in one step.
-        router: finds where a message goes that is sent to any other.
-        queue_patterns: consumers that get what is sent to new queues, too.
-        topic_patterns: likewise to new topics, with their subscriptions.
-        make_room: called before a client creates a destination, with the number of those there are.
+        plain: destinations whose messages are not forwarded. Most are plain, and are found here by one look-up.
+        router: routes the messages of all other destinations.
+        queue_patterns: consumers of patterns, which are attached to new queues that match.
+        topic_patterns: consumers of patterns, whose subscriptions join new topics that match.
+        make_room: called before a client creates a destination, with the number of destinations.
     """
 
     def __init__(self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int) -> None:
-        """Begin with none; clients may create no more than so many."""
+        """Create the maps without destinations; clients may create at most `destinations_max`."""
         self.queues: Final[dict[Destination, Queue]] = {}
         self.topics: Final[dict[Destination, Topic]] = {}
         self.plain: Final[dict[Destination, Queue | Topic]] = {}
@@ -73,29 +73,29 @@ class Destinations:
     # ------------------------------------------------------------ questions
 
     def existing(self, destination: Destination) -> Queue | Topic | None:
-        """Return a destination if there is one."""
+        """Return a destination, None if it does not exist."""
         return (self.queues if destination.is_queue else self.topics).get(destination)
 
     def queues_of(self, request: ConsumerRequest) -> list[Queue]:
-        """Return the existing queues that a consumer asks for."""
+        """Return the existing queues that match a consumer's request."""
         return _matching(request, self.queues)
 
     def topics_of(self, request: ConsumerRequest) -> list[Topic]:
-        """Return the existing topics that a consumer asks for."""
+        """Return the existing topics that match a consumer's request."""
         return _matching(request, self.topics)
 
     def owner(self, destination: Destination) -> Owner | None:
-        """Return whose temporary destination it is; None for a lasting one."""
+        """Return the owner of a temporary destination; None for a permanent one."""
         return self._owners.get(destination)
 
     # ------------------------------------------------------------ making
 
     def target(self, destination: Destination) -> Queue | Topic:
-        """Return the destination a message goes to, creating it on first use.
+        """Return a destination for a client, creating it if it does not exist.
 
         Raises:
-            InvalidDestination: a temporary destination that is gone.
-            ClientError: too many destinations.
+            InvalidDestination: it is a temporary destination that does not exist, or reserved for the broker.
+            ClientError: there are too many destinations.
         """
         existing = self.existing(destination)
         if existing is not None:
@@ -104,11 +104,11 @@ class Destinations:
         return self.ensure(destination)
 
     def ensure(self, destination: Destination) -> Queue | Topic:
-        """Return a destination; create a missing one without checking name, owner or limits."""
+        """Return a destination, creating it if it does not exist, without checks of name, owner or limits."""
         return self.queue(destination) if destination.is_queue else self.topic(destination)
 
     def queue(self, destination: Destination) -> Queue:
-        """Return a queue, which is made if need be."""
+        """Return a queue, creating it if it does not exist."""
         if (queue := self.queues.get(destination)) is None:
             runtime = self._runtime
             policy = runtime.policy(destination)
@@ -129,7 +129,7 @@ class Destinations:
         return queue
 
     def topic(self, destination: Destination) -> Topic:
-        """Return a topic, which is made if need be."""
+        """Return a topic, creating it if it does not exist."""
         if (topic := self.topics.get(destination)) is None:
             runtime = self._runtime
             policy = runtime.policy(destination)
@@ -149,10 +149,10 @@ class Destinations:
         return topic
 
     def own(self, destination: Destination, owner: Owner) -> None:
-        """Give a temporary destination to a connection.
+        """Record a connection as the owner of a temporary destination.
 
         Raises:
-            InvalidDestination: it is another's.
+            InvalidDestination: it belongs to another connection.
         """
         if self._owners.setdefault(destination, owner) is not owner:
             raise InvalidDestination(f"{destination} belongs to another connection")
@@ -160,7 +160,7 @@ class Destinations:
     # ------------------------------------------------------------ removing
 
     def remove(self, destination: Destination) -> None:
-        """Delete a destination with all it holds.
+        """Delete a destination with its messages; do nothing if it does not exist.
 
         Raises:
             DestinationInUse: it has a consumer or a durable subscription.
@@ -175,7 +175,7 @@ class Destinations:
             self._runtime.store.remove_destination(destination)
 
     def remove_inactive(self, destination: Destination) -> None:
-        """Remove a destination that holds nothing and that nothing uses; see `inactive`."""
+        """Remove an inactive destination, which has no messages; see `inactive`."""
         self.drop(destination)
         self._runtime.store.forget_empty(destination)
 
@@ -206,9 +206,9 @@ class Destinations:
         return None if owner is None else owner.connection_id
 
     def _send_late(self, message: Message) -> None:
-        """Take a message whose destination was deleted between its sending and its transaction's commit.
+        """Send a message whose destination was deleted before the commit of its transaction.
 
-        The destination is created again. A temporary one is not, and the message is dropped.
+        The destination is created again, unless it is temporary: then the message is dropped.
         """
         destination = message.destination
         if destination.is_temporary and destination not in self._owners:
@@ -217,7 +217,7 @@ class Destinations:
             self.ensure(destination).gate.admit(message)
 
     def _admit(self, destination: Destination) -> None:
-        """Check that a client may create a destination. Stored ones and the dead letter queue are not limited."""
+        """Check that a client may create a destination. The limit does not apply to the dead letter queue."""
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         if destination == SCHEDULING_QUEUE:
@@ -231,7 +231,7 @@ class Destinations:
 
 
 def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
-    """Return the existing destinations a consumer asked for."""
+    """Return the existing destinations that match a consumer's request."""
     if not request.composite and not request.destination.is_pattern:
         return [existing[request.destination]] if request.destination in existing else []
     return [kind for destination, kind in existing.items() if request.wants(destination)]

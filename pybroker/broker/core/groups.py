@@ -1,4 +1,4 @@
-"""Message groups of one queue: which consumer owns which group, and gets all its messages.
+"""Message groups of one queue: the consumer that owns a group gets all its messages.
 
 ```text
               a message of the group,          a later message            JMSXGroupSeq < 0
@@ -8,7 +8,7 @@
                                           +-- the owner leaves, or 1024 others were used since --> UNOWNED
 ```
 
-A message that says -1 to a group nobody owns opens it and closes nothing, as in ActiveMQ.
+As in ActiveMQ, a message with JMSXGroupSeq -1 of a group without an owner makes its consumer the owner.
 
 Source: ActiveMQ 5.17, `QueueDispatchSelector`, `CachedMessageGroupMap`.
 """
@@ -28,8 +28,8 @@ class MessageGroups:
     """The groups of one queue.
 
     Attributes:
-        reopened: the lowest sequence of messages that waited for an owner whom their group has lost since; None: none.
-            Other consumers have passed these over, and must look at them again.
+        reopened: the lowest sequence number of messages that waited for an owner that their group has lost since; None
+            if there are none. Other consumers have skipped these messages, and must search them again.
     """
 
     __slots__ = ("_counts", "_owners", "_passed_over", "reopened")
@@ -41,7 +41,7 @@ class MessageGroups:
         self.reopened: int | None = None
 
     def owner(self, message: Message) -> Consumer | None:
-        """Return the only consumer that may get a message; None: any, who then owns the group."""
+        """Return the only consumer that may get a message; None if any may, and then owns the group."""
         return None if message.group_sequence == 1 else self._owners.get(message.group_id or "")
 
     def count(self, consumer: Consumer) -> int:
@@ -49,12 +49,12 @@ class MessageGroups:
         return self._counts[consumer]
 
     def passed_over(self, message: Message, sequence: int) -> None:
-        """Note that a message waits for its owner."""
+        """Record that a message waits for the owner of its group."""
         group_id = message.group_id or ""
         self._passed_over[group_id] = min(sequence, self._passed_over.get(group_id, sequence))
 
     def deliver(self, message: Message, consumer: Consumer) -> bool:
-        """Note that a consumer gets a message; True when it is the group's first for this consumer."""
+        """Record that a consumer gets a message; return True if it is the group's first for this consumer."""
         group_id = message.group_id or ""
         if self.owner(message) is consumer:
             if message.group_sequence < 0:
@@ -70,7 +70,7 @@ class MessageGroups:
         return True
 
     def leave(self, consumer: Consumer) -> None:
-        """Take all groups away from a consumer."""
+        """Remove a consumer as the owner of its groups."""
         for group_id in [group_id for group_id, owner in self._owners.items() if owner is consumer]:
             self._release(group_id)
 
@@ -86,10 +86,10 @@ class MessageGroups:
 
 
 class FirstOfGroup(Message):
-    """A message as the first of its group for a consumer gets it: flagged (`JMSXGroupFirstForConsumer`).
+    """A message with the flag `JMSXGroupFirstForConsumer`: the first of its group that its consumer gets.
 
     Attributes:
-        original: the message without the flag, for when it comes back.
+        original: the message without the flag, which replaces this one if it is not settled.
     """
 
     __slots__ = ("original",)
@@ -111,7 +111,7 @@ class FirstOfGroup(Message):
 
 
 def first_of_group(message: Message) -> Message:
-    """Return a flagged copy.
+    """Return a copy with the flag `JMSXGroupFirstForConsumer`.
 
     Raises:
         MalformedOpenWire: the message does not decode.
@@ -122,5 +122,5 @@ def first_of_group(message: Message) -> Message:
 
 
 def without_flag(message: Message) -> Message:
-    """Return the message as it was sent."""
+    """Return the message without the flag `JMSXGroupFirstForConsumer`."""
     return message.original if isinstance(message, FirstOfGroup) else message

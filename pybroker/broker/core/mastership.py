@@ -1,4 +1,4 @@
-"""Who serves: a broker's role, and what each event makes it do. Pure; `app.node` performs the actions.
+"""The role of a broker in its master/slave group: a table of events and actions. `app.node` performs the actions.
 
 ```text
         lock acquired                     recovered, listening
@@ -10,9 +10,9 @@ STOPPED <--------------------------- RELINQUISHING <---------------+
                lock released            (listeners closed first)
 ```
 
-Whatever goes wrong, listeners close before anything else happens, so that no client is served by two masters. After an
-orderly stop the store is closed, which writes what is left; a master that lost its lock, or whose disk failed,
-abandons the store instead: it must not write another byte.
+After every failure the listeners are closed first, so that no client is served by two masters. An orderly stop closes
+the store, which writes all buffered records. A master that lost its lock, or whose store failed, abandons the store
+instead: it must not write another byte.
 """
 
 import enum
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Role(enum.Enum):
-    """What a broker is to its pair."""
+    """The role of a broker among the members that share its store."""
 
     STANDBY = "standby"
     PROMOTING = "promoting"
@@ -30,7 +30,7 @@ class Role(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What can happen to a broker."""
+    """An event that may change the role."""
 
     LOCK_ACQUIRED = "the lock is ours"
     SERVING = "the store is recovered and the listeners are open"
@@ -42,7 +42,7 @@ class Event(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What the shell is to do, in the order given."""
+    """An action for the caller, which performs actions in the order given."""
 
     CANCEL_WAIT = "stop waiting for the lock"
     PROMOTE = "recover the store and open the listeners"
@@ -54,7 +54,7 @@ class Action(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """The new role, what to do, and the sentence for the log."""
+    """The new role, the actions to perform, and a sentence for the log."""
 
     role: Role
     actions: tuple[Action, ...]
@@ -101,5 +101,5 @@ _TABLE: dict[tuple[Role, Event], Decision] = {
 
 
 def decide(role: Role, event: Event) -> Decision:
-    """Return what an event means in a role. Events that come too late to matter change nothing and say nothing."""
+    """Return the decision for an event in a role. An event that comes too late has no actions, and no sentence."""
     return _TABLE.get((role, event), Decision(role, (), ""))

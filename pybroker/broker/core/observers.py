@@ -1,4 +1,4 @@
-"""Those who observe a broker: the core announces an event once, and each of them hears of it."""
+"""The observers of a broker: the core announces an event once, and each observer is notified."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from pybroker.broker.domain.observer import Observer
 
 
 class Observers:
-    """The observers of one broker, none at first."""
+    """The observers of one broker."""
 
     __slots__ = ("_all",)
 
@@ -15,11 +15,11 @@ class Observers:
         self._all: list[Observer] = []
 
     def add(self, observer: Observer) -> None:
-        """Have an observer hear of what happens from now on, after those added before."""
+        """Add an observer, which is notified after those added before."""
         self._all.append(observer)
 
     def announce(self, event: Callable[[Observer], None]) -> None:
-        """Have each observer hear of an event, which is a call of one of its methods.
+        """Notify each observer of an event, which is a call of one of its methods.
 
         Raises:
             StoreError, LockError, OSError: as `contain`.
@@ -28,4 +28,4 @@ class Observers:
             try:
                 event(observer)
             except Exception as error:
-                contain(error, "observing", about="what happened")
+                contain(error, "notifying an observer", about="an event")

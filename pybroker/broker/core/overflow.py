@@ -1,4 +1,4 @@
-"""What waits for a slow topic consumer beyond its window, and who of it goes when it is too much.
+"""The waiting messages of a slow topic consumer, and the choice of the message to drop when there are too many.
 
 Source: ActiveMQ 5.17, `OldestMessageEvictionStrategy`, `OldestMessageWithLowestPriorityEvictionStrategy`.
 """
@@ -22,31 +22,30 @@ class Overflow(Protocol):
         ...
 
     def popleft(self) -> Reference:
-        """Take the oldest reference, to be delivered."""
+        """Remove and return the oldest reference, to be delivered."""
         ...
 
     def evict(self) -> Reference:
-        """Take the reference that has to go."""
+        """Remove and return the reference to drop."""
         ...
 
 
 def overflow(eviction: Eviction) -> Overflow:
-    """Return an empty one."""
+    """Return an empty list of waiting messages that drops by this strategy."""
     return _LowestPriorityGoes() if eviction is Eviction.OLDEST_WITH_LOWEST_PRIORITY else _OldestGoes()
 
 
 class _OldestGoes(deque[Reference]):
-    """The oldest goes."""
+    """Drops the oldest message."""
 
     def evict(self) -> Reference:
         return self.popleft()
 
 
 class _LowestPriorityGoes:
-    """The oldest of the lowest priority goes; delivery is by age all the same.
+    """Drops the oldest message of the lowest priority; delivery is by age.
 
-    What is delivered or evicted is in both cases the oldest of its priority, so each of the ten lists is used up from
-    its front, by both.
+    Both delivery and eviction remove the oldest message of its priority, so each of the ten lists shrinks at its front.
     """
 
     def __init__(self) -> None:

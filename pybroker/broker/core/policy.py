@@ -1,7 +1,7 @@
-"""Per-destination policies: the rules an operator sets for a destination or a wildcard of them.
+"""Policies: the settings of a destination, or of all destinations that a wildcard covers.
 
-Names and defaults are those of ActiveMQ's `policyEntry` in snake case, where there is such a thing. Here are values
-only, and the choice among them; what they mean is done where messages are: `queue`, `topic`, `recovery`, `deadletter`.
+If ActiveMQ's `policyEntry` has a setting, its name in snake case and its default are used. This module has the values,
+and chooses the entry for a destination; `queue`, `topic`, `retained_history` and `deadletter` implement the settings.
 
 Source: ActiveMQ 5.17, `PolicyEntry`, `PolicyMap`.
 """
@@ -60,7 +60,7 @@ RecoveryPolicy = FixedCountRecovery | FixedSizeRecovery | LastImageRecovery | Ti
 
 
 class Eviction(enum.Enum):
-    """Who goes when too many messages wait for a slow topic consumer (`messageEvictionStrategy`)."""
+    """Which message is dropped when too many wait for a slow topic consumer (`messageEvictionStrategy`)."""
 
     OLDEST = "oldest"
     OLDEST_WITH_LOWEST_PRIORITY = "oldest_with_lowest_priority"
@@ -71,15 +71,15 @@ class Eviction(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterStrategy:
-    """What all strategies have in common.
+    """Settings that all strategies have.
 
     Attributes:
-        process_expired: keep messages whose time is over; False: drop them.
+        process_expired: keep expired messages; False: drop them.
         process_non_persistent: keep non-persistent messages too, as persistent ones.
-        enable_audit: the same message id is put on the same dead letter queue once only; a second time it is dropped.
-        max_audit_depth: how many sequence numbers of one producer the audit remembers.
-        max_producers_to_audit: of how many producers.
-        expiration: milliseconds a dead letter lives; 0 for ever.
+        enable_audit: keep a message id once per dead letter queue, and drop further messages with that id.
+        max_audit_depth: number of sequence numbers that the audit remembers for each producer.
+        max_producers_to_audit: number of producers that the audit remembers.
+        expiration: milliseconds after which a dead letter expires; 0: never.
     """
 
     process_expired: bool = True
@@ -95,16 +95,16 @@ _SHARED_QUEUE = queue("ActiveMQ.DLQ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedDeadLetterStrategy(DeadLetterStrategy):
-    """All dead letters go to one place, by default the queue `ActiveMQ.DLQ`."""
+    """All dead letters go to one destination, by default the queue `ActiveMQ.DLQ`."""
 
     dead_letter_queue: Destination = _SHARED_QUEUE
 
     def place_for(self, destination: Destination, subscription_key: str | None = None) -> Destination:
-        """Return where dead letters of a destination go."""
+        """Return the destination of the dead letters of a destination."""
         return self.dead_letter_queue
 
     def is_place(self, destination: Destination) -> bool:
-        """Tell whether what dies there is already a dead letter."""
+        """Return True if messages of this destination are dead letters already."""
         return destination == self.dead_letter_queue
 
 
@@ -113,14 +113,14 @@ class IndividualDeadLetterStrategy(DeadLetterStrategy):
     """Each destination has its own: prefix, its name, suffix.
 
     Attributes:
-        queue_prefix: before a queue's name.
-        queue_suffix: behind a queue's name.
-        topic_prefix: before a topic's name.
-        topic_suffix: behind a topic's name.
-        use_queue_for_queue_messages: a queue's letters go to a queue; False: to a topic, where they are lost if nobody
-            listens.
-        use_queue_for_topic_messages: the same for a topic's.
-        destination_per_durable_subscriber: a dot and the subscription's key come behind the topic's name.
+        queue_prefix: the part before a queue's name.
+        queue_suffix: the part after a queue's name.
+        topic_prefix: the part before a topic's name.
+        topic_suffix: the part after a topic's name.
+        use_queue_for_queue_messages: dead letters of a queue go to a queue; False: to a topic, where they are lost
+            unless it has subscribers.
+        use_queue_for_topic_messages: the same for dead letters of a topic.
+        destination_per_durable_subscriber: append a dot and the subscription key to the topic's name.
     """
 
     queue_prefix: str = "ActiveMQ.DLQ.Queue."
@@ -132,7 +132,7 @@ class IndividualDeadLetterStrategy(DeadLetterStrategy):
     destination_per_durable_subscriber: bool = False
 
     def place_for(self, destination: Destination, subscription_key: str | None = None) -> Destination:
-        """Return where dead letters of a destination, or of one durable subscription to it, go."""
+        """Return the destination of the dead letters of a destination, or of one durable subscription to it."""
         if destination.is_queue:
             kind = _kind(self.use_queue_for_queue_messages)
             return Destination(kind, self.queue_prefix + destination.name + self.queue_suffix)
@@ -142,7 +142,7 @@ class IndividualDeadLetterStrategy(DeadLetterStrategy):
         return Destination(_kind(self.use_queue_for_topic_messages), name + self.topic_suffix)
 
     def is_place(self, destination: Destination) -> bool:
-        """Tell whether what dies there is already a dead letter, by its name."""
+        """Return True if, by the destination's name, its messages are dead letters already."""
         return any(
             destination.type is _kind(is_queue) and _is_between(destination.name, prefix, suffix)
             for is_queue, prefix, suffix in (
@@ -168,40 +168,40 @@ def _is_between(name: str, prefix: str, suffix: str) -> bool:
     return len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix)
 
 
-# ---------------------------------------------------------------- all rules for one destination
+# ---------------------------------------------------------------- all settings of one destination
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationPolicy:
-    """The rules for one destination.
+    """The settings of one destination.
 
     Attributes:
-        prioritized_messages: queues and durable subscriptions hand out by priority, then by age.
-        strict_order_dispatch: a queue fills its first consumer before the next instead of taking turns.
+        prioritized_messages: queues and durable subscriptions deliver by priority, then by age.
+        strict_order_dispatch: a queue fills the window of its first consumer before the next; False: in turn.
         all_consumers_exclusive_by_default: every consumer of a queue counts as exclusive.
-        queue_prefetch: window of a queue's consumers that asked for the default.
-        queue_browser_prefetch: the same of browsers.
-        topic_prefetch: the same of non-durable topic consumers.
-        durable_topic_prefetch: the same of durable subscriptions.
-        pending_message_limit: messages that may wait for a slow topic consumer beyond its window; -1 without limit.
-        pending_message_limit_multiplier: the limit as a multiple of the consumer's prefetch instead; None: not so.
+        queue_prefetch: prefetch of a queue's consumers that request the default.
+        queue_browser_prefetch: the same for browsers.
+        topic_prefetch: the same for non-durable topic consumers.
+        durable_topic_prefetch: the same for durable subscriptions.
+        pending_message_limit: messages that may wait for a slow topic consumer beyond its window; -1: no limit.
+        pending_message_limit_multiplier: this limit as a multiple of the consumer's prefetch; None: not used.
             See `pending_limit`.
-        message_eviction_strategy: which of them goes when there are more.
-        subscription_recovery_policy: what a topic keeps for retroactive consumers; None: nothing.
-        memory_limit: bytes its messages may take in memory before producers are slowed down; 0: the broker's limit.
-        producer_flow_control: slow producers down at a limit; False: accept on.
-        send_fail_if_no_space: at a limit, refuse a send instead of having it wait.
+        message_eviction_strategy: which message is dropped when more wait.
+        subscription_recovery_policy: which messages a topic keeps for retroactive consumers; None: none.
+        memory_limit: memory of its messages above which producers are slowed down; 0: the broker's limit.
+        producer_flow_control: slow producers down at a limit; False: accept all messages.
+        send_fail_if_no_space: at a limit, refuse a send instead of delaying its answer.
         always_retroactive: every consumer of a topic counts as retroactive.
-        gc_inactive_destinations: remove the destination when nothing has used it for a while.
-        inactive_timeout_before_gc: for how many milliseconds.
-        max_redeliveries: how often a message may come back from consumers that left it; -1 for ever.
-        dead_letter_strategy: where messages go that nobody could use.
-        send_advisory_if_no_consumers: a non-persistent message that nobody consumes goes to an advisory topic.
-        advisory_for_slow_consumers: tell of consumers that fall behind.
-        advisory_for_discarding_messages: tell of messages dropped for a slow topic consumer.
-        advisory_when_full: tell of a limit that is reached.
-        advisory_for_delivery: tell of each message accepted.
-        advisory_for_consumed: tell of each message acknowledged.
+        gc_inactive_destinations: remove the destination when it is inactive.
+        inactive_timeout_before_gc: for how many milliseconds it must be inactive.
+        max_redeliveries: number of strikes above which a message is dead-lettered; -1: never.
+        dead_letter_strategy: what happens to messages that expire, or cannot be delivered.
+        send_advisory_if_no_consumers: a non-persistent message without a consumer goes to an advisory topic.
+        advisory_for_slow_consumers: send advisories about slow consumers.
+        advisory_for_discarding_messages: send advisories about messages dropped for a slow topic consumer.
+        advisory_when_full: send advisories about limits that are reached.
+        advisory_for_delivery: send an advisory for each message accepted.
+        advisory_for_consumed: send an advisory for each message acknowledged.
         include_body_for_advisory: messages in advisories keep their body.
     """
 
@@ -233,22 +233,22 @@ class DestinationPolicy:
     include_body_for_advisory: bool = False
 
     def pending_limit(self, prefetch: int) -> int:
-        """Return how many messages may wait for a slow topic consumer of that prefetch; -1 without limit."""
+        """Return the number of messages that may wait for a slow topic consumer of that prefetch; -1: no limit."""
         if self.pending_message_limit_multiplier is None:
             return self.pending_message_limit
         return int(prefetch * self.pending_message_limit_multiplier)
 
 
-# ---------------------------------------------------------------- which rules are whose
+# ---------------------------------------------------------------- the choice of an entry
 
 
 class PolicyEntry(NamedTuple):
-    """Rules for a destination or for all that a pattern covers.
+    """The policy of a destination, or of all destinations that a pattern covers.
 
     Attributes:
-        destination: its name may be a pattern. It covers destinations of its own type only: temporary ones need entries
-            of theirs.
-        policy: the rules.
+        destination: a name or pattern. It covers destinations of its own type only: temporary ones need entries of
+            their own.
+        policy: the policy.
     """
 
     destination: Destination
@@ -256,12 +256,13 @@ class PolicyEntry(NamedTuple):
 
 
 class PolicyMap:
-    """All entries, and the rules for what none of them covers.
+    """All entries, and the default policy for destinations that no entry covers.
 
-    One entry is chosen, entries are not merged: that of the exact name, else the most specific pattern. A pattern is
-    more specific than another that covers all it covers: `A.B.*`, `A.B.>`, `A.*.>`, `A.>` and `>` in this order. Among
-    patterns that do not compare, such as `A.*.C` and `A.B.*`, the alphabet decides; of two equal ones the last counts.
-    The order is ActiveMQ's intention. ActiveMQ 5.17 itself takes `A.*.>` before `A.B.>`, and `A.>` before `A.*.>`.
+    One entry is chosen, and entries are not merged: the one with the exact name, or else the most specific pattern. A
+    pattern is more specific than another that covers everything it covers: `A.B.*`, `A.B.>`, `A.*.>`, `A.>` and `>` are
+    in this order. Of patterns that do not compare, such as `A.*.C` and `A.B.*`, the first in the alphabet is chosen; of
+    equal ones, the last. This is the order that ActiveMQ documents. ActiveMQ 5.17 itself chooses `A.*.>` before
+    `A.B.>`, and `A.>` before `A.*.>`.
     """
 
     __slots__ = ("_default", "_patterns", "_policies")
@@ -272,7 +273,7 @@ class PolicyMap:
         self._patterns = sorted(destination for destination in self._policies if destination.is_pattern)
 
     def for_destination(self, destination: Destination) -> DestinationPolicy:
-        """Return the rules for a destination. Compares it with every pattern: remember what it returns."""
+        """Return the policy of a destination. Compares it with every pattern, so callers should keep the result."""
         exact = self._policies.get(destination)
         if exact is not None:
             return exact

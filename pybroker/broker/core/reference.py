@@ -1,6 +1,7 @@
-"""One message's place in one backlog, and what that backlog does with it in the end.
+"""A reference: one message in one backlog, with its delivery state.
 
-A queue makes one reference per message and hands it to one consumer at a time; a topic makes one per subscription.
+A queue creates one reference per message, and delivers it to one consumer at a time. A topic creates one per
+subscription.
 """
 
 import enum
@@ -13,10 +14,10 @@ from pybroker.broker.domain.transaction import TransactionId
 
 
 class State(enum.Enum):
-    """Where a reference stands in its backlog."""
+    """The state of a reference in its backlog."""
 
     PENDING = "waits for a consumer"
-    DISPATCHED = "sent to a consumer, not settled"
+    DISPATCHED = "delivered to a consumer, and not settled"
     SETTLED = "acknowledged, dead-lettered, expired or purged"
 
 
@@ -24,17 +25,18 @@ class Reference(Delivery):
     """A message in a backlog.
 
     Attributes:
-        source: the backlog it belongs to.
-        sequence: its place there; a returned reference goes back to its place.
-        delivery: how many deliveries its connection had got with it, when it was delivered last: its place among them.
-        strikes: how often its consumer left while it was the oldest one outstanding: the one it was at.
-        state: see `State`.
+        source: the backlog.
+        sequence: its position in the backlog, to which it returns if it is not settled.
+        delivery: the number of its last delivery, counted by the connection.
+        strikes: how often a consumer closed while this was its oldest outstanding message, and so probably the one that
+            it was processing.
+        state: its delivery state.
     """
 
     __slots__ = ("delivery", "sequence", "source", "state", "strikes")
 
     def __init__(self, message: Message, source: "Origin", sequence: int, redelivery_count: int = 0) -> None:
-        self.message, self.redelivery_count = message, redelivery_count  # one is made for every message: no super()
+        self.message, self.redelivery_count = message, redelivery_count  # without super(): called for every message
         self.source = source
         self.sequence = sequence
         self.delivery = 0
@@ -43,36 +45,36 @@ class Reference(Delivery):
 
 
 class Origin(metaclass=ABCMeta):
-    """The backlog that a reference belongs to, which decides what becomes of it; consumers see it as `Source`.
+    """The backlog of a reference, which settles, restores or dead-letters it; to consumers it is a `Source`.
 
-    Abstract by its metaclass, like `Owner` and `Host`: to mypyc a class derived from `ABC` is not wholly native, and it
-    checks each access to an attribute.
+    Like `Owner` and `Host`, it is abstract by its metaclass and does not derive from `ABC`: mypyc compiles a class that
+    derives from `ABC` as not fully native, and then checks each access to an attribute.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
-        """Have the store forget a message, in a transaction or at once. The reference is not touched.
+        """Append the removal of a message to the store. The reference is not changed.
 
         Args:
-            reference: to what.
-            transaction: with whose commit.
+            reference: the message.
+            transaction: the transaction with whose commit the removal takes effect; None: at once.
             consumed_by: the connection id of its consumer; None: it was dead-lettered, or expired.
         """
 
     @abstractmethod
     def settle(self, reference: Reference) -> None:
-        """Drop a reference whose acknowledgement counts."""
+        """Mark a reference as settled: its acknowledgement has taken effect."""
 
     @abstractmethod
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Take back references a consumer leaves unsettled: those it may have seen, and those it cannot have."""
+        """Insert unsettled references of a consumer again: those that its client may have seen, and the others."""
 
     @abstractmethod
     def reject(self, reference: Reference, cause: str) -> None:
-        """Dead-letter a reference a consumer gave up on."""
+        """Dead-letter a message that a consumer rejected."""
 
     @abstractmethod
     def expire(self, reference: Reference) -> None:
-        """Let go of a reference that a consumer found to be past its time."""
+        """Remove an expired message."""

@@ -1,4 +1,4 @@
-"""What everything in one broker's core works with, as one object."""
+"""The objects that all parts of one broker's core share, as one value."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from pybroker.broker.domain.ports import Clock, MessageStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreRuntime:
-    """The world of one broker's core.
+    """The shared objects of one broker's core.
 
     Attributes:
-        store: keeps what outlives the process.
+        store: keeps messages, subscriptions and transactions across crashes.
         clock: milliseconds since the epoch.
-        policies: the rules for destinations.
-        usage: the memory that all messages take.
-        dead_letters: takes what nobody could use.
-        observers: hear of what happens.
+        policies: the policies of destinations.
+        usage: the memory usage of all messages.
+        dead_letters: gets messages that expire, or cannot be delivered.
+        observers: are notified of events.
     """
 
     store: MessageStore
@@ -31,5 +31,5 @@ class CoreRuntime:
     observers: Observers
 
     def policy(self, destination: Destination) -> DestinationPolicy:
-        """Return the rules for a destination."""
+        """Return the policy of a destination."""
         return self.policies.for_destination(destination)

@@ -1,4 +1,4 @@
-"""Messages that ask to be delivered later: how to spot one, what it asks for, and what is delivered in the end.
+"""Scheduled messages: their properties, and the messages that their jobs send.
 
 | property             | type   | meaning                                                        |
 |----------------------|--------|----------------------------------------------------------------|
@@ -6,9 +6,9 @@
 | AMQ_SCHEDULED_PERIOD | long   | milliseconds between deliveries; without a delay, also before  |
 | AMQ_SCHEDULED_REPEAT | int    | further deliveries; negative: for ever                         |
 | AMQ_SCHEDULED_CRON   | string | crontab entry, see `cron`                                      |
-| scheduledJobId       | string | of a message that was scheduled once: it is not scheduled again |
+| scheduledJobId       | string | set on a message that was scheduled, which is not scheduled again |
 
-Any of delay, period and cron makes a message wait. Numbers may be strings, as STOMP has them.
+A message with a delay, a period or a cron entry is scheduled. Numbers may be strings, because STOMP has no others.
 
 Source: ActiveMQ 5.17, `ScheduledMessage`, `SchedulerBroker`.
 """
@@ -35,17 +35,17 @@ CRON: Final = "AMQ_SCHEDULED_CRON"
 JOB_ID: Final = "scheduledJobId"
 
 REPEAT_MAX: Final = 1000
-"""ActiveMQ's `maxSchedulerRepeatAllowed`: one send must not become any number of messages."""
+"""Limit of the repetitions that one send can cause; ActiveMQ's `maxSchedulerRepeatAllowed`."""
 PERIOD_MIN: Final = 100
-"""Milliseconds that a repeating job leaves between runs at least: one send must not flood a broker for ever. ActiveMQ's
-scheduler wakes up no more often."""
+"""Shortest time in milliseconds between runs of a repeating job, so that one send cannot flood the broker. ActiveMQ's
+scheduler has the same interval."""
 
 _NAMES_BEGIN: Final = b"AMQ_SCHEDULE"
-"""Of the properties above, and of the scheduler's management (`AMQ_SCHEDULER_ACTION`)."""
+"""Prefix of the names of the properties above, and of `AMQ_SCHEDULER_ACTION` in scheduler commands."""
 
 
 class Timetable(NamedTuple):
-    """What a message asks for; durations in milliseconds."""
+    """The scheduling properties of a message; durations in milliseconds."""
 
     cron: str
     delay: int
@@ -53,16 +53,16 @@ class Timetable(NamedTuple):
     repeat: int
 
     def first_time(self, now: int, offset_at: UtcOffset) -> int:
-        """Return the first run of what is scheduled now; `offset_at` is the time zone of cron entries."""
+        """Return the time of the first run of a message scheduled now; `offset_at` is the time zone of cron entries."""
         start = cron.parse(self.cron).next_after(now, offset_at) if self.cron else now
         return TIME_MAX if start is None else min(start + (self.delay or self.period), TIME_MAX)
 
 
-# ---------------------------------------------------------------- spotting
+# ---------------------------------------------------------------- detecting
 
 
 def is_scheduled(message: Message) -> bool:
-    """Tell whether a message may be the scheduler's business, in a fraction of a microsecond; if True, ask it."""
+    """Return True if a message may be for the scheduler; a fast check, after which `Scheduler.accepts` decides."""
     return may_have(message, _NAMES_BEGIN)
 
 
@@ -70,10 +70,10 @@ def is_scheduled(message: Message) -> bool:
 
 
 def timetable(properties: Mapping[str, Value]) -> Timetable | None:
-    """Return what a message's properties ask for, None when they ask for nothing.
+    """Return the timetable in a message's properties, None if it is not to be scheduled.
 
     Raises:
-        InvalidSchedule: they make no sense, or ask for too much.
+        InvalidSchedule: the properties are invalid, or exceed a limit.
     """
     entry = properties.get(CRON)
     if properties.get(JOB_ID) is not None:
@@ -82,7 +82,7 @@ def timetable(properties: Mapping[str, Value]) -> Timetable | None:
         return None
     repeat = number(properties, REPEAT) or 0
     if repeat > REPEAT_MAX:
-        raise InvalidSchedule("The scheduled repeat value is too large")  # ActiveMQ's very words: programs compare them
+        raise InvalidSchedule("The scheduled repeat value is too large")  # ActiveMQ's text, which clients may compare
     text = "" if entry is None else str(entry)
     if text:
         cron.parse(text)
@@ -104,7 +104,7 @@ def number(properties: Mapping[str, Value], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, str) and len(value) <= 40:
-        with suppress(ValueError):  # said below
+        with suppress(ValueError):  # reported below
             value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -TIME_MAX <= value <= TIME_MAX:
         raise InvalidSchedule(f"property {name} is {str(value)[:100]!r}, where a whole number belongs")
@@ -115,9 +115,9 @@ def number(properties: Mapping[str, Value], name: str) -> int | None:
 
 
 def outside_transaction(message: Message) -> bytes:
-    """Return a message's bytes without the transaction it was sent in, which is over.
+    """Return a message's bytes without the transaction in which it was sent, which has ended.
 
-    An ActiveMQ that takes the job over would store what it sends as part of that transaction, and lose it.
+    An ActiveMQ that takes over the job would otherwise store the message in that transaction, and lose it.
     """
     fields = view(message)
     if fields.transaction_id is None and fields.original_transaction_id is None:
@@ -128,12 +128,13 @@ def outside_transaction(message: Message) -> bytes:
 def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> Message:
     """Return the message that a job's run sends.
 
-    It is the one that was scheduled without its timetable, with the job's id and its time to live counted from now.
-    What runs once keeps the message id that clients see, see `_own_id`; anything else gets a fresh one each time.
+    It is the scheduled message without its scheduling properties, with the job's id, and with its time to live
+    beginning now. The message of a job that runs once keeps the message id that clients see (`_own_id`); others get a
+    new id.
 
     Raises:
         MalformedOpenWire: the job's message does not decode.
-        ClientError: it lacks what a message needs.
+        ClientError: a required field is missing.
     """
     fields = decode(data)
     asked = fields.properties
@@ -154,11 +155,11 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
 
 
 def described(job: Job, data: bytes, reply_to: Destination, producer_id: ProducerId, sequence: int) -> Message:
-    """Return the message that tells somebody who browses the scheduler about a job.
+    """Return the message that describes a job to a client that browses the scheduler.
 
     Raises:
         MalformedOpenWire: the job's message does not decode.
-        ClientError: it lacks what a message needs.
+        ClientError: a required field is missing.
     """
     fields = decode(data)
     told = replace(
@@ -178,9 +179,9 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
 
 
 def spawned(job: Job, data: bytes, now: int) -> Job:
-    """Return the job that an instant of a cron job with repetitions starts.
+    """Return the job that repeats the message of a cron job, from one time of the cron entry on.
 
-    Its name says of which instant it is: should a crash have the same instant come again, it is the same job.
+    Its id contains that time: if a crash makes the cron job run again for the same time, the id is the same.
     """
     return Job(
         job_id=f"{job.job_id}@{job.next_time}",
@@ -194,28 +195,28 @@ def spawned(job: Job, data: bytes, now: int) -> Job:
 
 
 def _runs_again(properties: Mapping[str, Value]) -> bool:
-    """Tell whether several messages come of one; asked of what the client wrote, because a job's count runs down."""
+    """Return True if the job sends several messages, by the client's properties: the job's own count decreases."""
     return bool(properties.get(CRON)) or number(properties, REPEAT) not in (None, 0)
 
 
 def _own_id(message_id: OpenWireMessageId | None) -> OpenWireMessageId | None:
-    """Return the id of a message that is delivered once, the same each time: clients see the one that it had.
+    """Return the message id for a job that runs once. Clients see the id that the message had.
 
-    To a store it is another producer's. Stores take a producer's highest number for that of the last message it sent:
-    with the number of a message that waited in the job store, one that it had sent just before, and that a crash has
-    taken from the message store, would count as stored when the producer sends it again.
+    In the store it has the id of another producer. A store takes the highest sequence number of a producer for its last
+    stored message. With the producer's own id, a scheduled message would raise that number; if a crash then loses an
+    earlier message of the producer, its repetition by a failover client would be dropped as a duplicate.
     """
     if message_id is None or message_id.producer_id is None:
         return message_id
     producer_id = message_id.producer_id
-    if producer_id.value < 0:  # delivered by the scheduler once already, and scheduled again by who got it
+    if producer_id.value < 0:  # a message that the scheduler had sent was scheduled again
         return message_id
     other = producer_id._replace(value=-1 - producer_id.value)
     return message_id._replace(text_view=message_id.text_view or str(message_id), producer_id=other)
 
 
 def _renewed(fields: OpenWireMessage, now: int) -> tuple[int, int]:
-    """Return expiration and timestamp as if the message had been sent now."""
+    """Return the expiration and timestamp that the message would have if it were sent now."""
     lifetime = fields.expiration - fields.timestamp
     if fields.expiration > 0 and fields.timestamp > 0 and lifetime > 0 and now > fields.timestamp:
         return min(now + lifetime, TIME_MAX), now

@@ -1,6 +1,6 @@
-"""Scheduled delivery: keeps messages as jobs until their time, sends them, and lets clients look at and cancel them.
+"""Scheduled delivery: keeps messages as jobs, sends them when they are due, and lets clients browse and cancel them.
 
-No clock and no timer of its own: `wake_at` says when `fire` is to be called next.
+It has no clock and no timer of its own: it passes `wake_at` the time of the next call of `fire`.
 
 ```text
 send --> accepts? --> schedule: a job, appended to the job store        (answered once that is on disk)
@@ -8,17 +8,17 @@ send --> accepts? --> schedule: a job, appended to the job store        (answere
 fire --> due jobs are sent --> once the messages are on disk --> job store: rescheduled, or removed
 ```
 
-The order of the last two steps is the promise: a crash in between sends a message twice and never not at all. Of what
-runs once the second copy has the id of the first, so a queue that still has that takes it as one.
+The order of the last two steps ensures delivery at least once: after a crash in between, a message is sent again. If
+the job runs once, the second message has the id of the first, and a queue that still holds the first drops the second.
 
 Where this differs from ActiveMQ:
 
-* A job is due exactly after its delay, never earlier. ActiveMQ rounds up, by as much as half a second.
-* Repetitions keep to their grid, `period` after the time they were due. ActiveMQ counts from when they were sent. Runs
-  that were missed while no broker was up are made up for by one run, at once, in both.
-* A job has its message's id. A message that a failover client sends again is known by it, and scheduled once; ActiveMQ
+* A job is due exactly after its delay, never earlier. ActiveMQ rounds by as much as half a second.
+* A repetition is due `period` after the last one was due. ActiveMQ counts from when the last one was sent. In both, one
+  immediate run replaces all runs that were missed while no broker was running.
+* The id of a job is that of its message. So if a failover client sends a message again, it is scheduled once; ActiveMQ
   schedules it twice.
-* What is sent or asked for in a transaction is scheduled, browsed or cancelled at its commit, see `scheduling_queue`.
+* In a transaction, schedules, browses and cancellations take effect at the commit; see `scheduling_queue`.
 
 Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
 """
@@ -62,7 +62,7 @@ from pybroker.broker.domain.openwire.message import routing, view
 from pybroker.broker.domain.ports import Clock
 
 MANAGEMENT: Final = "ActiveMQ.Scheduler.Management"
-"""Messages to a destination whose name begins so, in whatever case, are orders to the scheduler."""
+"""A message is a scheduler command if the name of its destination begins with this, in upper or lower case."""
 ACTION: Final = "AMQ_SCHEDULER_ACTION"
 ACTION_START: Final = "ACTION_START_TIME"
 ACTION_END: Final = "ACTION_END_TIME"
@@ -71,21 +71,21 @@ REMOVE: Final = "REMOVE"
 REMOVE_ALL: Final = "REMOVEALL"
 
 JOBS_MAX: Final = 1_000_000
-"""At some 800 bytes each, messages aside."""
+"""Default limit. A job takes some 800 bytes of memory, without its message."""
 FIRED_MAX: Final = 200
-"""Messages sent in one go, some ten milliseconds. More wait for these to be on disk: a long outage's backlog must not
-stop the event loop, nor outrun the store."""
+"""Messages sent at a time, which takes some ten milliseconds. Further ones wait until these are on disk, so that many
+overdue jobs block neither the event loop nor the store."""
 BROWSES_MAX: Final = 16
-"""Browses under way at once; each holds a list of all jobs it has still to tell."""
+"""Browses at a time; each holds a list of the jobs that it has yet to send."""
 RETRY_MS: Final = 1000
-"""When a message is offered again that could not be sent because there was no room."""
+"""Milliseconds after which a message is sent again for which there was no room."""
 READ_AGAIN_MS: Final = 200
-"""When a job's message is asked for again that the store could not read in time."""
+"""Milliseconds after which a job's message is requested again that the store has not read yet."""
 UNREADABLE_MS: Final = 60_000
-"""When it is asked for again if the disk has failed to read it: seldom enough for the log, soon enough for a shared
-directory that was away for a while."""
+"""Milliseconds after which a job's message is requested again if reading it failed: long enough not to fill the log,
+short enough after a shared directory was unavailable for a while."""
 WAKE_MS_MAX: Final = 10_000
-"""The clock is looked at that often at least, because somebody may set it."""
+"""Longest time between two looks at the clock, because the clock may be set."""
 
 _log = logging.getLogger(__name__)
 
@@ -94,20 +94,21 @@ class Scheduler:
     """The scheduler of one broker.
 
     Args:
-        jobs: where jobs are kept.
-        send: routes a message as if a client had sent it outside a transaction, past this scheduler. What it raises as
-            `ClientError` is the message's fault, or lack of room; anything else ends `fire`, and should end the broker.
-        when_durable: calls back once everything sent so far is safe: the message store's `when_durable`.
+        jobs: the job store.
+        send: sends a message as if a client had sent it outside a transaction, without scheduling it again. It raises
+            `ClientError` if the message is invalid, or there is no room. Other errors end `fire`, and should end the
+            broker.
+        when_durable: calls back once everything sent so far is durable: the message store's `when_durable`.
         clock: milliseconds since the epoch.
-        wake_at: has `fire` called at that time, in milliseconds since the epoch, and not at the one said before. None:
-            not at all.
-        connection_id: of the producer that repeated messages are from; one that no broker ever had before.
-        jobs_max: how many jobs clients may have at a time.
-        dead_letter: keeps a message that is due and cannot be made again, as a dead letter; told why.
+        wake_at: schedules the next call of `fire`, in milliseconds since the epoch, instead of the one scheduled
+            before. None: cancels it.
+        connection_id: the producer id of repeated messages begins with it; no broker may have used it before.
+        jobs_max: number of jobs that clients may create.
+        dead_letter: gets a due message that cannot be sent, and the cause.
         offset_at: the time zone of cron entries.
     """
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and stop
 
     def __init__(
         self,
@@ -135,40 +136,42 @@ class Scheduler:
         self._job_queue = JobQueue()
         self._is_firing = False
         self._refusals: list[ClientError] = []
-        """Of the messages that are being sent."""
+        """Errors of messages that could not be sent in this call of `fire`."""
         self._unreadable: list[str] = []
-        """Reasons why some of the messages that are due cannot be read now."""
+        """Errors of due messages that could not be read in this call of `fire`."""
         self._browses: deque[tuple[Destination, deque[Job]]] = deque()
         self._browse_at = 0
         self._armed: int | None = None
         self._is_stopped = False
 
     def load(self, jobs: Iterable[Job]) -> None:
-        """Take over what the job store returned; what is overdue fires as soon as `fire` is called."""
+        """Add the jobs that the job store held; overdue ones are sent at the next call of `fire`."""
         for job in jobs:
             self._job_queue.add(job)
         self._arm()
 
     def stop(self) -> None:
-        """Send nothing any more: the stores are about to close, or are not ours to write to.
+        """Stop sending, because the stores are about to close, or this broker may no longer write to them.
 
-        What was sent is still noted when the message store calls back.
+        Jobs whose messages were sent are still updated when the message store calls back.
         """
         self._is_stopped = True
         self._arm()
 
     @property
     def job_count(self) -> int:
-        """How many jobs there are."""
+        """The number of jobs."""
         return len(self._job_queue)
 
     # ------------------------------------------------------------ clients
 
     def accepts(self, message: Message) -> bool:
-        """Tell whether a message is to be given to `schedule` instead of being sent. Asked when `is_scheduled` says so.
+        """Return True if a message must be passed to `schedule` instead of being sent.
+
+        The caller has checked `is_scheduled`.
 
         Raises:
-            InvalidSchedule: its timetable makes no sense.
+            InvalidSchedule: its scheduling properties are invalid.
             ResourceLimit: there are too many jobs, or browses.
         """
         try:
@@ -187,19 +190,19 @@ class Scheduler:
         return True
 
     def is_for(self, message: Message) -> bool:
-        """Tell whether a message is the scheduler's, there being room; False for one that `accepts` would refuse."""
+        """Return True if a message is for the scheduler, without regard to limits; False if it is invalid."""
         try:
             return is_management(message) or timetable(view(message).properties) is not None
         except (MalformedOpenWire, InvalidSchedule):
             return False
 
     def schedule(self, message: Message) -> None:
-        """Schedule a message that `accepts` took, counting from now; or carry out the order it is.
+        """Schedule a message that `accepts` has accepted, its delay beginning now, or carry out a scheduler command.
 
-        A job is safe after the job store's `when_durable`.
+        A job is durable after the job store's `when_durable`.
 
         Raises:
-            ClientError: it is none that `accepts` takes, or the job store cannot hold it.
+            ClientError: the message has no valid scheduling properties, or the job store cannot hold it.
         """
         if is_management(message):
             self._manage(message)
@@ -229,7 +232,7 @@ class Scheduler:
     # ------------------------------------------------------------ firing
 
     def fire(self, now: int) -> None:
-        """Send what is due at that time, oldest first, and have itself called again when more is.
+        """Send the messages that are due at that time, oldest first, and schedule the next call.
 
         Raises:
             StoreError: a store has failed.
@@ -251,28 +254,28 @@ class Scheduler:
         self._arm()
 
     def _run_contained(self, job: Job, now: int) -> bool:
-        """Send a job's message; tell whether this run is over. What the message causes stays with this job."""
+        """Send a job's message; return True if the run is done. An error of the message affects only this job."""
         try:
             return self._run(job, now)
         except Exception as error:
             contain(error, "scheduled delivery", about=f"job {job.job_id}")
-            self._job_queue.discard(job)  # it stays in the store, for the next master
+            self._job_queue.discard(job)  # it stays in the store, and the next master recovers it
             return False
 
     def _run(self, job: Job, now: int) -> bool:
         if job.cron and job.repeat:
-            return True  # its instant starts another job, see `_complete_run`
+            return True  # nothing to send: `_complete_run` creates the job that repeats the message
         data = self._load(job, now)
         if data is None:
             return False
         try:
             message = delivered(job, data, now, self._fresh_id())
-        except Exception as error:  # the message's fault: nothing else is touched here
+        except Exception as error:  # caused by the message, which does not decode or encode
             return self._dead_letter_job(job, data, error)
         return self._deliver(job, data, message, now)
 
     def _load(self, job: Job, now: int) -> bytes | None:
-        """Return a job's message; None when it cannot be read, which concerns this job only."""
+        """Return a job's message; None if it cannot be read, which affects this job only."""
         try:
             return self._jobs.load(job)
         except NotReadYet as error:
@@ -281,13 +284,13 @@ class Scheduler:
         except JournalCorrupt as error:
             _log.error("scheduled message %s cannot be read and is left where it is: %s", job.job_id, error)
             self._job_queue.discard(job)
-        except StoreUnavailable as error:  # a store that can write no more has said so itself
+        except StoreUnavailable as error:  # a read failed; a store whose writes fail reports that itself
             self._unreadable.append(f"{job.job_id}: {error}")
             self._job_queue.push(job, now + UNREADABLE_MS)
         return None
 
     def _dead_letter_job(self, job: Job, data: bytes, cause: Exception) -> bool:
-        """Have a message that cannot be delivered kept as a dead letter; tell whether the run is over."""
+        """Dead-letter a message that cannot be sent; return True if the run is done."""
         try:
             message = routing(data)
         except MalformedOpenWire as error:
@@ -313,15 +316,15 @@ class Scheduler:
         return True
 
     def _sent(self, jobs: Sequence[Job], now: int) -> None:
-        """Note that what these jobs sent is safe."""
+        """Update jobs whose messages are durable, and look for further due jobs."""
         self._is_firing = False
         for job in jobs:
-            if job in self._job_queue:  # it may have been cancelled meanwhile
-                attempt(partial(self._complete_run, job, now), "noting a scheduled delivery")
+            if job in self._job_queue:  # False if it was cancelled meanwhile
+                attempt(partial(self._complete_run, job, now), "updating a job that has run")
         self._arm()
 
     def _complete_run(self, job: Job, now: int) -> None:
-        """Note a run: the job is due again, or done."""
+        """Reschedule a job that has run, or remove it after its last run."""
         next_time = self._next_time(job, now)
         try:
             started = self._spawned(job, now) if job.cron and job.repeat else None
@@ -341,7 +344,7 @@ class Scheduler:
             self._job_queue.add(started)
 
     def _spawned(self, job: Job, now: int) -> Job | None:
-        """Return the job that an instant starts, if there is room for it."""
+        """Return the job that repeats a cron job's message; None if there are too many jobs, or it exists already."""
         if len(self._job_queue) >= self._jobs_max:
             _log.error(
                 "job %s starts no repetitions: there are %d jobs, which is the limit", job.job_id, self._jobs_max
@@ -355,11 +358,11 @@ class Scheduler:
         return None if self._job_queue.by_id(started.job_id) else started
 
     def _next_time(self, job: Job, now: int) -> int | None:
-        """Return when a job that has just run is due again."""
+        """Return when a job that has just run is due again; None after its last run."""
         if job.cron:
             try:
                 return cron.parse(job.cron).next_after(now, self._offset_at)
-            except InvalidSchedule as error:  # another broker's, which took what this one refuses
+            except InvalidSchedule as error:  # an ActiveMQ's job with a cron entry that this broker refuses
                 _log.error("job %s is over: %s", job.job_id, error)
                 return None
         if job.repeat == 0:
@@ -394,7 +397,7 @@ class Scheduler:
             self._job_queue.discard(job)
 
     def _answer_browses(self) -> None:
-        """Go on with the browses, oldest first, as far as is good for one turn."""
+        """Send job descriptions to the browses, oldest first, at most `FIRED_MAX` in one turn of the event loop."""
         for _ in range(FIRED_MAX):
             if not self._browses:
                 return
@@ -410,17 +413,17 @@ class Scheduler:
             jobs.popleft()
 
     def _send_description(self, job: Job, reply_to: Destination) -> bool:
-        """Tell a browser about a job; False when it cannot be told anything.
+        """Send the description of a job to a browse; return False if the browse has to end.
 
         Raises:
-            NotReadYet: ask again.
+            NotReadYet: the job's message is not read yet; to be called again.
         """
         self._sequence += 1
         try:
             message = described(job, self._jobs.load(job), reply_to, self._producer_id, self._sequence)
         except NotReadYet:
             raise
-        except Exception as error:  # the message's fault, or its place's on the disk
+        except Exception as error:  # the message does not decode, or cannot be read
             _log.error("scheduled message %s cannot be shown: %s", job.job_id, error)
             return True
         try:
@@ -437,18 +440,18 @@ class Scheduler:
         self._job_queue.add(job)
 
     def _free_id(self, message: Message) -> str | None:
-        """Return a name for a message's job, None if the message is scheduled already."""
+        """Return an unused job id for a message, None if the message is already scheduled."""
         job_id = message.message_id
         count = 1
         while named := self._job_queue.by_id(job_id):
             if any(self._is_of(job, message) for job in named):
                 return None
-            count += 1  # the message went to several destinations, or an ActiveMQ called another job so
+            count += 1  # the message was sent to several destinations, or an ActiveMQ used the id for another job
             job_id = f"{message.message_id}-{count}"
         return job_id
 
     def _is_of(self, job: Job, message: Message) -> bool:
-        """Tell whether a job is of that very message."""
+        """Return True if a job is for this message."""
         try:
             other = routing(self._jobs.load(job))
         except (JournalCorrupt, MalformedOpenWire):
@@ -460,7 +463,7 @@ class Scheduler:
         return OpenWireMessageId(None, self._producer_id, self._sequence)
 
     def _arm(self) -> None:
-        """Have `fire` called when there is something to do, or a little before."""
+        """Schedule the next call of `fire`, or cancel it if there are no jobs and browses."""
         time = self._next_time_of_all()
         if time is None:
             if self._armed is not None:
@@ -481,7 +484,7 @@ class Scheduler:
 
 
 def is_management(message: Message) -> bool:
-    """Tell whether a message is an order to the scheduler."""
+    """Return True if a message is a scheduler command."""
     return message.destination.name[: len(MANAGEMENT)].lower() == _MANAGEMENT_LOWER
 
 
@@ -489,7 +492,7 @@ _MANAGEMENT_LOWER = MANAGEMENT.lower()
 
 
 def _window(message: Message) -> tuple[int, int]:
-    """Return the range of times an order is about. Raises `InvalidSchedule` if it is none."""
+    """Return the range of times of a scheduler command. Raises `InvalidSchedule` if it is not a range."""
     properties = view(message).properties
     start, end = number(properties, ACTION_START), number(properties, ACTION_END)
     return (0, TIME_MAX) if start is None or end is None else (start, end)

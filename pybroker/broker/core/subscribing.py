@@ -1,4 +1,4 @@
-"""How consumers come and go: what a client asks for is found or made, and the consumer attached to it."""
+"""Subscribes consumers: finds or creates the destinations of a request, and attaches the consumer to them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ class Subscribing:
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> Consumer:
-        """Add a consumer to what it asks for; see the port."""
+        """Add a consumer to the destinations of its request; see the port `Connection`."""
         destination = request.destination
         for each in request.destinations:
             if each.is_temporary and self._destinations.owner(each) is not owner:
@@ -45,7 +45,7 @@ class Subscribing:
         return consumer
 
     def forget(self, consumer: Consumer) -> None:
-        """Drop a consumer that closed from those that wait for new destinations, and advisory topics only it wanted."""
+        """Remove a closed consumer from the consumers of patterns, and the advisory topics that only it listened to."""
         self._destinations.queue_patterns.pop(consumer, None)
         self._destinations.topic_patterns.pop(consumer, None)
         for source in consumer.sources:
@@ -101,14 +101,14 @@ class Subscribing:
         return consumer
 
     def _create(self, request: ConsumerRequest) -> bool:
-        """Create the destinations a consumer names; True when there are patterns among them."""
+        """Create the destinations that a consumer names; return True if there are patterns among them."""
         patterns = False
         for destination in request.destinations:
             if destination.is_pattern and not self._destinations.router.creates_queue(destination):
                 patterns = True
             else:
                 patterns |= destination.is_pattern
-                # An advisory topic goes with its last listener, so there are no more of them than consumers.
+                # Advisory topics have no limit of their own: each is removed with its last listener.
                 create = self._destinations.ensure if is_advisory(destination) else self._destinations.target
                 create(destination)
         return patterns
@@ -130,7 +130,7 @@ class Subscribing:
             no_local=request.no_local,
         )
         self._destinations.durables.check_inactive(info)
-        # Made first, because a bad selector is found here, before an old subscription is given up for the new one.
+        # Created first: an invalid selector must be found before the new subscription replaces an old one.
         consumer = Consumer(
             owner,
             request,
@@ -148,4 +148,4 @@ def _prefetch(request: ConsumerRequest, default: int) -> int:
 
 
 def _nothing() -> None:
-    """Do nothing, for a browser nobody tells the end of."""
+    """Do nothing; the default for a browser's `browsed`."""

@@ -1,6 +1,6 @@
-"""A topic: each message to every subscription there is at that moment, and its recent past to those who ask for it.
+"""A topic: delivers each message to all subscriptions that exist at that moment, and its history to retroactive ones.
 
-A topic stores a persistent message only while durable subscriptions (see `durable`) want it kept.
+A topic stores persistent messages only while it has durable subscriptions (see `durable`).
 """
 
 import logging
@@ -26,7 +26,7 @@ _DISPATCHED: Final = State.DISPATCHED
 _SETTLED: Final = State.SETTLED
 
 Discarded = Callable[["TopicSubscription", Message], None]
-"""Told of each message dropped for a slow consumer."""
+"""A callback for each message that is dropped because its consumer is slow."""
 
 
 class Topic(CoveredTopic):
@@ -44,27 +44,27 @@ class Topic(CoveredTopic):
 
     @property
     def is_in_use(self) -> bool:
-        """True when somebody gets its messages, or will when it comes back."""
+        """True when it has a subscription, durable ones without a consumer included."""
         return bool(self.subscriptions or self.durables)
 
     @property
     def is_kept_now(self) -> bool:
-        """True while a durable subscription wants the messages stored."""
+        """True while the topic has a durable subscription, for which the store keeps its messages."""
         return bool(self.durables)
 
     def stores(self, message: Message) -> bool:
-        """Tell whether a message may have to outlive the process: the store knows for whom."""
+        """Return True if a message must survive a crash, provided that there are durable subscriptions."""
         return message.persistent and not self.destination.is_temporary
 
     def send(self, message: Message) -> None:
-        """Store a message if a durable subscription needs it to last, and hand it out, unless it is here already."""
+        """Store a message if it is persistent and has durable subscribers; publish it unless it is stored already."""
         if not (message.persistent and self.durables) or self._store.add(message):
             self.gate.admit(message)
         else:
             _log.info("%s is on %s already", message.message_id, self.destination)
 
     def publish(self, message: Message) -> None:
-        """Give every subscription its copy."""
+        """Pass a message to every subscription."""
         message = self.history.add(message)
         for subscription in self.subscriptions:
             subscription.publish(message)
@@ -72,18 +72,18 @@ class Topic(CoveredTopic):
             durable.publish(message)
 
     def close(self) -> None:
-        """Give back the memory it takes: it is deleted, with all it holds."""
+        """Release the memory of its messages: the topic is deleted."""
         self.usage.close()
 
 
 class TopicSubscription(Source):
-    """The backlog of one non-durable topic consumer: bounded, and gone with it.
+    """The backlog of one non-durable topic consumer, which ends with the consumer.
 
-    What does not fit into the consumer's window waits here; when more than a limit waits, messages are dropped
-    (ActiveMQ's `pendingMessageLimitStrategy`), so that a slow reader costs bounded memory.
+    Messages wait here while the consumer's window is full. If more than a limit wait, messages are dropped (ActiveMQ's
+    `pendingMessageLimitStrategy`), so that a slow consumer takes a limited amount of memory.
 
     Attributes:
-        dropped: how many.
+        dropped: number of dropped messages.
     """
 
     __slots__ = (
@@ -120,16 +120,16 @@ class TopicSubscription(Source):
 
     @property
     def consumer(self) -> Consumer:
-        """Whose it is."""
+        """The consumer."""
         return self._consumer
 
     @property
     def topics(self) -> Iterable[Topic]:
-        """Those it gets messages of."""
+        """The topics that it subscribes to."""
         return self._topics.values()
 
     def join(self, topic: Topic) -> None:
-        """Get what is sent to a topic from now on, after its recent past if the consumer wants that."""
+        """Subscribe to a topic; a retroactive consumer first gets its history."""
         self._topics[topic.destination] = topic
         if topic.is_retroactive_for(self._consumer):
             for message in topic.history:
@@ -137,14 +137,14 @@ class TopicSubscription(Source):
         topic.subscriptions.append(self)
 
     def detach(self, consumer: Consumer) -> None:
-        """Leave the topics; what waits is gone."""
+        """Leave the topics, and drop the waiting messages."""
         while len(self._waiting):
             self._drop(self._waiting.popleft().message)
         for topic in self._topics.values():
             topic.subscriptions.remove(self)
 
     def publish(self, message: Message) -> None:
-        """Deliver a message, or let it wait."""
+        """Deliver a message if the consumer has room, otherwise append it; ignore it if it does not match."""
         consumer = self._consumer
         if consumer.is_selective and not consumer.accepts(message):
             return
@@ -158,13 +158,13 @@ class TopicSubscription(Source):
             return
         waiting.append(reference)
         self._hold(message)
-        # The window counts too: a client that is merely paused may have as much waiting as one that is not.
+        # The unused window counts too: while a client is paused, its limit is not lower than while it is not.
         room = max(0, consumer.prefetch - len(consumer.outstanding))
         if self._limit >= 0 and len(waiting) > self._limit + room:
             self._discard()
 
     def dispatch(self, consumer: Consumer | None = None) -> None:
-        """Deliver what waits and fits."""
+        """Deliver waiting messages while the consumer has room."""
         waiting = self._waiting
         while waiting and self._consumer.has_room:
             reference = waiting.popleft()
@@ -175,22 +175,22 @@ class TopicSubscription(Source):
             self._drop(message)
 
     def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
-        """Nothing is stored for a non-durable subscription."""
+        """Do nothing: messages are not stored for a non-durable subscription."""
 
     def settle(self, reference: Reference) -> None:
-        """Drop a reference whose acknowledgement counts."""
+        """Mark a reference as settled."""
         reference.state = _SETTLED
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Nothing outlives the subscription."""
+        """Do nothing: unsettled messages are dropped with the subscription."""
 
     def reject(self, reference: Reference, cause: str) -> None:
-        """Drop a rejected message: other subscriptions have their own (ActiveMQ has no dead letter here either)."""
+        """Drop a rejected message, without a dead letter as in ActiveMQ: other subscriptions have their own copy."""
         _log.debug("%s rejected %s: %s", self._consumer.connection.connection_id, reference.message.message_id, cause)
         reference.state = _SETTLED
 
     def expire(self, reference: Reference) -> None:
-        """Drop it: a topic's messages are not dead-lettered for one subscription."""
+        """Drop an expired message, without a dead letter: it has expired for one subscription only."""
         reference.state = _SETTLED
 
     def _discard(self) -> None:
@@ -209,7 +209,7 @@ class TopicSubscription(Source):
         self._drop(message)
 
     def _hold(self, message: Message) -> None:
-        if (topic := self._topics.get(message.destination)) is not None:  # else an advisory, replayed to newcomers
+        if (topic := self._topics.get(message.destination)) is not None:  # None for advisories sent to a new listener
             topic.held.acquire(message)
 
     def _drop(self, message: Message) -> None:
@@ -218,7 +218,7 @@ class TopicSubscription(Source):
 
 
 def _lower(limit: int, wanted: int | None) -> int:
-    """Return a subscription's limit: a client may lower the policy's, not raise it."""
+    """Return the limit of waiting messages: a client may lower that of the policy, but not raise it."""
     if not wanted or wanted < 0:
         return limit
     return wanted if limit < 0 else min(limit, wanted)

@@ -1,4 +1,4 @@
-"""Destinations behind which others stand: where a message that is sent to one of them goes.
+"""Routes messages of composite and virtual destinations: computes the destinations that get a copy of a message.
 
 ```text
 A,topic://B            composite name       a copy to each part                   (any client, any time)
@@ -8,14 +8,15 @@ ORDERS                 composite queue or   a copy to each destination it forwar
 ORDERS                 mirrored queue       a copy to the topic VirtualTopic.Mirror.ORDERS, then the queue
 ```
 
-A copy has the same id; its destination is the target, its original destination what it was sent to. The mirror of a
-queue says nothing of an original. Targets may stand for others in turn.
+A copy has the same message id. Its destination is the target, and its original destination the one to which the message
+was sent; the copy for the mirror of a queue has no original destination. A target may itself be composite or virtual.
 
-A broker asks `Router.route` where a message goes, and need not ask again for a destination behind which nothing stands.
+The broker calls `Router.route` for a message. If the result is None, it need not call it again for that destination.
 
 Source: ActiveMQ 5.17, `VirtualTopicInterceptor`, `CompositeDestinationFilter`, `CompositeDestinationBroker`,
-`MirroredQueue`. Where it would send a target two copies of one message, since two ways lead there, a target gets one
-here; where it would follow a circle until the stack is full, the message stays where the circle closes.
+`MirroredQueue`. There are two differences. If there are several paths to a target, ActiveMQ sends several copies, and
+this router one. If destinations forward in a cycle, ActiveMQ fails by stack overflow; here the destination where the
+cycle closes gets the message.
 """
 
 import logging
@@ -39,10 +40,10 @@ from pybroker.broker.domain.openwire.rerouting import Rerouting
 _log = logging.getLogger(__name__)
 
 HOPS_MAX = 16
-"""Destinations one after the other; each hop of a mirror's mirror has a longer name that a client may invent."""
+"""Longest path of forwards. Without a limit, mirrors of mirrors have ever longer names, which a client may choose."""
 
 REMEMBERED_MAX = 10_000
-"""Destinations for which is remembered what stands behind them; when there are more, all is looked up again."""
+"""Size of the cache of routing plans; when it is full, it is cleared."""
 
 
 # ---------------------------------------------------------------- definitions
@@ -50,13 +51,13 @@ REMEMBERED_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualTopic:
-    """Topics whose messages go to existing queues too, one per group of competing consumers.
+    """Topics whose messages are copied to existing queues, one per group of competing consumers.
 
     Attributes:
-        name: which topics; may be a pattern.
-        prefix: what a queue's name has before the topic's; `*` stands for a level.
-        postfix: what it has behind it.
-        selector_aware: a queue gets a message only while a consumer of it wants that message.
+        name: the topic's name, or a pattern.
+        prefix: the part of a queue's name before that of the topic; `*` stands for one level.
+        postfix: the part of a queue's name after that of the topic.
+        selector_aware: a queue gets a copy only if one of its consumers accepts the message.
     """
 
     name: str = "VirtualTopic.>"
@@ -65,9 +66,9 @@ class VirtualTopic:
     selector_aware: bool = False
 
     def topics_of(self, queue_name: str) -> str | None:
-        """Return the topic's name, or pattern, in the name of a queue; None: it has none.
+        """Return the topic's name or pattern that a queue's name contains; None if it contains none.
 
-        A queue's name may be a pattern, though it is a name: `Consumer.a.VirtualTopic.>` has `VirtualTopic.>`.
+        The name of a queue may contain a pattern: in `Consumer.a.VirtualTopic.>` it is `VirtualTopic.>`.
         """
         *whole_levels, partial = self.prefix.split(".")
         rest = queue_name
@@ -81,7 +82,7 @@ class VirtualTopic:
             return None
         rest = rest[len(partial) :]
         *levels, last = rest.split(".")
-        if last == ">":  # which covers the postfix, unless that goes on in the level before
+        if last == ">":  # `>` also covers the postfix, unless the postfix continues the level before it
             goes_on = self.postfix and not self.postfix.startswith(".") and levels and levels[-1] != "*"
             return ".".join((*levels, "*", ">")) if goes_on else rest
         return rest.removesuffix(self.postfix) or None if rest.endswith(self.postfix) else None
@@ -93,7 +94,7 @@ class Forward:
 
     Attributes:
         destination: one queue or topic.
-        selector: which messages; None: all.
+        selector: selects the messages to forward; None: all.
     """
 
     destination: Destination
@@ -102,13 +103,14 @@ class Forward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeDestination:
-    """A queue or topic, by name or pattern, that forwards.
+    """A queue or topic that forwards its messages.
 
     Attributes:
-        destination: which.
-        forward_to: where to.
-        forward_only: the destination itself keeps nothing.
-        send_when_not_matched: it keeps what was forwarded nowhere, and nothing else, whatever `forward_only` says.
+        destination: its name, or a pattern.
+        forward_to: the targets.
+        forward_only: the destination itself gets no messages.
+        send_when_not_matched: the destination itself gets just the messages that no target gets, whatever
+            `forward_only` is.
     """
 
     destination: Destination
@@ -122,8 +124,8 @@ class MirroredQueues:
     """Every message to a queue, except to temporary ones, is published on a topic first.
 
     Attributes:
-        prefix: what the topic's name has before the queue's.
-        postfix: what it has behind it.
+        prefix: the part of the topic's name before that of the queue.
+        postfix: the part of the topic's name after that of the queue.
     """
 
     prefix: str = "VirtualTopic.Mirror."
@@ -139,19 +141,19 @@ DEFAULT_DEFINITIONS: tuple[Definition, ...] = (VirtualTopic(),)
 
 
 class SelectorAwareConsumer(Protocol):
-    """A consumer, as far as it decides what is for it."""
+    """A consumer that may have a selector."""
 
     def accepts(self, message: Message) -> bool:
-        """Tell whether the message is for this consumer."""
+        """Return True if the message is for this consumer."""
         ...
 
 
 class ConsumersView(Protocol):
-    """A queue, as far as its consumers decide what it gets."""
+    """A queue, as a view of its consumers."""
 
     @property
     def consumers(self) -> Iterable[SelectorAwareConsumer]:
-        """Those it has now."""
+        """The consumers of the queue at this moment."""
         ...
 
 
@@ -170,7 +172,7 @@ class _Composite(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What stands behind one destination."""
+    """The destinations to which one destination forwards."""
 
     parts: tuple[Destination, ...]
     topics: "list[_VirtualIndex]"
@@ -179,7 +181,7 @@ class _Plan(NamedTuple):
 
 
 class Router(Generic[TargetT]):
-    """Finds where a message goes. Tell it of every queue there is: `queue_added`, `queue_removed`."""
+    """Finds the targets of a message. Its owner calls `queue_added` and `queue_removed` for every queue."""
 
     def __init__(
         self,
@@ -192,11 +194,11 @@ class Router(Generic[TargetT]):
         """Prepare the definitions.
 
         Args:
-            definitions: what the operator set, in the order in which they apply; `DEFAULT_DEFINITIONS` if nothing.
-            queues: the queues there are, seen as they change; those there now are added.
-            target: returns a destination to send to, and creates it if need be.
-            keep: told of each queue of a virtual topic: it gets copies while it is empty and its consumers are away,
-                so it has to be there after a crash too.
+            definitions: the definitions in the order in which they apply.
+            queues: all queues, a live view; the existing ones are added.
+            target: returns a destination to send to, and creates it if it does not exist.
+            keep: called for each queue of a virtual topic. Such a queue gets copies even while it is empty and has no
+                consumers, so it must also exist after a crash.
 
         Raises:
             InvalidSelector: a selector of a composite destination cannot be parsed.
@@ -214,12 +216,12 @@ class Router(Generic[TargetT]):
             self.queue_added(existing)
 
     def route(self, message: Message) -> Sequence[tuple[TargetT, Message]] | None:
-        """Return where a message goes, and as what, in the order in which to send.
+        """Return the targets of a message in the order of sending, each with the copy that it gets.
 
-        It may go nowhere: an empty sequence. None: just where it was sent, as all messages do that are sent there.
+        The sequence may be empty. None: all messages of this destination go to the destination itself, and only there.
 
         Raises:
-            ClientError: a destination cannot be.
+            ClientError: a destination cannot be created.
             MalformedOpenWire: the message does not decode.
         """
         if self._plan(message.destination) is None:
@@ -229,7 +231,7 @@ class Router(Generic[TargetT]):
         return [(self._target(destination), copy) for destination, copy in trace.copies()]
 
     def queue_added(self, destination: Destination) -> None:
-        """Learn of a queue: from now on it gets the messages of its virtual topic."""
+        """Add a queue, which gets the messages of its virtual topic from now on."""
         if destination.type is DestinationType.QUEUE:
             for index in self._topics:
                 index.add(destination)
@@ -237,22 +239,22 @@ class Router(Generic[TargetT]):
                 self._keep(destination)
 
     def queue_removed(self, destination: Destination) -> None:
-        """Forget a queue."""
+        """Remove a queue."""
         if destination.type is DestinationType.QUEUE:
             for index in self._topics:
                 index.remove(destination)
 
     def is_of_virtual_topic(self, destination: Destination) -> bool:
-        """Tell whether a queue gets copies of what is sent to a virtual topic, while it is empty and unused too."""
+        """Return True if a queue gets copies of the messages of a virtual topic."""
         return destination.type is DestinationType.QUEUE and any(
             index.serves(destination.name) for index in self._topics
         )
 
     def creates_queue(self, destination: Destination) -> bool:
-        """Tell whether a consumer of this pattern makes a queue of that very name.
+        """Return True if a consumer of this pattern creates a queue whose name is the pattern.
 
-        It is one over the queues of virtual topics, such as `Consumer.a.VirtualTopic.>`, and gets a copy of what goes
-        to any of the topics.
+        Such a queue, for example `Consumer.a.VirtualTopic.>`, gets a copy of each message of all virtual topics that
+        match.
         """
         return destination.is_pattern and self.is_of_virtual_topic(destination)
 
@@ -276,7 +278,7 @@ class Router(Generic[TargetT]):
                 assert_never(definition)
 
     def _plan(self, destination: Destination) -> _Plan | None:
-        if destination.is_composite:  # read anew each time: clients can make up any number of them, of any length
+        if destination.is_composite:  # not cached: clients can choose any number of composite names, of any length
             return _Plan(parts(destination), [], [], None)
         try:
             return self._plans[destination]
@@ -306,16 +308,16 @@ class Router(Generic[TargetT]):
     def _follow(
         self, destination: Destination, origin: Destination | None, trace: "_Trace", path: tuple[Destination, ...]
     ) -> None:
-        """Add a destination and all that stands behind it to a message's way.
+        """Add a destination and those to which it forwards to the trace of a message.
 
         Args:
-            destination: where the message goes next.
-            origin: where it went before; None: it was sent here, or its copy here hides where it was.
-            trace: what it passed and reached so far.
-            path: how it came here.
+            destination: the next destination of the message.
+            origin: the original destination for the copy; None: the message was sent here, or the copy has none.
+            trace: the destinations that the message has passed and reached.
+            path: the destinations from the first to this one.
         """
         if not trace.enters(destination):
-            if destination in path:  # a circle, which must not lose the message: it stays where the circle closes
+            if destination in path:  # a cycle: the destination where it closes gets the message, so it is not lost
                 trace.reach(destination, origin)
             return
         plan = self._plan(destination)
@@ -352,7 +354,7 @@ def _is_for(forward: _Forward, message: Message) -> bool:
 
 
 class _Trace:
-    """The way of one message: what it passed, and where it arrived."""
+    """The routing of one message: the destinations that it has passed, and those that get it."""
 
     __slots__ = ("_entered", "_reached", "message")
 
@@ -362,18 +364,18 @@ class _Trace:
         self._reached: dict[Destination, Destination | None] = {}
 
     def enters(self, destination: Destination) -> bool:
-        """Note that the message comes by; False: it did before."""
+        """Record that the message passes a destination; return False if it has passed it before."""
         if destination in self._entered:
             return False
         self._entered.add(destination)
         return True
 
     def reach(self, destination: Destination, origin: Destination | None) -> None:
-        """Note that a destination gets the message, or a copy that names its origin."""
+        """Record that a destination gets the message, or a copy with that original destination."""
         self._reached[destination] = origin
 
     def copies(self) -> Iterable[tuple[Destination, Message]]:
-        """Yield who gets what."""
+        """Yield each destination that gets the message, with its copy."""
         rerouting: Rerouting | None = None
         for destination, origin in self._reached.items():
             if destination == self.message.destination and origin is None:
@@ -385,9 +387,9 @@ class _Trace:
 
 
 class _VirtualIndex:
-    """The queues of the topics of one definition, found by the topic's name.
+    """The queues of one definition of virtual topics, by the name of the topic.
 
-    Queues whose name is a pattern are few and looked through; all others are found at once, however many there are.
+    The few queues whose names contain a pattern are searched one by one. All others are found by one look-up.
     """
 
     __slots__ = ("_definition", "_patterns", "_queues", "selector_aware")
@@ -399,7 +401,7 @@ class _VirtualIndex:
         self.selector_aware = definition.selector_aware
 
     def covers(self, topic_name: str) -> bool:
-        """Tell whether this is one of the topics."""
+        """Return True if a topic is covered by the definition."""
         return matches(self._definition.name, topic_name)
 
     def queues(self, topic_name: str) -> list[Destination]:
@@ -409,7 +411,7 @@ class _VirtualIndex:
         return found
 
     def serves(self, queue_name: str) -> bool:
-        """Tell whether a queue of that name gets messages of any of the topics."""
+        """Return True if a queue of that name gets messages of any of the topics."""
         pattern = self._definition.topics_of(queue_name)
         return pattern is not None and patterns_overlap(pattern, self._definition.name)
 

@@ -1,6 +1,6 @@
-"""The port through which an operator, or whoever reports to one, asks the broker what there is.
+"""The port through which operators and monitoring read the state of a broker.
 
-What it returns is seen as it changes: read it at once, on the event loop's thread, and keep none of it.
+It returns live views: read them at once, on the event loop's thread, and do not keep them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,16 +14,16 @@ from pybroker.broker.domain.subscription import ConsumerRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """A broker at one moment, in totals: counts by destination would be a list without end.
+    """The totals of a broker at one moment. There are none by destination: a broker may have very many of them.
 
     Attributes:
-        connections: clients that are connected.
-        destinations: queues and topics.
-        waiting: messages that wait for a consumer, in queues and durable subscriptions.
-        in_flight: messages that consumers were sent and have not acknowledged.
-        memory_bytes: what messages take in memory.
-        memory_bytes_max: what they may take; 0: no limit.
-        is_full: the store takes no persistent messages, for want of room.
+        connections: number of open connections.
+        destinations: number of queues and topics.
+        waiting: number of messages that wait for a consumer, in queues and durable subscriptions.
+        in_flight: number of outstanding messages: delivered, and not acknowledged.
+        memory_bytes: memory used by messages.
+        memory_bytes_max: limit of that memory; 0: no limit.
+        is_full: True while the disk is full, and persistent messages are refused.
     """
 
     connections: int
@@ -36,16 +36,16 @@ class Totals:
 
 
 class ClientView(Protocol):
-    """A client that is connected, or was."""
+    """A client with an open or closed connection."""
 
     @property
     def connection_id(self) -> str:
-        """Its connection, unlike any other of this broker."""
+        """The id of its connection, unique in this broker."""
         ...
 
     @property
     def client_id(self) -> str:
-        """Its name, unlike that of any other client that is connected."""
+        """The client id, unique among open connections."""
         ...
 
 
@@ -54,53 +54,53 @@ class ConsumerView(Protocol):
 
     @property
     def connection(self) -> ClientView:
-        """Whose it is."""
+        """The connection of the consumer."""
         ...
 
     @property
     def request(self) -> ConsumerRequest:
-        """What it asked for."""
+        """The request of the client."""
         ...
 
     @property
     def prefetch(self) -> int:
-        """How many unacknowledged messages it may hold at once."""
+        """The number of deliveries that may be outstanding."""
         ...
 
 
 class ConnectionView(ClientView, Protocol):
-    """A client that is connected, and what it has open."""
+    """A client with an open connection, and its consumers and producers."""
 
     @property
     def consumers(self) -> Iterable[ConsumerView]:
-        """Its consumers."""
+        """The consumers of the connection."""
         ...
 
     @property
     def producers(self) -> Mapping[ProducerId, Destination | None]:
-        """Its producers by their ids; None: one that names its destination per message."""
+        """The producers' destinations by producer id; None: the producer names a destination in each message."""
         ...
 
 
 class Admin(Protocol):
-    """What an operator may ask a broker."""
+    """The state of a broker, for operators."""
 
     def connections(self) -> Iterable[ConnectionView]:
-        """Return the clients that are connected."""
+        """Return the open connections."""
         ...
 
     def destinations(self) -> Iterable[Destination]:
-        """Return the queues and topics there are, advisory topics and temporary destinations included."""
+        """Return all queues and topics, including advisory topics and temporary destinations."""
         ...
 
     def owner(self, destination: Destination) -> str | None:
-        """Return whose temporary destination it is, by connection id; None for a lasting one."""
+        """Return the connection id of a temporary destination's owner; None for a permanent destination."""
         ...
 
     def consumer_count(self, destination: Destination) -> int:
-        """Return how many consume from a destination; a topic's durable subscriptions count also while away."""
+        """Return the number of consumers of a destination; durable subscriptions count even without a consumer."""
         ...
 
     def totals(self) -> Totals:
-        """Count what there is; takes about 0.1 ms for each thousand queues, subscriptions and consumers."""
+        """Return the totals; takes about 0.1 ms for each thousand queues, subscriptions and consumers."""
         ...

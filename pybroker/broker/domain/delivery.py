@@ -1,14 +1,14 @@
-"""One message on its way to one consumer, as core and transports share it."""
+"""The delivery of one message to one consumer, shared by core and transports."""
 
 from pybroker.broker.domain.message import Message
 
 
 class Delivery:
-    """A message for a consumer. Its identity is the handle for acknowledgements.
+    """One delivery. The object itself is the handle for acknowledgements.
 
     Attributes:
-        message: what is delivered.
-        redelivery_count: how often it may have been seen before; more than 0 marks it redelivered.
+        message: the message.
+        redelivery_count: how often a client may have seen it before; if not 0, it is marked as redelivered.
     """
 
     __slots__ = ("message", "redelivery_count")

@@ -1,4 +1,4 @@
-"""Destinations and their names: queues and topics, lasting and temporary, wildcards over them, and several in one.
+"""Destinations and their names: queues and topics, permanent and temporary, wildcard patterns and composite names.
 
 Source: ActiveMQ's naming rules (names are case-sensitive, `.` separates levels, empty levels are legal, `,` makes a
 composite).
@@ -27,13 +27,13 @@ _SCHEMES = {
 }
 
 ADVISORY_PREFIX = "ActiveMQ.Advisory."
-"""Names of topics on which a broker tells what happens in it begin so."""
+"""The prefix of the names of advisory topics."""
 
 PARTS_MAX = 256
-"""Parts of a composite: a message sent to it is copied for each."""
+"""The maximum number of parts of a composite name: a message sent to it is copied for each part."""
 
 _QUEUES = frozenset((DestinationType.QUEUE, DestinationType.TEMP_QUEUE))
-"""Asked several times per message: looking members up in their enum takes three times as long."""
+"""A set, because it is used several times per message: comparing with members of the enum takes three times as long."""
 
 
 class Destination(NamedTuple):
@@ -58,12 +58,12 @@ class Destination(NamedTuple):
 
     @property
     def is_temporary(self) -> bool:
-        """True when the destination lives and dies with the connection that made it."""
+        """True if the destination is deleted with the connection that created it."""
         return self.type >= DestinationType.TEMP_QUEUE
 
     @property
     def is_pattern(self) -> bool:
-        """True when a level is `*`, or the last level is `>`. A composite is none, though its parts may be."""
+        """True if a level is `*`, or the last level is `>`. A composite name is not a pattern, but its parts may be."""
         levels = self.name.split(".")
         return ("*" in levels or levels[-1] == ">") and not self.is_composite
 
@@ -84,7 +84,7 @@ def topic(name: str) -> Destination:
 
 
 def parse(text: str, default: DestinationType = DestinationType.QUEUE) -> Destination:
-    """Return the destination written in qualified form; a bare name means a queue, or what else is the default.
+    """Return the destination written in qualified form; a bare name gets the default type.
 
     Raises:
         InvalidDestination: the name is empty.
@@ -96,14 +96,14 @@ def parse(text: str, default: DestinationType = DestinationType.QUEUE) -> Destin
 
 
 def is_advisory(destination: Destination) -> bool:
-    """Tell whether a destination's name is one of an advisory topic, or a pattern of such."""
+    """Return True if a destination is an advisory topic, or a pattern of advisory topics."""
     return destination.name.startswith(ADVISORY_PREFIX)
 
 
 def parts(destination: Destination) -> tuple[Destination, ...]:
-    """Return the destinations that a composite's name lists, each once, in their order; of another name, itself.
+    """Return the parts of a composite name, each once, in their order; of any other name, the destination itself.
 
-    `A,topic://B` is A, of the composite's own type, and the topic B. The one place that knows this, for all protocols.
+    The parts of `A,topic://B` are A, of the type of the composite, and the topic B. All protocols use this function.
 
     Raises:
         InvalidDestination: the name lists nothing, or more than `PARTS_MAX` destinations.
@@ -119,10 +119,10 @@ def parts(destination: Destination) -> tuple[Destination, ...]:
 
 
 def parts_to_consume(destination: Destination) -> tuple[Destination, ...]:
-    """Return the destinations that one consumer of this name takes messages from.
+    """Return the destinations of a consumer of this name.
 
     Raises:
-        InvalidDestination: as `parts`, or there are queues and topics among them.
+        InvalidDestination: as `parts`, or they are both queues and topics.
     """
     listed = parts(destination)
     if any(part.is_queue is not listed[0].is_queue for part in listed):
@@ -131,10 +131,10 @@ def parts_to_consume(destination: Destination) -> tuple[Destination, ...]:
 
 
 def checked(kind: DestinationType, name: str) -> Destination:
-    """Return the destination of a name as a client wrote it: trimmed, and cut at `?` where options begin.
+    """Return the destination for a client's name, without blanks around it, and without options, which follow a `?`.
 
     Raises:
-        InvalidDestination: nothing is left of the name.
+        InvalidDestination: the name is empty.
     """
     name = name.partition("?")[0].strip()
     if not name:
@@ -143,7 +143,7 @@ def checked(kind: DestinationType, name: str) -> Destination:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Tell whether a wildcard pattern covers a concrete name.
+    """Return True if a wildcard pattern covers a concrete name.
 
     `*` stands for exactly one level, a last `>` for any number of levels including none: `A.>` covers `A`,
     `A.B` and `A.B.C`. Several at the end count as one, as in ActiveMQ. Inside a level both characters are literal.
@@ -160,7 +160,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Tell whether a pattern covers all names that another one covers.
+    """Return True if a pattern covers all names that another one covers.
 
     `*.>` and `>` both cover everything; of them, `*.>` counts as the narrower one.
     """
@@ -175,7 +175,7 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def patterns_overlap(one: str, other: str) -> bool:
-    """Tell whether there may be a name that both patterns cover."""
+    """Return True if there is a name that both patterns cover."""
     ours, ours_are_open = _levels(one)
     theirs, theirs_are_open = _levels(other)
     if (len(ours) < len(theirs) and not ours_are_open) or (len(theirs) < len(ours) and not theirs_are_open):
@@ -184,7 +184,7 @@ def patterns_overlap(one: str, other: str) -> bool:
 
 
 def _levels(pattern: str) -> tuple[list[str], bool]:
-    """Return a pattern's levels, and whether any number of further ones may follow."""
+    """Return the levels of a pattern without a final `>`, and True if it had one, so that further levels may follow."""
     levels = pattern.split(".")
     is_open = levels[-1] == ">"
     while levels and levels[-1] == ">":

@@ -1,4 +1,4 @@
-"""What can go wrong, split by who must act.
+"""The broker's errors, by the party that must act.
 
 ```text
 BrokerError
@@ -16,15 +16,15 @@ class BrokerError(Exception):
 
 
 class ProtocolError(BrokerError):
-    """A conversation broke its protocol's rules."""
+    """A violation of a protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol; it gets told, and the connection closes."""
+    """A violation by the peer; it gets an error, and the connection closes."""
 
 
 class ClientError(BrokerError):
-    """A well-formed request that cannot be granted; the peer gets told, and the connection stays open."""
+    """A valid request that cannot be granted; the peer gets an error, and the connection stays open."""
 
 
 class InvalidDestination(ClientError):
@@ -32,50 +32,50 @@ class InvalidDestination(ClientError):
 
 
 class DestinationDoesNotExist(InvalidDestination):
-    """A temporary destination that was never made, or is gone with its connection."""
+    """A temporary destination that was never created, or was deleted with its connection."""
 
 
 class InvalidSelector(ClientError):
-    """A selector that is not SQL-92 as JMS 1.1 (3.8.1) has it."""
+    """A selector that is not valid by JMS 1.1 (3.8.1)."""
 
 
 class InvalidClientId(ClientError):
-    """A client id that another connection holds."""
+    """A client id that another connection uses."""
 
 
 class SubscriptionInUse(ClientError):
-    """A durable subscription that is active elsewhere."""
+    """A durable subscription that has a consumer already."""
 
 
 class DestinationInUse(ClientError):
-    """A destination that cannot be deleted, because somebody consumes from it."""
+    """A destination that cannot be deleted, because it has consumers."""
 
 
 class ResourceLimit(ClientError):
-    """No room: a limit on memory, storage or numbers is reached."""
+    """A limit on memory, disk space or numbers is reached."""
 
 
 class TransactionError(ClientError):
-    """A transaction that is unknown, already begun, or used for what it cannot do."""
+    """A transaction that is unknown, already begun, or in the wrong state for the request."""
 
 
 class UnknownTransaction(TransactionError):
-    """A transaction that was never begun, or is over."""
+    """A transaction that was never begun, or has ended."""
 
 
 class TransactionRolledBack(TransactionError):
-    """A commit that cannot be: part of the transaction failed, and it was rolled back."""
+    """A commit that failed: an operation in the transaction had failed, and it was rolled back."""
 
 
 class StoreError(BrokerError):
-    """The store cannot do its work; nothing more may be acknowledged."""
+    """The store has failed; nothing more may be confirmed."""
 
 
 class StoreUnavailable(StoreError):
     """The store cannot be opened, read, written or synced.
 
     Attributes:
-        path: what was touched.
+        path: the file or table concerned.
         hint: what an operator can do about it.
     """
 
@@ -87,15 +87,15 @@ class StoreUnavailable(StoreError):
 
 
 class NotReadYet(StoreUnavailable):
-    """It is being read: whoever wants it asks again once the store says so."""
+    """The message is still being read; the caller tries again when the store reports it as readable."""
 
 
 class JournalCorrupt(StoreError):
-    """A record or batch that does not decode, where a crash cannot explain it.
+    """A record or batch that does not decode, and that no crash can have left so.
 
     Attributes:
         path: the data file.
-        offset: where in it, in bytes.
+        offset: the offset in the file, in bytes.
         hint: what an operator can do about it.
     """
 

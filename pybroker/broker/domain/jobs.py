@@ -1,7 +1,7 @@
-"""Scheduled messages: what a job is, and the port of the store that keeps jobs until their time.
+"""Scheduled messages: jobs, and the port of the store that keeps them until they are due.
 
-A job is a message with a timetable. It is named by `job_id`, but only id and time together are unique: ActiveMQ numbers
-its jobs anew at each start, so one producer may own two jobs of the same name at different times.
+A job is a message with scheduled times. Its `job_id` need not be unique, only id and time together are: ActiveMQ
+restarts the numbers of its jobs at each start, so two jobs may have the same id and different times.
 
 All times are milliseconds since the epoch, all durations milliseconds.
 """
@@ -13,30 +13,30 @@ from typing import Protocol
 from pybroker.broker.domain.errors import ClientError
 
 FOR_EVER = -1
-"""A `repeat` without end."""
+"""The value of `repeat` for a job that repeats without end."""
 TIME_MAX = 2**63 - 1
-"""Times are signed 64-bit numbers in every store; later than ever is this late."""
+"""The latest time, because every store keeps times as signed 64-bit numbers."""
 
 
 class InvalidSchedule(ClientError):
-    """A message whose timetable makes no sense: JMS's `MessageFormatException`."""
+    """A message whose scheduling properties are invalid: JMS's `MessageFormatException`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job:
-    """One scheduled message. Its store moves it; nobody else changes it.
+    """One scheduled message. Only its store changes it.
 
     Attributes:
-        job_id: its name.
+        job_id: its id.
         start_time: when it was scheduled.
-        cron: times as a crontab has them, empty for none.
-        delay: before the first run.
-        period: between runs.
-        repeat: runs that are left after the next one; `FOR_EVER` without end. With `cron`: of each instant.
-        next_time: when it is due, as the store knows it.
-        run_count: how often it has run.
-        data: the message, OpenWire v11 from its data type on; None when only the store has it: see `JobStore.load`.
-        place: its store's own note of where it lies; means nothing to anybody else.
+        cron: a crontab entry, empty for none.
+        delay: time before the first run.
+        period: time between runs.
+        repeat: number of runs after the next one; `FOR_EVER`: without end. With `cron`: of runs for each of its times.
+        next_time: when it is due, as recorded in the store.
+        run_count: number of past runs.
+        data: the message in OpenWire v11, from its data type on; None if only the store has it, see `JobStore.load`.
+        place: private to its store: where the job is stored.
     """
 
     job_id: str
@@ -51,7 +51,7 @@ class Job:
     place: object = None
 
     def advance(self, next_time: int) -> None:
-        """Note a run and the time of the next one; for stores."""
+        """Record a run, and the time of the next one; called by stores only."""
         self.next_time = next_time
         self.run_count += 1
         if not self.cron and self.repeat > 0:
@@ -59,7 +59,7 @@ class Job:
 
 
 class JobStore(Protocol):
-    """What keeps jobs beyond the process. Appends are buffered and ordered; `when_durable` says when they are safe."""
+    """Keeps jobs across crashes. Appends are buffered and ordered; `when_durable` calls back once they are durable."""
 
     def recover(self) -> Sequence[Job]:
         """Open the store and return its jobs. Blocks; called once, before anything else."""
@@ -73,34 +73,35 @@ class JobStore(Protocol):
         """Return a job's message. May read from disk.
 
         Raises:
-            JournalCorrupt: it cannot be had any more; the other jobs are sound.
-            StoreUnavailable: the store cannot be read.
+            JournalCorrupt: the message is damaged; other jobs are not affected.
+            StoreUnavailable: the store cannot be read now.
         """
         ...
 
     def reschedule(self, job: Job, next_time: int, spawned: Job | None = None) -> None:
-        """Append that a job has run and is due again at a later time, and change it accordingly.
+        """Append that a job has run and is due again at a later time, and change the job.
 
         Args:
-            job: one of the store's.
+            job: a job of this store.
             next_time: when it is due again.
-            spawned: a new job to be added in the same step; a crash leaves both or neither.
+            spawned: a new job to add atomically; after a crash both changes are stored, or neither.
         """
         ...
 
     def remove(self, job: Job) -> None:
-        """Append that a job is done or cancelled."""
+        """Append the removal of a job that is done or cancelled."""
         ...
 
     def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """Append that the jobs due in a range of times, both ends included, are cancelled: all of those in `jobs`."""
+        """Append the removal of all jobs due in a range of times, both ends included; `jobs` are these jobs."""
         ...
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number of a job that was added for a producer, whether or not it is still there.
 
-        A job is named after its message. The message store cannot answer this: each store writes by itself, so after a
-        crash one of them may have what a producer sent later, and the other not what it sent before.
+        The id of a job is that of its message. The message store cannot answer this: the two stores write
+        independently, so after a crash one may have a later message of a producer, while the other has lost an earlier
+        one.
 
         Args:
             producer_id: `<connection id>:<session>:<producer>`, a message id without its sequence.
@@ -111,27 +112,27 @@ class JobStore(Protocol):
         ...
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once all that was appended so far is safe; at once when it already is. Never after a failure."""
+        """Call back once everything appended so far is durable, at once if it is; never after a failed write."""
         ...
 
     @property
     def unwritten_bytes(self) -> int:
-        """How much was appended and is not on disk yet."""
+        """Bytes appended and not yet on disk."""
         ...
 
     @property
     def is_full(self) -> bool:
-        """True while there is no room for more: what is sent must be refused, what makes room goes on."""
+        """True while the disk is full: new jobs must be refused; removals are accepted."""
         ...
 
     def cleanup(self) -> None:
-        """Let go of storage that nothing needs any more; called every now and then, never blocks."""
+        """Delete data that is no longer needed; called periodically, never blocks."""
         ...
 
     def close(self) -> None:
-        """Write what is left and let go. Blocks."""
+        """Write all buffered records, and close the store. Blocks."""
         ...
 
     def abandon(self) -> None:
-        """Let go at once, as if killed: for a master that lost its lock. Writes and acknowledges nothing more."""
+        """Close the store without writing, as if killed: for a master that lost its lock. Runs no more callbacks."""
         ...

@@ -1,4 +1,4 @@
-"""A message as the broker carries it: the few fields routing needs, and the marshalled bytes it never looks into."""
+"""A message in the broker: the few fields that routing needs, and its marshalled bytes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,25 +7,25 @@ from pybroker.broker.domain.destination import Destination
 
 PRIORITY_DEFAULT: Final = 4
 SIZE_OVERHEAD: Final = 1024
-"""Bytes ActiveMQ adds to content and properties when it accounts for a message's memory."""
+"""Bytes that ActiveMQ adds to content and properties for the memory of a message."""
 
 
 @dataclass(slots=True, eq=False, init=False)
 class Message:
-    """One message. Shared by every subscription that gets it, so nobody changes it after it was sent.
+    """One message. It is shared by all subscriptions that get it, and must not be changed after it was sent.
 
     Attributes:
-        message_id: `<connection id>:<session>:<producer>:<sequence>`, KahaDB's producer key. What acks name.
-        destination: where it lies (queue) or went (topic).
-        data: OpenWire v11, loose, uncached, from the data type byte on: no size prefix. What the journal stores.
-        persistent: survives a crash once acknowledged to its producer.
-        priority: 0 to 9, JMS's default is 4.
-        expiration: milliseconds since the epoch after which it is dead, 0 for never.
-        connection_id: its producer's connection, for `noLocal`.
-        group_id: its message group (`JMSXGroupID`), None for none.
-        group_sequence: its place in the group (`JMSXGroupSeq`): 1 opens the group anew, below 0 closes it.
-        size: bytes it counts for in memory limits: 1024 + content + properties (ActiveMQ's notion).
-        decoded: `data` decoded, kept for whoever asks next: the business of `openwire.message.view`.
+        message_id: `<connection id>:<session>:<producer>:<sequence>`, KahaDB's producer key; acks refer to it.
+        destination: the queue that it is on, or the topic to which it was sent.
+        data: OpenWire v11, loose, uncached, from the data type on, without a size prefix; as stored in the journal.
+        persistent: True if it survives a crash once its send is confirmed.
+        priority: 0 to 9; JMS's default is 4.
+        expiration: when it expires, in milliseconds since the epoch; 0: never.
+        connection_id: the connection of its producer, for `noLocal`.
+        group_id: its message group (`JMSXGroupID`); None for none.
+        group_sequence: its position in the group (`JMSXGroupSeq`): 1 begins the group again, below 0 closes it.
+        size: bytes that it counts for in memory limits: 1024 + content + properties, as in ActiveMQ.
+        decoded: a cache of the decoded `data`, used by `openwire.message.view`.
     """
 
     message_id: str
@@ -40,7 +40,7 @@ class Message:
     size: int
     decoded: object | None
 
-    # Written out, since mypyc compiles this one, and leaves the one that `dataclass` makes to the interpreter.
+    # Written by hand, because mypyc compiles this method, but not the one that `dataclass` generates.
     def __init__(
         self,
         *,
@@ -69,5 +69,5 @@ class Message:
         self.decoded = decoded
 
     def is_expired(self, now_ms: int) -> bool:
-        """Tell whether the message is dead at that time (milliseconds since the epoch)."""
+        """Return True if the message has expired at that time (milliseconds since the epoch)."""
         return 0 < self.expiration < now_ms

@@ -1,6 +1,6 @@
-"""The port through which the broker announces what happens in it: rare events, and what becomes of single messages.
+"""The port through which the broker announces events: rare ones, and those of messages that expire or fail.
 
-Nothing is announced of a message that is sent, delivered and acknowledged: that path has no room for it.
+A message that is sent, delivered and acknowledged causes no event, to keep that path fast.
 """
 
 from pybroker.broker.domain.admin import ClientView, ConsumerView
@@ -10,38 +10,38 @@ from pybroker.broker.domain.openwire.ids import ProducerId
 
 
 class Observer:
-    """Hears of what happens in a broker; one that overrides nothing ignores everything.
+    """Is notified of a broker's events; each method ignores its event unless it is overridden.
 
-    Called on the event loop's thread, after the fact and before anything else happens. What a call raises is logged and
-    changes nothing for the broker, unless it is an error of the store or of the lock.
+    The methods are called on the event loop's thread, right after the event. An error in one is logged and does not
+    affect the broker, unless it is an error of the store or of the lock.
     """
 
     def connection_added(self, connection: ClientView) -> None:
-        """Learn of a client that was admitted."""
+        """Called after a client has connected."""
 
     def connection_removed(self, connection: ClientView) -> None:
-        """Learn of a client that left."""
+        """Called after a client has disconnected."""
 
     def destination_added(self, destination: Destination, owner: str | None) -> None:
-        """Learn of a destination that was made; the owner of a temporary one is a connection id."""
+        """Called after a destination was created; `owner` is the connection id of a temporary one's owner."""
 
     def destination_removed(self, destination: Destination, owner: str | None) -> None:
-        """Learn of a destination that is being removed; the owner of a temporary one is a connection id."""
+        """Called while a destination is removed; `owner` is the connection id of a temporary one's owner."""
 
     def consumer_added(self, consumer: ConsumerView) -> None:
-        """Learn of a consumer that has subscribed."""
+        """Called after a consumer has subscribed."""
 
     def consumer_removed(self, consumer: ConsumerView) -> None:
-        """Learn of a consumer that closed."""
+        """Called after a consumer has closed."""
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
-        """Learn of a producer of one destination."""
+        """Called after a producer of one destination was added."""
 
     def producer_removed(self, producer_id: ProducerId, destination: Destination) -> None:
-        """Learn that a producer of one destination closed."""
+        """Called after a producer of one destination was removed."""
 
     def message_expired(self, message: Message) -> None:
-        """Learn of a message whose time was over, and that was dead-lettered or dropped for it."""
+        """Called after a message has expired, and was dead-lettered or dropped."""
 
     def message_dead_lettered(self, message: Message, cause: str) -> None:
-        """Learn of a message of which there is a dead letter now, and why."""
+        """Called after a message was dead-lettered, with the cause."""

@@ -1,4 +1,4 @@
-"""The ports between the rooms. Core implements what transports call; stores and locks implement what core and app call.
+"""The ports between the packages. The core implements what transports call, stores and locks what core and app call.
 
 Everything here runs on the event loop's thread and never blocks, except where a docstring says otherwise.
 """
@@ -23,18 +23,18 @@ Clock = Callable[[], int]
 
 @dataclass(slots=True, kw_only=True)
 class Backlog:
-    """A durable subscription and the ids of what it still has to get, in dispatch order."""
+    """A durable subscription, and the ids of the messages that it has not acknowledged, in dispatch order."""
 
     subscription: DurableSubscription
     message_ids: Sequence[str] = ()
 
 
 class Settled(NamedTuple):
-    """An acknowledgement that a prepared transaction holds: its message is locked until the outcome is known.
+    """An acknowledgement in a prepared transaction: its message is locked until the transaction ends.
 
     Attributes:
-        destination: where the message lies.
-        message_id: which message.
+        destination: the destination of the message.
+        message_id: its id.
         subscription_key: the durable subscription that acknowledged it; None on a queue.
     """
 
@@ -44,12 +44,12 @@ class Settled(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A message that appears with a prepared transaction's commit.
+    """A message sent in a prepared transaction, to be dispatched after its commit.
 
     Attributes:
-        destination: where it goes.
-        message_id: which message; a queue's can be read from the commit on.
-        message: a topic's message, which the store may not keep; None for a queue's.
+        destination: its destination.
+        message_id: its id; after the commit, a queue's message can be read from the store.
+        message: the message, if it was sent to a topic, for which the store may not keep it; None for a queue.
     """
 
     destination: Destination
@@ -62,9 +62,9 @@ class PreparedTransaction:
     """An XA transaction in doubt: prepared, and neither committed nor rolled back.
 
     Attributes:
-        transaction_id: its branch.
-        sent: messages that appear with its commit, in the order of the sends.
-        acknowledged: what goes for good with its commit; the ids are among the recovery's.
+        transaction_id: the id of its branch.
+        sent: the messages sent in it, in the order of the sends.
+        acknowledged: the messages acknowledged in it; the recovery contains their ids.
     """
 
     transaction_id: XATransactionId
@@ -74,18 +74,19 @@ class PreparedTransaction:
 
 @dataclass(slots=True, kw_only=True)
 class Recovery:
-    """What a store holds when it is opened: message ids, whose bodies `MessageStore.read` returns.
+    """The contents of a store when it is opened: message ids, whose messages `MessageStore.read` returns.
 
-    Dispatch order is by age; with priorities by three classes (above, at, below 4), and by age in each.
+    Dispatch order is by age. In a store with priorities it is by three classes (above, at, below 4), and by age in
+    each.
 
     Attributes:
-        queues: message ids per queue in dispatch order, those included that a prepared transaction acknowledged. Lists
-            are the receiver's own from now on.
-        backlogs: durable subscriptions, one per concrete topic; their message ids likewise.
+        queues: message ids per queue in dispatch order, with those that a prepared transaction has acknowledged. The
+            receiver takes over the lists, and may change them.
+        backlogs: durable subscriptions, one per concrete topic, with message ids as for queues.
         prepared: XA transactions in doubt, in the order in which they were prepared.
-        delivered: message ids that a consumer may have seen before; None when the last master did not say
-            (it crashed), so that any of them may have been.
-        broker_id: of the broker that the store belongs to, the same for each master; empty where none is kept.
+        delivered: message ids that a consumer may have seen; None after a crash: any of them.
+        broker_id: the id of the broker that the store belongs to, the same for each master; empty if the store has
+        none.
     """
 
     queues: Mapping[Destination, Sequence[str]] = field(default_factory=dict[Destination, Sequence[str]])
@@ -99,8 +100,8 @@ class Page(NamedTuple):
     """Messages read back together.
 
     Attributes:
-        messages: those that could be read, in the order of the ids.
-        looked_at: how many ids were looked at, from the first on; those of them without a message are lost.
+        messages: the messages that could be read, in the order of the ids.
+        looked_at: number of ids that were looked up, from the first on; those of them without a message are lost.
     """
 
     messages: list[Message]
@@ -108,9 +109,10 @@ class Page(NamedTuple):
 
 
 class MessageStore(Protocol):
-    """What outlives the process. Appends are buffered and ordered; `when_durable` says when they are safe.
+    """Keeps messages, subscriptions and transactions across crashes.
 
-    With a transaction an operation takes effect at its commit, in the order of the operations.
+    Appends are buffered and ordered; `when_durable` calls back once they are durable. The operations of a transaction
+    take effect at its commit, in their order.
     """
 
     def recover(self) -> Recovery:
@@ -118,22 +120,20 @@ class MessageStore(Protocol):
         ...
 
     def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
-        """Return messages that are stored and durable, in this order. Blocks for a read of the disk or some.
+        """Return messages that are stored and durable, in this order. Blocks for one or several reads of the disk.
 
-        One that cannot be read back is left out. The store has then said so in the log, and counts it as damage.
+        A message that cannot be read back is left out. The store logs it, and counts it as damage.
 
         Raises:
-            StoreUnavailable: nothing can be read now; to ask again later may help.
+            StoreUnavailable: nothing can be read now; a later call may succeed.
         """
         ...
 
     def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
         """Return messages as `read` does, from the first id on until they take `bytes_max` bytes or more.
 
-        A page so takes less than `bytes_max` and one message more, whatever the size of that.
-
         Raises:
-            StoreUnavailable: nothing can be read now; to ask again later may help.
+            StoreUnavailable: nothing can be read now; a later call may succeed.
         """
         ...
 
@@ -151,7 +151,7 @@ class MessageStore(Protocol):
         """Append a persistent message to its destination; a topic keeps it for its durable subscriptions.
 
         Returns:
-            False when the destination holds a message of that id already: it is stored once, and to be handed out once.
+            False if the destination already holds a message of that id: it must not be dispatched again.
         """
         ...
 
@@ -163,15 +163,15 @@ class MessageStore(Protocol):
         *,
         consumed_by: str | None = "",
     ) -> None:
-        """Append that a queue's message is gone.
+        """Append the removal of a queue's message.
 
-        One that was consumed before it was written is never written. What its consumer's connection sent before is not
-        written later than this: it may have been made of that message.
+        A message that is consumed before it was written is never written. The removal is not written before messages
+        that the consumer's connection has sent earlier, because those may be results of this message.
 
         Args:
-            destination: where it lay.
-            message_id: which.
-            transaction: with whose commit it goes.
+            destination: the queue.
+            message_id: the message.
+            transaction: the transaction with whose commit the removal takes effect; None: at once.
             consumed_by: the connection id of its consumer; None: it was dead-lettered, or expired.
         """
         ...
@@ -185,29 +185,29 @@ class MessageStore(Protocol):
         *,
         consumed_by: str | None = "",
     ) -> None:
-        """Append that a durable subscription is done with a message.
+        """Append a durable subscription's acknowledgement of a message.
 
-        What its consumer's connection sent before is not written later than this.
+        The acknowledgement is not written before messages that the consumer's connection has sent earlier.
 
         Args:
-            topic: where it was sent.
-            subscription_key: whose it is.
-            message_id: which.
-            transaction: with whose commit it goes.
-            consumed_by: the connection id of its consumer; "": nobody was to get it; None: it was dead-lettered, or
-                expired, and what became of it is not written later than this either.
+            topic: the topic.
+            subscription_key: the subscription.
+            message_id: the message.
+            transaction: the transaction with whose commit the acknowledgement takes effect; None: at once.
+            consumed_by: the connection id of its consumer; "": the message did not match the subscription; None: it was
+                dead-lettered, or expired, and the acknowledgement is not written before its dead letter.
         """
         ...
 
     def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> Sequence[str]:
-        """Append a durable subscription; from here on it keeps the topic's messages.
+        """Append a durable subscription, for which the topic's messages are stored from now on.
 
         Args:
-            subscription: which; one that is known goes on with its terms changed.
-            retroactive: a new one also gets what the topic still stores for others.
+            subscription: the subscription; one that exists keeps its backlog, and its terms are changed.
+            retroactive: a new subscription also gets the messages that the topic still stores for others.
 
         Returns:
-            The message ids that it so gets, in dispatch order; they can be read once they are durable.
+            The ids of these messages, in dispatch order; they can be read once they are durable.
         """
         ...
 
@@ -218,8 +218,9 @@ class MessageStore(Protocol):
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer, whether or not the message is still there.
 
-        What is in a transaction counts from its commit on. A failover client sends again what it got no answer for, and
-        this tells what of it was stored (ActiveMQ's producer audit). Only so many producers are remembered.
+        Messages of a transaction count from its commit on. A failover client repeats sends that were not answered, and
+        by this number the broker recognises those that were stored (ActiveMQ's producer audit). The store remembers a
+        limited number of producers.
 
         Args:
             producer_id: `<connection id>:<session>:<producer>`, a message id without its sequence.
@@ -230,7 +231,7 @@ class MessageStore(Protocol):
         ...
 
     def prepare(self, transaction: XATransactionId) -> None:
-        """Append that a transaction is prepared: from here on only its outcome ends it, a crash does not."""
+        """Append that a transaction is prepared: only a commit or a roll-back ends it, also after a crash."""
         ...
 
     def commit(self, transaction: TransactionId) -> None:
@@ -242,59 +243,59 @@ class MessageStore(Protocol):
         ...
 
     def keep(self, destination: Destination) -> None:
-        """Append that a queue exists also while it is empty: from here on a recovery names it, until it is removed."""
+        """Append that a queue exists even while it is empty: recoveries contain it until it is removed."""
         ...
 
     def remove_destination(self, destination: Destination) -> None:
-        """Append that a destination and all it holds is gone."""
+        """Append the deletion of a destination with its messages."""
         ...
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free what is remembered of a destination that holds nothing. Appends nothing, and removes no message.
+        """Free the memory of an empty destination. Appends nothing.
 
-        One that holds messages, or is kept, or has durable subscriptions is left alone.
+        Does nothing if the destination has messages or durable subscriptions, or `keep` was called for it.
         """
         ...
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once all that was appended so far is on disk as the sync strategy promises.
+        """Call back once everything appended so far is on disk, as far as the sync strategy guarantees it.
 
-        At once when it already is. In order of the calls. Never after a failed write.
+        Callbacks run in the order of the calls, at once if nothing is pending, and never after a failed write.
         """
         ...
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once every message added so far is confirmed: durable, or consumed and acknowledged.
 
-        At once when they already are. Never after a failed write.
+        The callback runs at once if they already are, and never after a failed write.
         """
         ...
 
     @property
     def unwritten_bytes(self) -> int:
-        """How much was appended and is not on disk yet: what producers must be slowed down by."""
+        """Bytes appended and not yet on disk; above a limit, producers are slowed down."""
         ...
 
     @property
     def epoch(self) -> int:
-        """Which take-over this is: higher than that of any master before; 0 until `recover`."""
+        """The number of this promotion, higher than that of any former master; 0 before `recover`."""
         ...
 
     @property
     def is_full(self) -> bool:
-        """True while there is no room for more: what is sent must be refused, what makes room goes on."""
+        """True while the disk is full: sends must be refused; acknowledgements and commits are accepted."""
         ...
 
     def cleanup(self) -> None:
-        """Let go of storage that nothing needs any more; called every now and then, never blocks."""
+        """Delete data that is no longer needed; called periodically, never blocks."""
         ...
 
     def close(self, delivered: Iterable[str] = ()) -> None:
-        """Write what is left, note which pending messages consumers have seen, and let go. Blocks."""
+        """Write all buffered records, record the messages that consumers may have seen, and close the store. Blocks."""
         ...
 
     def abandon(self) -> None:
-        """Let go at once, as if killed: for a master that lost its lock. Writes and acknowledges nothing more."""
+        """Close the store without writing, as if killed: for a master that lost its lock. Runs no more callbacks."""
         ...
 
 
@@ -302,35 +303,35 @@ class MessageStore(Protocol):
 
 
 class LockProvider(Protocol):
-    """The lock on the store: whoever holds it is the master. `acquire` blocks, in a thread of its own."""
+    """The lock on the store, whose holder is the master. `acquire` blocks, and runs in a thread of its own."""
 
     @property
     def name(self) -> str:
-        """What it locks, for logs and errors, such as `/mnt/shared/kahadb/lock`."""
+        """The name of the lock in logs and errors, such as `/mnt/shared/kahadb/lock`."""
         ...
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. True: it is ours, and stamped as ours."""
+        """Acquire the lock if it is free, and write this broker's stamp; return True if this broker holds it."""
         ...
 
     def acquire(self) -> bool:
-        """Wait until the lock is ours. False when `cancel` ended the wait."""
+        """Wait until the lock is acquired; return False if `cancel` ended the wait."""
         ...
 
     def cancel(self) -> None:
-        """End a wait in another thread; a lock won in the meantime is given back."""
+        """End a wait in another thread; a lock acquired in the meantime is released."""
         ...
 
     def check(self) -> None:
-        """Make sure that the lock is still ours. Cheap enough to be asked once per batch, from any thread.
+        """Check that this broker still holds the lock. Fast enough for each batch; may be called in any thread.
 
         Raises:
-            LockNotHeld: it is not, or the locked file was removed, replaced or touched by another.
+            LockNotHeld: the lock is lost, or another process has removed, replaced or changed the locked file.
         """
         ...
 
     def release(self) -> None:
-        """Give the lock back; nothing happens when it is not held."""
+        """Release the lock; do nothing if it is not held."""
         ...
 
 
@@ -338,37 +339,37 @@ class LockProvider(Protocol):
 
 
 class Deliver(Protocol):
-    """How core hands a message to a consumer's transport: render it and put it into the connection's output."""
+    """A consumer's transport, as the core calls it: encodes a message and appends it to the connection's output."""
 
     def __call__(self, delivery: Delivery, /) -> None:
-        """Send one message."""
+        """Send one delivery."""
         ...
 
 
 class Consumer(Protocol):
-    """A subscription of a connection.
+    """A consumer of a connection.
 
-    Outstanding is what was delivered and neither acknowledged nor rejected, at most `prefetch` plus what was granted.
+    A delivery is outstanding until it is acknowledged or rejected. At most `prefetch`, plus what was granted, are.
     """
 
     def start(self) -> None:
-        """Begin to deliver. Nothing is delivered before, so that a receipt can go first."""
+        """Start deliveries. Nothing is delivered before, so that a receipt can be sent first."""
         ...
 
     def outstanding_through(self, first_id: str | None, last_id: str) -> Sequence[Delivery]:
-        """Return what is outstanding from one message id to another, in the order of delivery.
+        """Return the outstanding deliveries from one message id to another, in the order of delivery.
 
         Args:
-            first_id: where the range begins; None: at the oldest.
-            last_id: where it ends, inclusive.
+            first_id: the first message of the range; None: the oldest.
+            last_id: the last message of the range.
 
         Returns:
-            The range; empty when one of its ends is not outstanding.
+            The range; empty if one of these messages is not outstanding.
         """
         ...
 
     def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
-        """Settle one delivery. In a transaction: at its commit, though the window opens at once."""
+        """Settle one delivery. In a transaction it is settled at the commit, but makes room in the window at once."""
         ...
 
     def acknowledge_through(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
@@ -380,92 +381,92 @@ class Consumer(Protocol):
         ...
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:
-        """Settle deliveries that are named by their messages, each by itself; return those that are not outstanding."""
+        """Settle deliveries by message id, one by one; return the ids that are not outstanding."""
         ...
 
     def grant(self, count: int) -> None:
-        """Widen the window: the client has taken so many deliveries and settles them later (OpenWire, DELIVERED ack).
+        """Widen the window by `count` deliveries that the client acknowledges later (OpenWire, DELIVERED ack).
 
-        The next acknowledgements take the grant back.
+        The next acknowledgements narrow it again.
         """
         ...
 
     def pull(self, count: int = 1) -> None:
-        """Allow so many more deliveries to a consumer whose prefetch is 0; none takes back what was not used."""
+        """Allow `count` more deliveries to a consumer whose prefetch is 0; 0 cancels deliveries not yet made."""
         ...
 
     def unsettled(self) -> Iterable[Delivery]:
-        """Return what is outstanding, in the order of delivery."""
+        """Return the outstanding deliveries, in the order of delivery."""
         ...
 
     def set_prefetch(self, prefetch: int) -> None:
-        """Change the window."""
+        """Change the prefetch."""
         ...
 
     def reject(self, delivery: Delivery, cause: str) -> None:
-        """Give up on a delivery: a persistent message goes to the dead letter queue, another is dropped."""
+        """Reject a delivery: by default a persistent message is dead-lettered, and a non-persistent one dropped."""
         ...
 
     def expire(self, delivery: Delivery) -> None:
-        """Let go of a delivery whose time was over when the client looked at it."""
+        """Settle a delivery that the client found expired."""
         ...
 
     def requeue(self, delivery: Delivery) -> None:
-        """Return a delivery the client does not want, to be delivered again."""
+        """Return a delivery to its position in the backlog, to be delivered again."""
         ...
 
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
-        """End the subscription; what is outstanding goes back to its place.
+        """Close the consumer; outstanding messages return to their positions in the backlog.
 
         Args:
-            last_delivered: the last one the application has seen; only those up to it count as redelivered.
-                None: unknown, all may have been seen.
+            last_delivered: the last delivery that the application has seen; those up to it count as redelivered.
+                None: unknown, the application may have seen all.
             delivered_none: the application has seen none.
         """
         ...
 
 
 class Connection(Protocol):
-    """A client's connection inside the broker. Its methods raise `ClientError` for what cannot be granted."""
+    """A client's connection in the core. Its methods raise `ClientError` if a request cannot be granted."""
 
     connection_id: str
     client_id: str
 
     def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
-        """Route a message: store it if it must last, hand it to consumers. Durable only after `when_durable`.
+        """Route a message: store it if it is persistent, and dispatch it. Durable only after `when_durable`.
 
         Args:
-            message: what to send.
-            transaction: takes effect at its commit.
-            answered: the client waits for an answer, which `when_accepted` delays when there is no room. Others are
-                slowed down by not being read.
+            message: the message.
+            transaction: the transaction with whose commit the send takes effect; None: at once.
+            answered: True if the client waits for an answer, which `when_accepted` delays while there is no room. If
+                False, the client is slowed down by not reading its connection.
 
         Raises:
-            ClientError: it cannot be sent; `ResourceLimit` when there is no room for it.
+            ClientError: it cannot be sent; `ResourceLimit`: there is no room for it.
         """
         ...
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number stored for a producer, -1 for one that is not remembered."""
+        """Return the highest sequence number stored for a producer, -1 if it is not remembered."""
         ...
 
     def last_scheduled(self, producer_id: str) -> int:
-        """Return the highest sequence number of what a producer has had scheduled, -1 for none that is remembered."""
+        """Return the highest sequence number of a producer's scheduled messages, -1 if it is not remembered."""
         ...
 
     def is_scheduled(self, message: Message) -> bool:
-        """Tell whether a message would be scheduled, instead of being sent at once."""
+        """Return True if a message would be scheduled instead of being sent at once."""
         ...
 
     def subscribe(
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> Consumer:
-        """Add a consumer, silent until its `start`.
+        """Add a consumer, which gets no deliveries before its `start`.
 
         Args:
-            request: what it wants.
-            deliver: called for each message.
-            browsed: for a browser, called when the queue's end is reached.
+            request: the consumer's request.
+            deliver: called for each delivery.
+            browsed: for a browser, called at the end of the queue.
         """
         ...
 
@@ -474,64 +475,64 @@ class Connection(Protocol):
         ...
 
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
-        """Learn of a producer; its destination is created if need be, and None means one that names it per message."""
+        """Add a producer, and create its destination if it does not exist; None: it names one in each message."""
         ...
 
     def remove_producer(self, producer_id: ProducerId) -> None:
-        """Forget a producer; nothing happens when there is none of that id."""
+        """Remove a producer; do nothing if there is none of that id."""
         ...
 
     def create_temporary(self, kind: DestinationType) -> Destination:
-        """Create a temporary destination of that kind for this connection, under a new name."""
+        """Create a temporary destination of that kind for this connection, with a new name."""
         ...
 
     def add_destination(self, destination: Destination) -> None:
-        """Create a destination if it does not exist; a temporary one becomes this connection's."""
+        """Create a destination if it does not exist; this connection becomes the owner of a temporary one."""
         ...
 
     def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination with all it holds; nothing happens when there is none.
+        """Delete a destination with its messages; do nothing if it does not exist.
 
         Raises:
-            DestinationInUse: somebody consumes from it.
+            DestinationInUse: it has a consumer or a durable subscription.
         """
         ...
 
     def begin(self, transaction: TransactionId | None = None) -> TransactionId:
-        """Begin a transaction: a local one of a new id when none is given. Beginning it again changes nothing."""
+        """Begin a transaction, a local one with a new id if None is given; do nothing if it is open."""
         ...
 
     def prepare(self, transaction: XATransactionId) -> bool:
         """Prepare an XA transaction. Durable only after `when_durable`.
 
         Returns:
-            False when there was nothing to prepare: the transaction is over.
+            False if the transaction has no operations, and has ended.
         """
         ...
 
     def commit(self, transaction: TransactionId, *, prepared: bool = False) -> None:
-        """Make its sends visible and its acknowledgements count. Durable only after `when_durable`.
+        """Commit: its sends and acknowledgements take effect. Durable only after `when_durable`.
 
         Args:
-            transaction: which.
-            prepared: the second phase of two: it must have been prepared.
+            transaction: the transaction.
+            prepared: True if it must have been prepared (two-phase commit).
         """
         ...
 
     def rollback(self, transaction: TransactionId) -> None:
-        """Drop its sends; its acknowledgements never happened, the deliveries are outstanding again."""
+        """Roll back: drop its sends, and make its acknowledged deliveries outstanding again."""
         ...
 
     def doom(self, transaction: TransactionId, reason: str) -> None:
-        """Make a transaction's commit fail with `TransactionRolledBack`: part of it could not be done."""
+        """Make a transaction's commit fail with `TransactionRolledBack`, because an operation in it has failed."""
         ...
 
     def in_doubt(self) -> Sequence[XATransactionId]:
-        """Return the prepared transactions, whoever prepared them."""
+        """Return the prepared transactions of all clients."""
         ...
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything this broker accepted so far is safe."""
+        """Call back once everything that the broker has accepted so far is durable."""
         ...
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
@@ -540,40 +541,41 @@ class Connection(Protocol):
 
     @property
     def is_short_of_room(self) -> bool:
-        """True when there is no room for what was sent last, and `when_accepted` will wait."""
+        """True when there is no room for the messages sent last, so that `when_accepted` will wait."""
         ...
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
-        """Call back once there is room for what was sent so far: the answer to a producer that must be slowed down."""
+        """Call back once there is room for the messages sent so far; the answer to their producer waits for this."""
         ...
 
     def written(self) -> None:
-        """Learn that all that was delivered so far has left the process: from here on the client may have seen it."""
+        """Record that all deliveries so far have left the process, so that the client may have seen them."""
         ...
 
     def pause(self) -> None:
-        """Stop delivering: the client does not read fast enough."""
+        """Pause deliveries, because the client does not read fast enough."""
         ...
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         ...
 
     def close(self) -> None:
-        """Remove consumers, open transactions and temporary destinations. Harmless when repeated."""
+        """Remove the consumers, open transactions and temporary destinations; do nothing if closed."""
         ...
 
 
 class Broker(Protocol):
-    """The core as a transport's server sees it."""
+    """The core, as a transport's server calls it."""
 
     name: str
     id: str
 
     def next_sequence(self) -> int:
-        """Return a number for a message that is taken in: larger than all before, also those of former masters.
+        """Return the broker sequence number for a message on arrival, larger than all before, also of former masters.
 
-        A JMS client says by it what its application has seen when it closes a consumer (OpenWire, `RemoveInfo`).
+        When a JMS client closes a consumer, it names the last delivery that its application has seen by this number
+        (OpenWire, `RemoveInfo`).
         """
         ...
 
@@ -587,12 +589,12 @@ class Broker(Protocol):
 
 
 class Throttle(Protocol):
-    """How core slows a producer down: its connection is not read until the store has caught up."""
+    """A transport, as the core slows a producer down: its connection is not read while the store is behind."""
 
     def pause_reading(self) -> None:
-        """Read nothing more from this peer for now."""
+        """Stop reading from this peer."""
         ...
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Resume reading from this peer."""
         ...

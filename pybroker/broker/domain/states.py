@@ -1,4 +1,4 @@
-"""State machines as tables: the state that each event leads to, and the diagram of it for the documents."""
+"""State machines as tables of transitions, and their diagrams for the documents."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 
 class Named(enum.Enum):
-    """A state or an event of a machine. Found in its table by what it is: to hash a name takes a call."""
+    """Base class of states and events. It is hashed by identity, which is faster than the hash of an enum's name."""
 
     __hash__ = object.__hash__
 
@@ -16,14 +16,14 @@ E = TypeVar("E", bound=Named)
 
 
 class ImpossibleEvent(AssertionError):
-    """An event that cannot happen in the state it happened in: a mistake in the broker, never of a peer."""
+    """An event in a state in which it cannot occur: an error in the broker's code, never caused by a peer."""
 
 
 class Transitions(Generic[S, E]):
-    """The transitions of one state machine, which begins in the first of its states."""
+    """The transitions of one state machine, whose initial state is the first member of its enum."""
 
     def __init__(self, table: Mapping[tuple[S, E], S]) -> None:
-        """Take the whole table: a pair that is not in it cannot happen."""
+        """Create the machine from its whole table; a pair of state and event that is missing cannot occur."""
         self._table = dict(table)
 
     def after(self, state: S, event: E) -> S:
@@ -38,7 +38,7 @@ class Transitions(Generic[S, E]):
         return after
 
     def drawn(self) -> Iterator[str]:
-        """Yield the lines of a Mermaid diagram, and of a list of what the states and events mean."""
+        """Yield the lines of a Mermaid diagram, and of tables that describe the states and events."""
         states = list(type(next(iter(self._table))[0]))
         events = list(type(next(iter(self._table))[1]))
         yield "```mermaid"

@@ -1,8 +1,8 @@
-"""What `+`, `-`, `*`, `/` and `%` make of two values: a number, or NULL when one of them is not a number.
+"""Arithmetic of two values by `+`, `-`, `*`, `/` and `%`; the result is NULL if one of them is not a number.
 
-Exact numbers are Java longs and wrap around like them; exact with approximate is computed approximately. A quotient is
-approximate even of exact numbers, as in ActiveMQ: selectors in use count on `7 / 2 = 3.5`. Nothing raises: a division
-by zero is NULL, so that what is compared with it is UNKNOWN.
+Exact numbers are Java longs, and overflow like them. An operation on an exact and an approximate number is approximate.
+A quotient is approximate even for exact numbers, as in ActiveMQ: existing selectors rely on `7 / 2 = 3.5`. No operation
+raises an error: a division by zero is NULL, so that a comparison with it is UNKNOWN.
 """
 
 import math
@@ -58,7 +58,7 @@ def _quotient(a: float, b: float) -> float | None:
 
 
 def _remainder(a: float, b: float) -> float | None:
-    """Return what Java's `%` does: the sign is the dividend's."""
+    """Return the remainder as Java's `%` computes it, with the sign of the dividend."""
     if not b:
         return None
     if type(a) is int and type(b) is int:

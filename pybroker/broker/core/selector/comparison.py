@@ -1,4 +1,4 @@
-"""What `=`, `<>`, `<`, `<=`, `>` and `>=` make of two values (JMS 1.1, 3.8.1.1 and 3.8.1.2).
+"""Comparison of two values by `=`, `<>`, `<`, `<=`, `>` and `>=` (JMS 1.1, 3.8.1.1 and 3.8.1.2).
 
 - NULL with anything is UNKNOWN (None).
 - Values of different types compare as FALSE, by `<>` too; exact and approximate numbers are one type, and meet as
@@ -46,7 +46,7 @@ def compare(symbol: str, left: Value, right: Value, *, convert: bool) -> Conditi
 
 
 def compare_with_constant(symbol: str, value: Value, constant: float | str) -> Condition:
-    """Return the condition `value symbol constant`: what nearly every selector consists of, so in few steps."""
+    """Return the condition `value symbol constant`, optimised because nearly every selector consists of these."""
     test = _TESTS[symbol]
     kind = type(constant)
     if kind not in _comparable_types(symbol):
@@ -122,7 +122,7 @@ def _converting_decision(symbol: str) -> Decision:
 
 
 def _read(text: str, kind: type) -> bool | int | float | None:
-    """Return the text as a value of that kind, None when it is none."""
+    """Return the text as a value of that type, None if it cannot be read as such."""
     if kind is bool:
         return text.lower() == "true"
     if kind is int and (match := _EXACT.fullmatch(text)):

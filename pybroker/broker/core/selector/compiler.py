@@ -1,4 +1,4 @@
-"""Tree to nested functions: a node becomes one small function that calls its children's; no tree is walked per message.
+"""Compiles a selector's tree to nested functions, one per node, so that no tree is walked for each message.
 
 Conditions are three-valued: True, False, None for UNKNOWN.
 
@@ -81,7 +81,7 @@ def _comparison(node: Comparison, convert: bool) -> Condition:
     left, right, symbol = _folded(node.left), _folded(node.right), node.operator
     if isinstance(left, Literal):
         left, right, symbol = right, left, mirrored(symbol)
-    # A string constant of a converting selector may still have to be read as a number, so it is not a constant there.
+    # With conversion, a string constant may have to be read as a number, so it cannot be compared as a constant.
     if isinstance(right, Literal) and not convert:
         return compare_with_constant(symbol, _value(left, convert), right.value)
     return compare(symbol, _value(left, convert), _value(right, convert), convert=convert)
@@ -97,7 +97,7 @@ def _folded(node: Node) -> Node:
 
 
 def _spelt_out(node: Between) -> And | Or:
-    """Return the comparisons that BETWEEN is short for (JMS 1.1, 3.8.1.1)."""
+    """Return the comparisons that BETWEEN stands for (JMS 1.1, 3.8.1.1)."""
     if node.negated:
         return Or((Comparison("<", node.operand, node.low), Comparison(">", node.operand, node.high)))
     return And((Comparison(">=", node.operand, node.low), Comparison("<=", node.operand, node.high)))
@@ -179,7 +179,7 @@ def _likeness(value: Value, pattern: str, escape: str, negated: bool) -> Conditi
 
 
 def _truth(value: Value) -> Condition:
-    """Return the condition that a value alone is: TRUE when it is the boolean, FALSE when it is of another type."""
+    """Return the condition of a value alone: TRUE if it is the boolean true, FALSE if it is of another type."""
 
     def condition(message: OpenWireMessage) -> bool | None:
         found = value(message)

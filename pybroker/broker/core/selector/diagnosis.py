@@ -1,4 +1,4 @@
-"""What to tell the author of a text that is not a selector: where, what was expected, and what might have been meant.
+"""Error messages for invalid selectors: the position of the error, what was expected there, and the likely mistake.
 
 ```text
 expected a value, found '=' at column 5
@@ -14,13 +14,13 @@ from typing import Final
 from pybroker.broker.domain.errors import InvalidSelector
 
 EXCERPT_CHARACTERS: Final = 72
-"""How much of the selector is shown: the message travels in a STOMP header, and has to fit a log's line."""
+"""Characters of the selector in a message, which must fit in a STOMP header and in a line of the log."""
 
 _ARITHMETIC = frozenset(("MINUS", "PLUS", "PRODUCT"))
 _OPERATORS = frozenset(("AND", "BETWEEN", "EQUALITY", "IN", "IS", "LIKE", "NOT", "OR", "ORDERING"))
 _VALUES = frozenset(("APPROXIMATE", "EXACT", "FALSE", "LPAR", "MINUS", "NAME", "NOT", "PLUS", "STRING", "TRUE"))
 _KEYWORDS = frozenset(("AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"))
-# Begins only where a word does: tried at each letter, a long word would take quadratic time.
+# The look-behind restricts matches to the start of a word: tried at each letter, a long word takes quadratic time.
 _LAST_WORD = re.compile(r"(?<![A-Za-z_])([A-Za-z_]++)\s*+\Z")
 _NULL = re.compile(r"null\b", re.IGNORECASE)
 _PHRASES = {
@@ -54,13 +54,13 @@ def _excerpt(text: str, position: int) -> tuple[str, int]:
     begin = max(0, min(position - EXCERPT_CHARACTERS // 2, len(text) - EXCERPT_CHARACTERS))
     end = begin + EXCERPT_CHARACTERS
     before, after = "… " if begin else "", " …" if end < len(text) else ""
-    # A control character would move the caret away from what it points at, or bring a terminal into disorder.
+    # A control character would move the caret to a wrong place, or confuse a terminal.
     printable = "".join(character if character.isprintable() else " " for character in text[begin:end])
     return before + printable + after, len(before) + position - begin
 
 
 def _guess(text: str, position: int) -> tuple[int, str] | None:
-    """Return where and what is most likely wrong, for mistakes that the bare grammar would explain badly."""
+    """Return position and message for a common mistake that the grammar alone would not explain; None for others."""
     before = _LAST_WORD.search(text, 0, position)
     word = before[1].upper() if before else ""
     begin = before.start() if before else position
@@ -85,7 +85,7 @@ def _guess(text: str, position: int) -> tuple[int, str] | None:
 
 
 def _wanted(terminals: frozenset[str]) -> str:
-    """Return the expected terminals in words, one of them for all that begin a value or that join two."""
+    """Return the expected terminals in words, with one word for all that begin a value, and one for all operators."""
     phrases: list[str] = []
     if "NAME" in terminals:
         phrases.append("a value")
@@ -93,7 +93,7 @@ def _wanted(terminals: frozenset[str]) -> str:
     elif "OR" in terminals:
         phrases.append("an operator")
         terminals -= _OPERATORS
-    # Whatever stands here, arithmetic could go on; that is not what the author has forgotten.
+    # An arithmetic operator is possible nearly everywhere, and rarely the mistake.
     terminals -= _ARITHMETIC
     return " or ".join(phrases + sorted(_PHRASES.get(terminal, terminal) for terminal in terminals))
 

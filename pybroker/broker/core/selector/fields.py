@@ -1,7 +1,7 @@
-"""What a name in a selector stands for: a header field when it is one of JMS's or ActiveMQ's names, else a property.
+"""Names in selectors: a name of JMS's or ActiveMQ's header fields is that field, any other name is a property.
 
-JMS 1.1 allows six header fields (the first group below); ActiveMQ 5.17 opens the others too. Their names are reserved:
-a property of the same name is not looked at. A field that is not set is NULL.
+JMS 1.1 allows six header fields (the first group below), and ActiveMQ 5.17 the others too. Their names are reserved: a
+property of the same name cannot be selected by. A field that is not set is NULL.
 
 Properties come with Java's kinds of numbers (`openwire.values.Long` and others). Here they become plain `int` and
 `float`, so that nothing further on has to know them.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pybroker.broker.domain.openwire.message import OpenWireMessage
 
 Value = Callable[[OpenWireMessage], object]
-"""A compiled expression: a number (int, float), str, bool, None for NULL, or what a property can hold besides."""
+"""A compiled expression: returns an int, float, str or bool, None for NULL, or any other value of a property."""
 
 Condition = Callable[[OpenWireMessage], bool | None]
 """A compiled condition: True, False, or None for UNKNOWN."""
@@ -24,7 +24,7 @@ _HEADERS: dict[str, Value] = {
     "JMSTimestamp": lambda message: message.timestamp,
     "JMSCorrelationID": lambda message: message.correlation_id,
     "JMSType": lambda message: message.jms_type,
-    # ActiveMQ's: where a message that was moved (to the dead letter queue, say) was sent to is its destination.
+    # As in ActiveMQ, the destination of a message that was moved, for example to a DLQ, is the original one.
     "JMSDestination": lambda message: _text(message.original_destination or message.destination),
     "JMSReplyTo": lambda message: _text(message.reply_to),
     "JMSExpiration": lambda message: message.expiration,
@@ -43,7 +43,7 @@ _PLAIN_TYPES: frozenset[type] = frozenset((int, str, float, bool, type(None)))
 
 
 def field(name: str) -> Value:
-    """Return the function that gets what the name stands for."""
+    """Return the function that returns the value of a name."""
     return _HEADERS.get(name) or _property(name)
 
 
@@ -56,7 +56,7 @@ def _property(name: str) -> Value:
 
 
 def _plain(value: object) -> object:
-    """Return a number or text of one of Java's kinds as Python's own; bytes, lists and maps as they are."""
+    """Return a number or text of a Java type as Python's own type; return bytes, lists and maps unchanged."""
     for kind in (int, float, str):
         if isinstance(value, kind):
             return kind(value)

@@ -1,8 +1,8 @@
 """LIKE patterns: `_` stands for one character, `%` for any number of them, everything else for itself.
 
-A pattern becomes a regular expression that cannot backtrack its way into minutes: the text after a `%` is looked for
-from left to right and its first place is kept (an atomic group). That is enough, because what stands between two `%`
-has a fixed length, so a later place could only leave less for the rest.
+A pattern is compiled to a regular expression without backtracking, so that no pattern takes minutes: the text after a
+`%` is searched from left to right, and its first match is final (an atomic group). This finds every match, because the
+text between two `%` has a fixed length, so a later match would only leave less text for the rest.
 """
 
 import re
@@ -13,7 +13,7 @@ _ANY_ONE = "_"
 
 
 def matcher(pattern: str, escape: str = "") -> Callable[[str], re.Match[str] | None]:
-    """Return a function that tells whether a whole string is like the pattern.
+    """Return a function that matches a whole string with the pattern.
 
     Args:
         pattern: the text between the quotes, with `''` already made `'`.
@@ -30,7 +30,7 @@ def matcher(pattern: str, escape: str = "") -> Callable[[str], re.Match[str] | N
 
 
 def _pieces(pattern: str, escape: str) -> list[str]:
-    """Return the regular expressions of what stands between the `%`: one more than there are `%`."""
+    """Return the regular expressions of the texts between the `%`: one more than there are `%`."""
     pieces = [""]
     characters = iter(range(len(pattern)))
     for index in characters:

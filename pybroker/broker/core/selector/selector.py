@@ -1,4 +1,4 @@
-"""The door to message selectors: text in, a `Selector` out that says which messages a consumer wants.
+"""The interface of message selectors: compiles a text to a `Selector`, which selects the messages of a consumer.
 
 The language is that of JMS 1.1 (3.8.1) with three-valued logic. Where JMS says nothing, ActiveMQ 5.17 is followed:
 a name alone is a condition, a condition is an operand of `=` and `<>`, `%` is the remainder, comments are skipped, all
@@ -47,10 +47,10 @@ TEXT_MAX: Final = 8192
 """Characters in a selector. Parsing one of this length holds up the event loop for some 50 ms."""
 
 CACHED: Final = 1024
-"""Compiled selectors kept: consumers come and go with the same few texts."""
+"""Compiled selectors that are cached, because clients subscribe again and again with the same few texts."""
 
 CONVERT_PREFIX: Final = "convert_string_expressions:"
-"""What ActiveMQ's STOMP transport puts before a selector, because STOMP knows only strings."""
+"""The prefix that ActiveMQ's STOMP transport adds to selectors, because STOMP's properties are all strings."""
 
 
 class Selector:
@@ -70,15 +70,14 @@ class Selector:
         return f"Selector({self.text!r})"
 
     def matches(self, message: Message, redelivery_count: int = 0) -> bool:
-        """Tell whether the condition is TRUE of the message; FALSE and UNKNOWN are both no.
+        """Return True if the condition is TRUE for the message, and False if it is FALSE or UNKNOWN.
 
-        A message whose bytes do not decode matches nothing, as in ActiveMQ. It stays for a consumer without selector,
-        who is told.
+        A message that does not decode matches no selector, as in ActiveMQ. It waits for a consumer without a selector.
 
         Args:
-            message: as the broker carries it.
-            redelivery_count: how often this broker delivered it before, for JMSRedelivered and JMSXDeliveryCount; its
-                bytes say only what the producer said.
+            message: the message.
+            redelivery_count: number of earlier deliveries, for JMSRedelivered and JMSXDeliveryCount; the bytes of the
+                message do not have it.
         """
         try:
             fields = view(message)
@@ -86,17 +85,17 @@ class Selector:
                 fields = replace(fields, redelivery_counter=redelivery_count)
             return self._condition(fields) is True
         except MalformedOpenWire as error:
-            # Not a warning: every consumer with a selector comes by, over and over, as long as the message waits.
+            # Not a warning: each consumer with a selector evaluates the message again while it waits.
             _log.debug("message %s does not match any selector: %s", message.message_id, error)
             return False
-        except Exception as error:  # whoever sends or looks must not suffer from one message's properties
+        except Exception as error:  # caused by the message; its sender and the consumers must not be affected
             contain(error, "evaluating a selector", message)
             return False
 
 
 @lru_cache(maxsize=CACHED)
 def compile_selector(text: str) -> Selector:
-    """Return the selector that is written in `text`; asked again for the same text, the same selector.
+    """Compile a selector; for the same text, return the same object.
 
     Args:
         text: a condition. After the prefix `convert_string_expressions:` strings are compared with numbers and
@@ -107,7 +106,7 @@ def compile_selector(text: str) -> Selector:
     """
     if len(text) > TEXT_MAX:
         raise InvalidSelector(f"the selector has {len(text)} characters, at most {TEXT_MAX} are allowed")
-    # Loaded with the first selector, for it takes as long as half of the core: lark, and the grammar's tree.
+    # Imported with the first selector, because it takes as long to import as half of the core: lark, and the grammar.
     from pybroker.broker.core.selector.compiler import compile_condition
     from pybroker.broker.core.selector.parser import parse
 

@@ -1,4 +1,4 @@
-"""The first fields of a message, which say who sends it where: whole, or just where each of them stands.
+"""The head of a message, its first fields from the producer id to the message id: their values, or their offsets.
 
 Every field is read as strictly as by `message.decode`.
 
@@ -35,19 +35,19 @@ class MessageHead(NamedTuple):
 
 
 def read_head(reader: Reader) -> MessageHead:
-    """Take a message's head from a reader that stands at its producer id.
+    """Read a message's head from a reader that stands at its producer id.
 
     Raises:
-        MalformedOpenWire: the message does not decode so far.
+        MalformedOpenWire: the head does not decode.
     """
     return MessageHead(**{name: read(reader) for name, read in _FIELDS})
 
 
 def place(data: bytes, name: str) -> tuple[int, int]:
-    """Return where a field of a message's head begins and ends.
+    """Return the offsets at which a field of a message's head begins and ends.
 
     Raises:
-        MalformedOpenWire: the message does not decode so far.
+        MalformedOpenWire: the head does not decode up to this field.
     """
     reader = Reader(data, BODY_AT)
     for each, read in _FIELDS:

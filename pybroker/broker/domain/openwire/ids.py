@@ -121,7 +121,7 @@ class OpenWireMessageId(NamedTuple):
 
 
 def read_destination(reader: Reader) -> Destination | None:
-    """Take a nullable destination."""
+    """Read a nullable destination."""
     return _read_destination(reader, reader.unsigned_byte()) if reader.boolean() else None
 
 
@@ -159,22 +159,22 @@ _producer_id_of = lru_cache(_REMEMBERED)(_parse_producer_id)
 
 
 def read_producer_id(reader: Reader) -> ProducerId | None:
-    """Take a nullable producer id."""
+    """Read a nullable producer id."""
     return _read_producer_id(reader) if _begin(reader, PRODUCER_ID, "a producer id") else None
 
 
 def read_consumer_id(reader: Reader) -> ConsumerId | None:
-    """Take a nullable consumer id."""
+    """Read a nullable consumer id."""
     return _read_consumer_id(reader) if _begin(reader, CONSUMER_ID, "a consumer id") else None
 
 
 def read_message_id(reader: Reader) -> OpenWireMessageId | None:
-    """Take a nullable message id."""
+    """Read a nullable message id."""
     return _read_message_id(reader) if _begin(reader, MESSAGE_ID, "a message id") else None
 
 
 def read_transaction_id(reader: Reader) -> TransactionId | None:
-    """Take a nullable transaction id, local or XA."""
+    """Read a nullable transaction id, local or XA."""
     if not reader.boolean():
         return None
     match reader.unsigned_byte():
@@ -187,7 +187,7 @@ def read_transaction_id(reader: Reader) -> TransactionId | None:
 
 
 def read_broker_ids(reader: Reader) -> tuple[str, ...] | None:
-    """Take a nullable array of broker ids, each a string."""
+    """Read a nullable array of broker ids, each a string."""
     if not reader.boolean():
         return None
     count = reader.short()
@@ -197,7 +197,7 @@ def read_broker_ids(reader: Reader) -> tuple[str, ...] | None:
 
 
 def read_id(reader: Reader) -> ProducerId | ConsumerId | OpenWireMessageId | TransactionId | Destination:
-    """Take an identifier or destination that stands by itself, from its data type on."""
+    """Read an identifier or destination that stands by itself, from its data type on."""
     match data_type := reader.unsigned_byte():
         case 110:
             return _read_message_id(reader)

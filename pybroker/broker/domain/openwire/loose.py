@@ -64,7 +64,7 @@ class Reader:
         return len(self.data) - self.offset
 
     def boolean(self) -> bool:
-        """Take one byte; like Java, anything but 0 is true."""
+        """Read one byte; like Java, anything but 0 is true."""
         offset = self.offset
         try:
             value = self.data[offset]
@@ -74,7 +74,7 @@ class Reader:
         return value != 0
 
     def unsigned_byte(self) -> int:
-        """Take one byte as 0 to 255, such as a data type."""
+        """Read one byte as 0 to 255, such as a data type."""
         offset = self.offset
         try:
             value = self.data[offset]
@@ -84,39 +84,39 @@ class Reader:
         return value
 
     def nulls(self, count: int) -> bool:
-        """Take that many null flags (4 at most) if they all are null; tell whether they were."""
+        """Read that many null flags (4 at most) if they all are null; tell whether they were."""
         if self.data.startswith(_NULLS[count], self.offset):
             self.offset += count
             return True
         return False
 
     def byte(self) -> int:
-        """Take a signed byte."""
+        """Read a signed byte."""
         value = self.unsigned_byte()
         return value - 256 if value > 127 else value
 
     def short(self) -> int:
-        """Take two bytes, signed."""
+        """Read two bytes, signed."""
         value: int = self.unpack(SHORT)[0]
         return value
 
     def unsigned_short(self) -> int:
-        """Take two bytes, 0 to 65535."""
+        """Read two bytes, 0 to 65535."""
         value: int = self.unpack(UNSIGNED_SHORT)[0]
         return value
 
     def integer(self) -> int:
-        """Take four bytes, signed."""
+        """Read four bytes, signed."""
         value: int = self.unpack(INT)[0]
         return value
 
     def long(self) -> int:
-        """Take eight bytes, signed."""
+        """Read eight bytes, signed."""
         value: int = self.unpack(LONG)[0]
         return value
 
     def unpack(self, layout: Struct) -> tuple[Any, ...]:
-        """Take a run of fixed-width fields at once."""
+        """Read a run of fixed-width fields at once."""
         offset = self.offset
         try:
             values = layout.unpack_from(self.data, offset)
@@ -126,7 +126,7 @@ class Reader:
         return values
 
     def take(self, size: int) -> bytes:
-        """Take that many bytes."""
+        """Read that many bytes."""
         start = self.offset
         end = start + size
         if size < 0 or end > len(self.data):
@@ -135,15 +135,15 @@ class Reader:
         return self.data[start:end]
 
     def string(self) -> str | None:
-        """Take a nullable string."""
+        """Read a nullable string."""
         return self.mutf8() if self.boolean() else None
 
     def mutf8(self) -> str:
-        """Take a string that cannot be null: its length as an unsigned short, and modified UTF-8."""
+        """Read a string that cannot be null: its length as an unsigned short, and modified UTF-8."""
         return decode_mutf8(self.take(self.unsigned_short()))
 
     def byte_sequence(self) -> bytes | None:
-        """Take a nullable byte sequence."""
+        """Read a nullable byte sequence."""
         return self.take(self.integer()) if self.boolean() else None
 
     def end(self) -> None:

@@ -1,12 +1,13 @@
-"""Routing messages that are like one before: from the same producer to the same destination, without a decoder.
+"""Routes messages whose leading bytes equal those of an earlier message, without decoding these bytes again.
 
 ```text
 u8 type | i32 | bool | producer id, destination, …, message id | i64 i64 | transaction, group, … | delivery | …
                      `------------------ head ----------------´ sequence  `------ middle -------´
 ```
 
-Where head and middle are the bytes of an earlier message, everything up to the delivery fields is known, and only these
-and the two lengths behind them are read. `routing` decides about everything else; it is what both have to agree with.
+Messages of one producer to one destination nearly always have the same head and middle. If both equal those of an
+earlier message, only the delivery fields and the two lengths behind them are read. All other messages are read by
+`routing`, and the result is always the same as that of `routing`.
 
 Source: OpenWire v11, `Message` (drawn in `message`).
 """
@@ -34,9 +35,9 @@ from pybroker.broker.domain.openwire.routing import PRIORITY_MAX, routing
 _SEQUENCES_BYTES = SEQUENCES.size
 _NO_GROUP_BYTES = packed(MESSAGE.run("group_id", "group_sequence")).size
 _DELIVERY = packed(MESSAGE.run("persistent", "jms_type", shown=("persistent", "expiration", "priority")))
-"""Persistent, expiration, priority, whether there is a reply-to; behind the timestamp whether there is a type."""
+"""Persistent, expiration, priority, the flag of the reply-to, and behind the timestamp the flag of the type."""
 _LEARNED_MAX = 8
-"""Of messages that are all different one learns nothing: after so many tries it is left."""
+"""After so many messages with different prefixes, no further one is remembered: the cache does not help."""
 
 _delivery_at = _DELIVERY.unpack_from
 _broker_flags_at = BROKER_FLAGS.unpack_from
@@ -45,7 +46,7 @@ _short_at = UNSIGNED_SHORT.unpack_from
 
 
 class PrefixCache:
-    """Routes a run of messages."""
+    """Remembers the prefix of one message, and routes messages with the same prefix by it."""
 
     __slots__ = ("_delivery", "_head", "_learned", "_middle", "_model", "_sequences")
 
@@ -114,7 +115,7 @@ class PrefixCache:
         )
 
     def _learn(self, data: bytes, message: Message) -> None:
-        """Remember what a message is like, if the next may be like it."""
+        """Remember the prefix of a message, if it has the usual layout."""
         if message.group_id is not None:
             return
         begin, end = place(data, "message_id")

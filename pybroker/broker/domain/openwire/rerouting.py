@@ -1,7 +1,7 @@
-"""Copies of a message for other destinations, cut and pasted: everything else in it stays byte for byte.
+"""Copies a message for other destinations: replaces the destinations, and keeps all other bytes.
 
-A composite destination or a virtual topic makes a copy per target. Decoding and encoding all fields of each would cost
-ten times as much, so what stands before, between and behind the two destinations is found once, and used again.
+A composite destination or a virtual topic needs one copy per target. Decoding and encoding all fields of each would
+take ten times as long. So the bytes before, between and behind the two destinations are located once, for all copies.
 
 Source: OpenWire v11, `Message` (drawn in `message`):
 
@@ -31,7 +31,7 @@ class Rerouting:
     __slots__ = ("_between", "_head", "_message", "_original", "_tail")
 
     def __init__(self, message: Message) -> None:
-        """Find where the destinations stand.
+        """Locate the destinations in the message.
 
         Raises:
             MalformedOpenWire: the message does not decode so far.
@@ -51,11 +51,11 @@ class Rerouting:
         self._message = message
 
     def copy(self, destination: Destination, original: Destination | None = None) -> Message:
-        """Return a copy that went to another destination.
+        """Return a copy for another destination.
 
         Args:
-            destination: where it goes.
-            original: where it was sent; None: what the message says of that already.
+            destination: the destination of the copy.
+            original: the original destination of the copy; None: that of the message.
 
         Raises:
             UnencodableOpenWire: a name is too long.
@@ -73,12 +73,12 @@ class Rerouting:
 
 
 def unread(message: Message, destination: Destination, expiration: int) -> Message:
-    """Return a message for another destination, and with another time to live, though it may not decode.
+    """Return a copy of a message for another destination, with another expiration, even if the message does not decode.
 
-    No more of it is read than its first reader, `routing`, has read: its text may be no UTF-8, its properties no map.
+    Only the fields that `routing` reads are read: the texts may be invalid UTF-8, the properties no valid map.
 
     Raises:
-        MalformedOpenWire: not even that much of it can be read.
+        MalformedOpenWire: these fields do not decode either.
     """
     copy = Rerouting(message).copy(destination, message.destination)
     _, end = place(copy.data, "message_id")

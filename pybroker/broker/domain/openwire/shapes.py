@@ -52,7 +52,7 @@ _STACK_FRAME = "sssi"
 
 
 def read_structure(reader: Reader) -> bytes | None:
-    """Take a nullable structure of any type as bytes, from its data type on.
+    """Read a nullable structure of any type as bytes, from its data type on.
 
     Raises:
         MalformedOpenWire: its type is unknown, it is cut short, or nested too deep.

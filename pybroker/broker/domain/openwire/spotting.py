@@ -32,7 +32,7 @@ _head_at: Final = BYTE_AND_INT.unpack_from
 
 
 def may_have(message: Message, name: bytes) -> bool:
-    """Tell whether a message may have a property of that name, or one that begins with it.
+    """Return True if a message may have a property of that name, or one that begins with it.
 
     False is certain. True is so nearly always: the bytes may be in a property's value, or, rarely, in the content.
     """

@@ -56,7 +56,7 @@ class Spec:
     size: int = 0
 
     def is_in(self, version: int) -> bool:
-        """Tell whether a version has the field."""
+        """Return True if a version has the field."""
         return self.since <= version <= self.until
 
 

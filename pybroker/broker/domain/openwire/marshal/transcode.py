@@ -29,7 +29,7 @@ def layout_class(version: int) -> int:
 
 
 def is_verbatim(wire: WireFormat) -> bool:
-    """Tell whether a peer's message frames are, byte for byte, what the store keeps."""
+    """Return True if a peer's message frames are, byte for byte, what the store keeps."""
     return not wire.tight and not wire.cache_size and layout_class(wire.version) == layout_class(STORE.version)
 
 
