@@ -78,13 +78,13 @@ class Waiter:
         self.link = link
         self._timeout = timeout
 
-    async def wait(self, pending: PendingResult[Value], timeout: float | None, what: str) -> Value | None:
+    async def wait(self, pending: PendingResult[Value], timeout: float | None, operation: str) -> Value | None:
         """Wait for a result; at the timeout or a cancellation, cancel the operation.
 
         Args:
             pending: the result to wait for.
             timeout: seconds; None for the default.
-            what: the name of the operation, for error messages.
+            operation: its name, for error messages.
         """
         if timeout is None:
             timeout = self._timeout
@@ -92,10 +92,10 @@ class Waiter:
             done = _Flag()
             with self.link:
                 pending.add_done_callback(done.set)
-            error: ClientError = ConnectionClosed(f"{what} was cancelled")
+            error: ClientError = ConnectionClosed(f"{operation} was cancelled")
             try:
                 if not await done.wait(timeout):
-                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.failure_report}")
+                    error = Timeout(f"{operation} took longer than {timeout:g} s{self.link.failure_report}")
             finally:
                 with self.link as state:
                     state.cancel(pending, error)

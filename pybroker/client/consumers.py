@@ -70,7 +70,7 @@ class Redelivery:
 
 @dataclass(frozen=True, slots=True)
 class SeenMessage:
-    """What the cache keeps of a message that the application acknowledged or that was rolled back: no body."""
+    """The cache entry of a message that was acknowledged or rolled back, without its body."""
 
     delivery_state: DeliveryState
     redelivery_count: int

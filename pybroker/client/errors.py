@@ -16,7 +16,7 @@ ClientError
 │   ├── DestinationRefused
 │   ├── SelectorRefused
 │   └── NoRoom                            disk, memory or quota
-├── FrameTooLarge                         a message larger than the broker takes
+├── FrameTooLarge                         a message larger than the broker allows
 ├── UnsendableMessage                     a body, header or request that has no form on the wire
 ├── UnreadableMessage                     a received body or property that is damaged
 ├── TransactionRolledBack                 repeat the whole transaction

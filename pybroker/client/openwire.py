@@ -317,7 +317,7 @@ class OpenWireConversation:
         limit = self._frame_bytes_max
         if len(frame) > limit:
             raise FrameTooLarge(
-                f"a frame of {len(frame)} bytes, the broker takes at most {limit}", size=len(frame), limit=limit
+                f"a frame of {len(frame)} bytes, the broker allows at most {limit}", size=len(frame), limit=limit
             )
         self._out += INT.pack(len(frame))
         self._out += frame

@@ -81,7 +81,7 @@ _log = logging.getLogger(__name__)
 
 
 class _NeverSentError(ConnectionLost):
-    """The connection was gone before the frame was sent."""
+    """The connection was lost before the frame was sent."""
 
 
 @dataclass(slots=True)

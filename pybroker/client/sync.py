@@ -102,13 +102,13 @@ class Waiter:
         self.link = link
         self._timeout = timeout
 
-    def wait(self, pending: PendingResult[Value], timeout: float | None, what: str) -> Value | None:
+    def wait(self, pending: PendingResult[Value], timeout: float | None, operation: str) -> Value | None:
         """Wait for a result; at the timeout or an interruption, cancel the operation.
 
         Args:
             pending: the result to wait for.
             timeout: seconds; None for the default.
-            what: the name of the operation, for error messages.
+            operation: its name, for error messages.
         """
         self.link.check_thread()
         if timeout is None:
@@ -117,10 +117,10 @@ class Waiter:
             done = threading.Event()
             with self.link:
                 pending.add_done_callback(done.set)
-            error: ClientError = ConnectionClosed(f"{what} was interrupted")
+            error: ClientError = ConnectionClosed(f"{operation} was interrupted")
             try:
                 if not done.wait(timeout):
-                    error = Timeout(f"{what} took longer than {timeout:g} s{self.link.failure_report}")
+                    error = Timeout(f"{operation} took longer than {timeout:g} s{self.link.failure_report}")
             finally:
                 with self.link as state:
                     state.cancel(pending, error)

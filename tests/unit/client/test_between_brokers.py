@@ -1,4 +1,4 @@
-"""What is asked between two brokers is neither half done nor done twice, and is not kept for longer than needed."""
+"""Requests made between two brokers take effect once and as a whole, and use no memory afterwards."""
 
 import gc
 import weakref
@@ -23,7 +23,7 @@ def send(world: World, *bodies: str) -> None:
 
 
 def bodies(world: World) -> list[object]:
-    """Return what waits in the queue, and consume it."""
+    """Consume the messages of the queue, and return their bodies."""
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=10)
     world.run()
     found: list[object] = []
@@ -59,7 +59,7 @@ def test_a_commit_of_an_unsendable_message_stores_nothing() -> None:
     assert bodies(world) == []
 
 
-def test_a_transaction_with_an_unsendable_message_is_doomed() -> None:
+def test_a_transaction_with_an_unsendable_message_is_rolled_back() -> None:
     world = World()
     transaction = filled_without_a_broker(world, "a", "x" * (FRAME_BYTES_MAX + 1))
     world.connect()
@@ -72,7 +72,7 @@ def test_a_transaction_with_an_unsendable_message_is_doomed() -> None:
 
 
 def moving(world: World) -> ClientTransaction:
-    """Take a message in a transaction that sends another one."""
+    """Acknowledge a message in a transaction that sends another one."""
     send(world, "in")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
     world.run()
@@ -85,8 +85,8 @@ def moving(world: World) -> ClientTransaction:
     return transaction
 
 
-def test_a_commit_asked_after_the_goodbye_sends_nothing() -> None:
-    """The next broker has not delivered what the transaction takes: it would commit the sends alone."""
+def test_a_commit_after_the_disconnect_sends_nothing() -> None:
+    """The next broker has not delivered the acknowledged message: it would commit the sends alone."""
     world = World()
     transaction = moving(world)
     world.state.close(finished=False)
@@ -125,7 +125,7 @@ def test_a_commit_of_sends_never_sent_is_done_next() -> None:
 
 
 @pytest.mark.parametrize("ack", [AckMode.AUTO, AckMode.INDIVIDUAL])
-def test_what_is_settled_after_the_goodbye_comes_no_more(ack: AckMode) -> None:
+def test_an_ack_after_the_disconnect_prevents_redelivery(ack: AckMode) -> None:
     world = World()
     send(world, "a")
     closing, _ = world.state.subscribe(Q, ack=ack, prefetch=1)
@@ -172,11 +172,11 @@ def test_a_producer_closed_unanswered_is_not_restored() -> None:
     assert "ProducerInfo" not in names(world)
 
 
-# ---------------------------------------------------------------- what is kept over a break
+# ---------------------------------------------------------------- the redelivery cache
 
 
 @pytest.mark.parametrize("is_settled_first", [True, False])
-def test_settled_messages_are_kept_without_bodies(is_settled_first: bool) -> None:
+def test_acknowledged_messages_are_cached_without_bodies(is_settled_first: bool) -> None:
     world = World()
     send(world, "a", "b", "c")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.CLIENT, prefetch=10)

@@ -1,4 +1,4 @@
-"""The connection breaks at any byte: nothing unacknowledged is lost, nothing comes twice, and the order is kept."""
+"""Breaks at any byte lose no unacknowledged message, duplicate none, and keep the order."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ modes = st.sampled_from([AckMode.AUTO, AckMode.CLIENT, AckMode.INDIVIDUAL])
 
 
 @given(modes, st.integers(1, 5), steps)
-def test_every_message_comes_once_and_in_order(
+def test_every_message_arrives_once_and_in_order(
     ack: AckMode, prefetch: int, script: list[str | tuple[int, int]]
 ) -> None:
     world = World()
@@ -59,10 +59,8 @@ late_steps = st.lists(st.sampled_from(["send", "take", "take", "run"]) | st.inte
 
 
 @given(st.sampled_from([AckMode.CLIENT, AckMode.INDIVIDUAL]), late_steps)
-def test_messages_that_are_acknowledged_late_come_once_too(
-    ack: AckMode, script: list[str | int | tuple[int, int]]
-) -> None:
-    """The application holds messages over breaks, and acknowledges them in any order (a number says which)."""
+def test_messages_acknowledged_late_arrive_once(ack: AckMode, script: list[str | int | tuple[int, int]]) -> None:
+    """The application keeps messages over breaks. A number in the script selects the next one to acknowledge."""
     world = World()
     producer, _ = world.state.producers.add()
     consumer, _ = world.state.subscribe(IN, ack=ack, prefetch=100)
@@ -100,7 +98,7 @@ def test_messages_that_are_acknowledged_late_come_once_too(
 
 @given(steps)
 def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[int, int]]) -> None:
-    """The application does again what was rolled back; after doubt, what comes again."""
+    """The application repeats a rolled back transaction; after one in doubt it processes what is redelivered."""
     world = World()
     producer, _ = world.state.producers.add()
     source, _ = world.state.subscribe(IN, ack=AckMode.TRANSACTED, prefetch=3)
@@ -138,7 +136,7 @@ def test_every_message_is_moved_once_by_transactions(script: list[str | tuple[in
 
 
 @given(st.integers(1, 6), st.lists(cuts, max_size=4))
-def test_a_transaction_of_sends_is_done_as_a_whole(count: int, all_cuts: list[tuple[int, int]]) -> None:
+def test_a_transaction_of_sends_takes_effect_as_a_whole(count: int, all_cuts: list[tuple[int, int]]) -> None:
     world = World()
     transaction = world.state.transactions.begin()
     for number in range(count):
@@ -160,7 +158,7 @@ def test_a_transaction_of_sends_is_done_as_a_whole(count: int, all_cuts: list[tu
 
 
 def _until_nothing_comes(world: World, take: Callable[[], bool]) -> None:
-    """What is acknowledged when nothing is there may make room for more."""
+    """Receive until three attempts return nothing: an acknowledgement may let the broker send more."""
     idle = 0
     while idle < 3:
         world.run()
@@ -182,7 +180,7 @@ def _drained(world: World) -> list[object]:
 
 
 def _assert_empty(world: World, consumer: ConsumerState) -> None:
-    """What was acknowledged does not come to anybody else."""
+    """Check that no acknowledged message is delivered to another consumer."""
     world.state.unsubscribe(consumer)
     other, pending = world.state.subscribe(IN, ack=AckMode.INDIVIDUAL, prefetch=100)
     world.run()

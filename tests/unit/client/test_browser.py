@@ -1,4 +1,4 @@
-"""A browser is shown what waits, once and in order, consumes nothing, and repeats nothing when it begins again."""
+"""A browser returns each message once and in order, also over breaks, and consumes none."""
 
 import contextlib
 
@@ -25,7 +25,7 @@ def fill(world: World, count: int) -> None:
 
 
 def shown(world: World, browser: ConsumerState) -> list[object]:
-    """Return what it is shown from now on, to its end."""
+    """Return the bodies of the further messages of a browser."""
     bodies: list[object] = []
     with contextlib.suppress(AllShown):
         while True:
@@ -58,7 +58,7 @@ def test_an_empty_queue_ends_at_once() -> None:
     assert shown(world, browser) == []
 
 
-def test_what_others_work_on_is_shown_and_stays_theirs() -> None:
+def test_a_browser_returns_messages_delivered_to_others() -> None:
     world = World()
     fill(world, 3)
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
@@ -88,7 +88,7 @@ def test_only_queues_are_browsed_and_selectors_are_checked() -> None:
         browser.receive_no_wait()
 
 
-def test_a_browser_that_is_closed_before_its_end_says_so() -> None:
+def test_a_browser_closed_before_its_end_raises() -> None:
     world = World()
     fill(world, 2)
     browser, _ = browse(world.state, "queue://q", None)
@@ -99,8 +99,8 @@ def test_a_browser_that_is_closed_before_its_end_says_so() -> None:
         browser.receive_no_wait()
 
 
-def test_an_end_that_a_lost_broker_told_is_none() -> None:
-    """What had come and was not taken is shown by the next broker."""
+def test_the_end_of_a_lost_broker_does_not_end_a_browser() -> None:
+    """The next broker sends the messages that had arrived and were not received."""
     world = World()
     fill(world, 3)
     browser, _ = browse(world.state, "queue://q", None)
@@ -117,7 +117,7 @@ cuts = st.tuples(st.integers(0, 1500), st.integers(0, 1500))
 
 
 @given(st.integers(0, 12), st.integers(1, 5), st.lists(st.just("take") | cuts, max_size=20))
-def test_a_break_at_any_byte_repeats_nothing_and_leaves_nothing_out(
+def test_a_break_at_any_byte_neither_repeats_nor_omits(
     count: int, prefetch: int, script: list[str | tuple[int, int]]
 ) -> None:
     world = World()

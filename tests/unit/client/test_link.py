@@ -1,5 +1,5 @@
 # mypy: disable-error-code="override"
-"""The link without a broker: what its threads may see of one another, and what is left of it at its end."""
+"""The link without a broker: races between its threads, and its end."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def unconnected(uri: str = "tcp://127.0.0.1:1") -> Link:
 
 
 class RacingCallbacks(Callbacks):
-    """Rings just before it is watched, as the loop's thread may."""
+    """Calls the callbacks just before one is added, as the loop's thread may."""
 
     def __init__(self, wire: "FakeWire") -> None:
         super().__init__()
@@ -27,14 +27,14 @@ class RacingCallbacks(Callbacks):
 
 
 class FakeWire:
-    """A transport that takes bytes again in just that moment."""
+    """A transport that becomes writable at that moment."""
 
     def __init__(self) -> None:
         self.is_congested = True
         self.on_writable = RacingCallbacks(self)
 
 
-def test_a_wake_up_between_look_and_watch_is_not_lost() -> None:
+def test_a_callback_added_during_its_event_is_called() -> None:
     link, called = unconnected(), list[bool]()
     link._wire = FakeWire()  # type: ignore[assignment]
     with link:
@@ -43,7 +43,7 @@ def test_a_wake_up_between_look_and_watch_is_not_lost() -> None:
 
 
 class FleetingLink(Link):
-    """Its connection is lost between any two reads of `_wire`."""
+    """A link whose connection is lost between any two reads of `_wire`."""
 
     reads = 0
 

@@ -1,4 +1,4 @@
-"""A received message as a program prints it."""
+"""The text of a received message, as a program prints it."""
 
 import pytest
 

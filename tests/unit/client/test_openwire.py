@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""OpenWire on the client's side: frames out of chunks, greeting and login, staying alive, bodies, refusals."""
+"""The client's OpenWire: frames, greeting and login, inactivity monitor, bodies, refusals."""
 
 import contextlib
 import zlib
@@ -68,7 +68,7 @@ def said(conversation: OpenWireConversation) -> list[wire.DataStructure]:
 
 
 def greeted(**settings: int) -> OpenWireConversation:
-    """A conversation after the greeting; what it said so far is forgotten."""
+    """Return a conversation after the greeting, whose bytes to send are removed."""
     conversation = OpenWireConversation(**settings)
     conversation.open(LOGIN)
     conversation.bytes_to_send()
@@ -94,7 +94,7 @@ def thrown(name: str, text: str = "no") -> wire.Throwable:
 # ---------------------------------------------------------------- greeting and login
 
 
-def test_the_greeting_comes_first_and_the_login_after_the_brokers() -> None:
+def test_the_login_follows_the_greetings_of_both_sides() -> None:
     conversation = OpenWireConversation(host="h", inactivity_ms=700, initial_delay_ms=200, frame_bytes_max=4000)
     (hello,) = frames(conversation.bytes_to_send())
     offer = decode_offer(hello)
@@ -109,7 +109,7 @@ def test_the_greeting_comes_first_and_the_login_after_the_brokers() -> None:
     assert (info.user_name, info.password, info.client_id, info.failover_reconnect) == ("u", "p", "c1", False)
 
 
-def test_a_spare_is_greeted_and_logs_in_when_it_is_wanted() -> None:
+def test_a_backup_is_greeted_and_logs_in_on_open() -> None:
     conversation = OpenWireConversation()
     conversation.bytes_to_send()
     conversation.receive(encode_offer(BROKER))
@@ -119,7 +119,7 @@ def test_a_spare_is_greeted_and_logs_in_when_it_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("name", ["java.lang.SecurityException", "javax.jms.InvalidClientIDException"])
-def test_a_refused_login_is_for_good(name: str) -> None:
+def test_a_refused_login_is_permanent(name: str) -> None:
     (event,) = tell(greeted(), wire.ExceptionResponse(correlation_id=1, exception=thrown(name, "who?")))
     assert isinstance(event, LoginFailed)
     assert isinstance(event.error, LoginRefused)
@@ -128,7 +128,7 @@ def test_a_refused_login_is_for_good(name: str) -> None:
     assert "'p'" not in repr(LOGIN)
 
 
-def test_a_broker_that_cannot_take_the_login_now_is_left() -> None:
+def test_a_temporary_login_failure_ends_the_transport() -> None:
     failed = wire.ExceptionResponse(correlation_id=1, exception=thrown("java.io.IOException", "stopping"))
     (event,) = tell(greeted(), failed)
     assert event == Ended("the broker does not take the connection: stopping")
@@ -191,14 +191,14 @@ def test_frames_beyond_what_was_agreed_are_refused_both_ways() -> None:
 # ---------------------------------------------------------------- time
 
 
-def test_a_peer_that_says_nothing_is_left() -> None:
+def test_a_peer_without_a_greeting_is_lost() -> None:
     conversation = OpenWireConversation(initial_delay_ms=10_500)
     assert conversation.tick(10.0) == 20.5
     with pytest.raises(ConnectionLost):
         conversation.tick(20.5)
 
 
-def test_a_peer_has_ten_seconds_for_its_first_words_though_it_is_watched_from_then_on() -> None:
+def test_a_peer_has_ten_seconds_for_its_greeting() -> None:
     assert OpenWireConversation(initial_delay_ms=0).tick(10.0) == 20.0
 
 
@@ -227,7 +227,7 @@ def test_keep_alives_are_sent_and_expected() -> None:
         wait_in_silence()
 
 
-def test_nothing_is_watched_unless_both_want_it() -> None:
+def test_the_monitor_needs_the_agreement_of_both_sides() -> None:
     conversation = OpenWireConversation(inactivity_ms=0)
     conversation.receive(encode_offer(BROKER))
     assert conversation.tick(0.0) == float("inf")
@@ -248,7 +248,7 @@ def test_nothing_is_watched_unless_both_want_it() -> None:
         ("javax.jms.JMSException", Refused),
     ],
 )
-def test_a_refusal_says_its_cause(name: str, kind: type[ClientError]) -> None:
+def test_a_refusal_is_an_error_by_its_cause(name: str, kind: type[ClientError]) -> None:
     (event,) = tell(opened(), wire.ExceptionResponse(correlation_id=12, exception=thrown(name, "because")))
     assert isinstance(event, Answered)
     assert event.number == 12
@@ -259,7 +259,7 @@ def test_a_refusal_says_its_cause(name: str, kind: type[ClientError]) -> None:
 
 
 @pytest.mark.parametrize("transaction", [None, 7])
-def test_what_is_sent_again_says_so_unless_nobody_can_have_seen_it(transaction: int | None) -> None:
+def test_a_repeated_send_is_marked_outside_transactions(transaction: int | None) -> None:
     conversation = greeted()
     conversation.open(replace(LOGIN, is_again=True))
     conversation.bytes_to_send()
@@ -275,30 +275,30 @@ def test_what_is_sent_again_says_so_unless_nobody_can_have_seen_it(transaction: 
     assert not received(fresh).redelivered
 
 
-def test_a_refusal_without_reason_is_one_nevertheless() -> None:
+def test_a_refusal_without_a_reason_is_an_error() -> None:
     (event,) = tell(opened(), wire.ExceptionResponse(correlation_id=12))
     assert isinstance(event, Answered)
     assert type(event.error) is Refused
 
 
-def test_a_broker_tells_of_others() -> None:
+def test_announced_brokers_are_an_event() -> None:
     assert tell(opened(), wire.ConnectionControl(connected_brokers="")) == []
     told = wire.ConnectionControl(connected_brokers="tcp://a:1, tcp://b:2", rebalance_connection=True)
     assert tell(opened(), told) == [Redirected(("tcp://a:1", "tcp://b:2"), "", rebalance=True)]
 
 
-def test_what_a_broker_does_by_itself_is_told() -> None:
+def test_unrequested_commands_of_a_broker_are_events() -> None:
     (ended,) = tell(opened(), wire.ConsumerControl(close=True, consumer_id=wire.ConsumerId("c", 1, 7)))
     assert isinstance(ended, ConsumerEnded)
     assert ended.consumer == 7
-    (complaint,) = tell(opened(), wire.ConnectionErrorCommand(exception=thrown("javax.jms.JMSException")))
-    assert isinstance(complaint, ErrorReported)
+    (event,) = tell(opened(), wire.ConnectionErrorCommand(exception=thrown("javax.jms.JMSException")))
+    assert isinstance(event, ErrorReported)
     end_of_browse = wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7))
     assert tell(opened(), end_of_browse) == [Exhausted(7)]
     assert tell(opened(), wire.ProducerAck(), wire.KeepAliveInfo()) == []
 
 
-def test_the_goodbye_is_answered_before_the_end() -> None:
+def test_the_disconnect_is_answered_before_the_end() -> None:
     conversation = opened()
     conversation.close()
     (goodbye,) = said(conversation)
@@ -354,7 +354,7 @@ def test_compressed_bodies_are_read() -> None:
     assert received(data).body == b"tea"
 
 
-def test_a_damaged_body_is_told_when_it_is_read_and_not_before() -> None:
+def test_a_damaged_body_raises_when_it_is_read() -> None:
     message = received(wire.ActiveMQTextMessage(content=b"\0\0\0\x09x", marshalled_properties=b"\x01"))
     with pytest.raises(UnreadableMessage):
         _ = message.body

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="comparison-overlap"
-"""The client's front door: what the package promises is there, and nothing is loaded before it is used."""
+"""The public names of the package exist, and modules load at their first use."""
 
 import ast
 import subprocess
@@ -13,7 +13,7 @@ from pybroker import client
 from pybroker.client import errors
 
 
-def test_the_packages_names_are_those_that_type_checkers_are_told() -> None:
+def test_the_names_of_the_stub_are_those_of_the_package() -> None:
     stub = Path(str(pybroker.__file__)).with_suffix(".pyi")
     told = {
         alias.name

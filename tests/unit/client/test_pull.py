@@ -1,4 +1,4 @@
-"""A consumer with prefetch 0: the broker sends a message when it is asked for one, and only then."""
+"""A consumer with prefetch 0: the broker sends one message for each pull."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def puller(world: World, ack: AckMode = AckMode.INDIVIDUAL) -> ConsumerState:
 
 
 def pulled(world: World, consumer: ConsumerState) -> Message | None:
-    """Do what `receive` does without waiting."""
+    """Receive as the API does with a timeout of 0."""
     message = consumer.receive_no_wait()
     if message is None:
         consumer.pull(0)
@@ -52,7 +52,7 @@ def remaining(world: World) -> list[object]:
     return bodies
 
 
-def test_nothing_comes_unasked_and_one_message_when_asked() -> None:
+def test_each_pull_delivers_one_message() -> None:
     world = World()
     fill(world, "a", "b", "c")
     consumer = puller(world)
@@ -64,7 +64,7 @@ def test_nothing_comes_unasked_and_one_message_when_asked() -> None:
     assert remaining(world) == ["b", "c"]
 
 
-def test_how_long_to_wait_is_said_in_both_directions() -> None:
+def test_a_pull_returns_the_time_to_wait() -> None:
     world = World()
     consumer = puller(world)
     assert consumer.pull(None) is None
@@ -77,7 +77,7 @@ def test_how_long_to_wait_is_said_in_both_directions() -> None:
     assert pulls(world) == [0, -1, 1]
 
 
-def test_an_empty_queue_rings_so_that_nobody_waits_for_longer() -> None:
+def test_an_empty_queue_ends_the_wait_of_a_pull() -> None:
     world = World()
     consumer = puller(world)
     is_notified: list[bool] = []
@@ -88,7 +88,7 @@ def test_an_empty_queue_rings_so_that_nobody_waits_for_longer() -> None:
     assert consumer.receive_no_wait() is None
 
 
-def test_a_message_that_nobody_waits_for_any_more_stays_with_the_broker() -> None:
+def test_a_cancelled_pull_leaves_the_message_at_the_broker() -> None:
     world = World()
     consumer = puller(world)
     consumer.cancel_pull()
@@ -116,7 +116,7 @@ def test_an_acknowledged_message_is_gone(ack: AckMode) -> None:
     assert remaining(world) == ["b"]
 
 
-def test_each_acknowledgement_is_confirmed_so_that_none_is_recalled_for_nothing() -> None:
+def test_each_acknowledgement_of_a_puller_is_confirmed() -> None:
     world = World()
     fill(world, "a", "b", "c")
     consumer = puller(world)
@@ -130,7 +130,7 @@ def test_each_acknowledgement_is_confirmed_so_that_none_is_recalled_for_nothing(
     assert remaining(world) == ["c"]
 
 
-def test_a_consumer_that_waits_asks_the_next_broker() -> None:
+def test_a_waiting_consumer_pulls_from_the_next_broker() -> None:
     world = World()
     consumer = puller(world)
     is_notified: list[str] = []
@@ -149,8 +149,8 @@ def test_a_consumer_that_waits_asks_the_next_broker() -> None:
     assert consumer.receive_no_wait() is not None
 
 
-def test_what_the_application_has_comes_again_at_once_and_is_acknowledged() -> None:
-    """Or else its acknowledgement would wait for somebody to receive."""
+def test_a_delivered_message_is_pulled_again_after_a_break() -> None:
+    """Otherwise its acknowledgement would wait for the next pull of the application."""
     world = World()
     fill(world, "a", "b", "c")
     consumer = puller(world)
@@ -165,7 +165,7 @@ def test_what_the_application_has_comes_again_at_once_and_is_acknowledged() -> N
     assert remaining(world) == ["c"]
 
 
-def test_what_was_rolled_back_comes_after_its_delay_and_before_the_next() -> None:
+def test_a_rolled_back_message_precedes_the_next_pull() -> None:
     world = World(redelivery=Redelivery(initial_delay=1))
     fill(world, "a", "b")
     consumer = puller(world, AckMode.TRANSACTED)
@@ -187,7 +187,9 @@ steps = st.lists(st.sampled_from(["send", "pull", "pull", "wait", "run"]) | cuts
 
 
 @given(st.sampled_from([AckMode.AUTO, AckMode.CLIENT, AckMode.INDIVIDUAL]), steps)
-def test_every_message_comes_once_and_in_order_over_breaks(ack: AckMode, script: list[str | tuple[int, int]]) -> None:
+def test_pulled_messages_arrive_once_and_in_order_over_breaks(
+    ack: AckMode, script: list[str | tuple[int, int]]
+) -> None:
     world = World()
     producer, _ = world.state.producers.add()
     consumer = puller(world, ack)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="assignment"
-"""Which broker is tried next, and when: each of ActiveMQ's options by what it does."""
+"""The reconnector: the effect of each of ActiveMQ's failover options."""
 
 import random
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def name(step: Step | None) -> str:
 
 
 def fail_round(subject: Reconnector, size: int = 3) -> str:
-    """Have every broker of a round fail; return their names in order, without a pause before them."""
+    """Let every broker of a round fail; return their names in order. A pause before them is an error."""
     tried = ""
     for _ in range(size):
         tried += name(subject.next_step())
@@ -44,7 +44,7 @@ def pause(subject: Reconnector) -> float:
 
 
 def connect(subject: Reconnector, now: float = 0.0) -> str:
-    """Have the next broker take the connection."""
+    """Connect to the next broker, and return its host."""
     step = subject.next_step()
     while isinstance(step, Pause):
         step = subject.next_step()
@@ -118,7 +118,7 @@ def test_a_round_of_final_failures_ends_the_attempts() -> None:
 
 
 def test_a_first_round_with_a_final_failure_is_the_last() -> None:
-    """A pair's standby answers to nobody: with it alone a wrong certificate would be tried for ever."""
+    """The standby of a pair never answers, so the wrong certificate of the master would be tried without end."""
     subject = reconnector(hosts="ab")
     assert name(subject.next_step()) == "a"
     subject.failed(UNTRUSTED, is_final=True)
@@ -169,7 +169,7 @@ def test_without_exponential_back_off_every_pause_is_the_first() -> None:
         assert pause(subject) == 0.05
 
 
-def test_after_a_loss_there_is_the_initial_pause_and_the_next_is_longer() -> None:
+def test_pauses_after_a_loss_grow_from_the_initial_one() -> None:
     subject = reconnector()
     connect(subject)
     lose(subject)
@@ -226,7 +226,7 @@ def test_max_reconnect_attempts_counts_rounds() -> None:
     assert subject.next_step() == GiveUp(2, REFUSED), "it stays so"
 
 
-def test_no_reconnect_attempts_means_one_round_and_no_second_connection() -> None:
+def test_no_reconnect_attempts_means_one_connection_only() -> None:
     subject = reconnector("maxReconnectAttempts=0")
     fail_round(subject)
     assert subject.next_step() == GiveUp(1, REFUSED)
@@ -255,7 +255,7 @@ def test_the_startup_limit_is_for_the_first_connection_only() -> None:
     assert subject.next_step() == GiveUp(3, REFUSED)
 
 
-def test_a_uri_without_failover_is_tried_once_and_stays_broken() -> None:
+def test_a_uri_without_failover_does_not_reconnect() -> None:
     for is_connected, rounds in ((False, 1), (True, 0)):
         subject = Reconnector(parse("tcp://a:1"), random.Random(1))
         assert name(subject.next_step()) == "a"
@@ -273,7 +273,7 @@ def test_a_uri_without_failover_is_tried_once_and_stays_broken() -> None:
 
 
 def warnings(query: str, rounds: int = 10) -> list[int]:
-    """Return after which failed rounds there is a warning."""
+    """Return the failed rounds after which there is a warning."""
     subject = reconnector(query)
     warned = []
     for number in range(1, rounds + 1):
@@ -296,11 +296,11 @@ def warnings(query: str, rounds: int = 10) -> list[int]:
         ("warnAfterReconnectAttempts=-1", []),
     ],
 )
-def test_warnings_come_after_the_first_round_and_each_so_many(query: str, warned: list[int]) -> None:
+def test_warnings_follow_the_first_and_each_nth_failed_round(query: str, warned: list[int]) -> None:
     assert warnings(query) == warned
 
 
-# ---------------------------------------------------------------- brokers that are told of
+# ---------------------------------------------------------------- announced brokers
 
 
 def test_a_broker_adds_others_which_are_tried_first() -> None:
@@ -337,7 +337,7 @@ def test_lists_are_ignored_without_update_uris_supported() -> None:
     assert fail_round_after_pause(subject) == "bca"
 
 
-def test_rebalancing_moves_to_the_first_of_the_list_unless_it_is_there() -> None:
+def test_rebalancing_moves_to_the_first_broker_of_the_list() -> None:
     subject = reconnector()
     assert connect(subject) == "a"
     assert subject.redirected(Redirected(("tcp://d:1",), rebalance=True))
@@ -346,7 +346,7 @@ def test_rebalancing_moves_to_the_first_of_the_list_unless_it_is_there() -> None
     assert not subject.redirected(Redirected(("tcp://d:1", "tcp://e:1"), rebalance=True))
 
 
-def test_unusable_and_foreign_brokers_are_left_out_with_a_warning() -> None:
+def test_unusable_announced_brokers_are_skipped_with_a_warning() -> None:
     subject = reconnector()
     connect(subject)
     subject.redirected(Redirected(("vm://x", "stomp://s:1", "tcp://d:1")))
@@ -361,7 +361,7 @@ def test_the_uris_own_warnings_are_to_be_logged_too() -> None:
     assert "taken as tcp:" in subject.warnings[0]
 
 
-def test_brokers_that_are_told_of_have_nested_options() -> None:
+def test_announced_brokers_have_nested_options() -> None:
     subject = reconnector("randomize=false&nested.keepAlive=true")
     connect(subject)
     subject.redirected(Redirected(("tcp://d:1",)))
@@ -372,7 +372,7 @@ def test_brokers_that_are_told_of_have_nested_options() -> None:
     assert step.address.options.keep_alive
 
 
-def test_a_broker_sends_the_client_to_another_and_no_other_is_tried_any_more() -> None:
+def test_a_redirected_client_tries_only_the_new_broker() -> None:
     subject = reconnector()
     connect(subject)
     assert subject.redirected(Redirected(reconnect_to="tcp://z:1"))
@@ -381,7 +381,7 @@ def test_a_broker_sends_the_client_to_another_and_no_other_is_tried_any_more() -
     assert fail_round_after_pause(subject, 1) == "z"
 
 
-def test_who_is_there_already_does_not_move() -> None:
+def test_a_client_at_the_requested_broker_does_not_move() -> None:
     subject = reconnector()
     connect(subject)
     assert not subject.redirected(Redirected(reconnect_to="tcp://a:1"))
@@ -411,7 +411,7 @@ def test_a_file_with_brokers_is_read_before_each_round() -> None:
     assert fail_round(subject, 5) == "deabc", "not being readable changes nothing"
 
 
-def test_a_file_may_make_the_client_move_unless_rebalance_update_uris_is_off() -> None:
+def test_a_file_moves_the_client_if_rebalancing_is_on() -> None:
     for query, moves in (("", True), ("&rebalanceUpdateURIs=false", False)):
         subject = reconnector(f"randomize=false&updateURIsURL=/etc/brokers{query}")
         subject.next_step()
@@ -419,16 +419,16 @@ def test_a_file_may_make_the_client_move_unless_rebalance_update_uris_is_off() -
         assert subject.list_read("tcp://d:1") is moves
 
 
-# ---------------------------------------------------------------- spares
+# ---------------------------------------------------------------- backups
 
 
-def test_no_spares_are_wanted_by_default() -> None:
+def test_no_backups_are_opened_by_default() -> None:
     subject = reconnector()
     connect(subject)
     assert subject.backup_step(0.0) is None
 
 
-def test_backup_holds_as_many_connections_as_the_pool_has_room_for() -> None:
+def test_the_backup_pool_size_limits_the_backups() -> None:
     subject = reconnector("randomize=false&backup=true&backupPoolSize=2", hosts="abcd")
     assert subject.backup_step(0.0) is None, "the connection itself comes first"
     assert connect(subject) == "a"
@@ -453,7 +453,7 @@ def connected_backup(subject: Reconnector, now: float = 0.0):
     return step.address
 
 
-def test_a_spare_is_used_at_once_when_the_connection_is_lost() -> None:
+def test_a_backup_is_used_at_once_after_a_loss() -> None:
     subject = reconnector("randomize=false&backup=true&initialReconnectDelay=5000")
     connect(subject)
     backup = connected_backup(subject)
@@ -464,17 +464,17 @@ def test_a_spare_is_used_at_once_when_the_connection_is_lost() -> None:
     assert subject.current == backup
 
 
-def test_a_spare_that_fails_is_followed_by_a_round() -> None:
+def test_a_failed_backup_is_followed_by_a_round() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
     subject.backup_ready(connected_backup(subject))
     lose(subject)
     assert fail_round(subject, 4) == "bbca"
     assert pause(subject) == 0.01
-    assert name(subject.next_step()) == "b", "no spare is held any more"
+    assert name(subject.next_step()) == "b", "there is no backup any more"
 
 
-def test_spares_are_looked_for_again_after_growing_pauses() -> None:
+def test_pauses_between_searches_for_backups_grow() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
     for _ in range(2):
@@ -491,7 +491,7 @@ def test_spares_are_looked_for_again_after_growing_pauses() -> None:
     assert step.seconds == pytest.approx(0.02)
 
 
-def test_a_lost_spare_is_replaced() -> None:
+def test_a_lost_backup_is_replaced() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
     backup = connected_backup(subject)
@@ -515,7 +515,7 @@ def test_preferred_brokers_may_be_named() -> None:
         assert tried[2] == "a"
 
 
-def test_with_the_preferred_broker_back_the_client_returns_to_it() -> None:
+def test_a_client_returns_to_an_available_preferred_broker() -> None:
     subject = reconnector("randomize=false&priorityBackup=true")
     assert name(subject.next_step()) == "a"
     subject.failed(REFUSED)
@@ -529,7 +529,7 @@ def test_with_the_preferred_broker_back_the_client_returns_to_it() -> None:
     assert subject.backup_step(1.0) is None, "there is nothing better"
 
 
-def test_without_priority_backup_the_client_stays_where_it_is() -> None:
+def test_without_priority_backup_a_client_does_not_move() -> None:
     subject = reconnector("randomize=false&backup=true")
     subject.next_step()
     subject.failed(REFUSED)
@@ -537,13 +537,13 @@ def test_without_priority_backup_the_client_stays_where_it_is() -> None:
     assert not subject.backup_ready(connected_backup(subject))
 
 
-def test_a_preferred_broker_outside_the_list_is_looked_for_too() -> None:
+def test_a_preferred_broker_outside_the_list_is_searched() -> None:
     subject = reconnector("randomize=false&priorityBackup=true&priorityURIs=tcp://z:1")
     connect(subject)
     assert connected_backup(subject).host == "z"
 
 
-def test_only_preferred_brokers_are_looked_for_without_backup() -> None:
+def test_without_backup_only_preferred_brokers_are_searched() -> None:
     subject = reconnector("randomize=false&priorityBackup=true")
     subject.next_step()
     subject.failed(REFUSED)
@@ -553,7 +553,7 @@ def test_only_preferred_brokers_are_looked_for_without_backup() -> None:
     assert isinstance(subject.backup_step(0.0), Pause)
 
 
-def test_a_preferred_broker_that_does_not_stay_is_gone_back_to_ever_more_rarely() -> None:
+def test_returns_to_an_unstable_preferred_broker_become_rarer() -> None:
     subject = reconnector("randomize=false&priorityBackup=true&initialReconnectDelay=10&maxReconnectDelay=8000", "ab")
     now, moves = 0.0, []
     connect(subject, now)
@@ -574,7 +574,7 @@ def test_a_preferred_broker_that_does_not_stay_is_gone_back_to_ever_more_rarely(
     assert len(moves) < 20
 
 
-def test_a_preferred_broker_that_stayed_is_gone_back_to_at_once() -> None:
+def test_the_return_to_a_stable_preferred_broker_is_immediate() -> None:
     subject = reconnector("randomize=false&priorityBackup=true&maxReconnectDelay=1000", "ab")
     for _ in range(10):  # it flaps until the pauses are as long as they get
         connect(subject, 0.0)
@@ -591,11 +591,13 @@ def test_a_preferred_broker_that_stayed_is_gone_back_to_at_once() -> None:
 # ---------------------------------------------------------------- whatever happens
 
 
-EVENTS = st.lists(st.sampled_from(["ok", "fail", "lose", "spare ok", "spare fail", "spare lost", "told", "sent"]))
+EVENTS = st.lists(
+    st.sampled_from(["ok", "fail", "lose", "backup ok", "backup fail", "backup lost", "announced", "sent"])
+)
 
 
 @given(EVENTS, st.sampled_from(["", "backup=true&backupPoolSize=3", "priorityBackup=true", "maxReconnectAttempts=4"]))
-def test_whatever_happens_there_is_a_next_step_and_pauses_are_in_range(events: Sequence[str], query: str) -> None:
+def test_any_events_leave_a_next_step_and_valid_pauses(events: Sequence[str], query: str) -> None:
     subject, now, backup = reconnector(query), 0.0, None
     for event in events:
         now += 0.5
@@ -616,20 +618,20 @@ def test_whatever_happens_there_is_a_next_step_and_pauses_are_in_range(events: S
         match event:
             case "lose":
                 lose(subject, now)
-            case "told":
+            case "announced":
                 if subject.redirected(Redirected(("tcp://d:1",), rebalance=True)):
                     lose(subject, now)
             case "sent":
                 if subject.redirected(Redirected(reconnect_to="tcp://e:1")):
                     lose(subject, now)
-            case "spare lost" if backup is not None:
+            case "backup lost" if backup is not None:
                 subject.backup_lost(backup, now)
                 backup = None
-            case "spare ok" | "spare fail":
+            case "backup ok" | "backup fail":
                 step = subject.backup_step(now)
                 if isinstance(step, Connect):
                     assert step.address != subject.current
-                    if event == "spare fail":
+                    if event == "backup fail":
                         subject.backup_failed(now)
                     elif subject.backup_ready(step.address):
                         lose(subject, now)

@@ -1,4 +1,4 @@
-"""What a connection has open, and what is asked for again on the next broker."""
+"""The state of a connection, and its restoration on the next broker."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def received(world: World, ack: AckMode = AckMode.AUTO, prefetch: int = 10) -> l
 # ---------------------------------------------------------------- restoring
 
 
-def test_everything_comes_back_in_order_with_the_same_ids() -> None:
+def test_the_state_is_restored_in_order_with_the_same_ids() -> None:
     world = World()
     state = world.state
     temporary, _ = state.add_temporary(DestinationType.TEMP_QUEUE)
@@ -89,7 +89,7 @@ def test_everything_comes_back_in_order_with_the_same_ids() -> None:
 
 
 def _described(commands: list[wire.BaseCommand]) -> list[str]:
-    """What lasts, without the numbers that a request has only once."""
+    """Return the commands of restorable objects, without their command ids."""
     described: list[str] = []
     for command in commands:
         if isinstance(command, wire.DestinationInfo | wire.ProducerInfo | wire.ConsumerInfo | wire.SessionInfo):
@@ -98,7 +98,7 @@ def _described(commands: list[wire.BaseCommand]) -> list[str]:
     return sorted(described)
 
 
-def test_what_was_asked_for_without_a_broker_is_sent_to_the_first() -> None:
+def test_requests_without_a_broker_are_sent_to_the_first() -> None:
     world = World(connected=False)
     producer, opened = world.state.producers.add()
     sent = world.state.send(producer, Q, "early", {"persistent": False})
@@ -116,7 +116,7 @@ def test_what_was_asked_for_without_a_broker_is_sent_to_the_first() -> None:
     assert kinds(world).count("ConsumerInfo") == 1
 
 
-def test_a_broker_that_has_not_noticed_the_break_takes_the_client_over() -> None:
+def test_a_broker_unaware_of_the_break_accepts_the_client() -> None:
     world = World()
     producer, _ = world.state.producers.add()
     world.state.send(producer, Q, "x", {})
@@ -130,7 +130,7 @@ def test_a_broker_that_has_not_noticed_the_break_takes_the_client_over() -> None
     assert message.body == "x"
 
 
-def test_what_is_refused_is_not_restored() -> None:
+def test_refused_objects_are_not_restored() -> None:
     world = World()
     consumer, subscribed = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1, selector="= =")
     world.run()
@@ -147,7 +147,7 @@ def test_what_is_refused_is_not_restored() -> None:
     assert kinds(world) == ["ConnectionControl", "ConnectionInfo", "SessionInfo"]
 
 
-def test_sends_without_answer_are_sent_again_only_if_they_are_tracked() -> None:
+def test_only_tracked_sends_without_answer_are_repeated() -> None:
     plain = World()
     send(plain, "a", "b", persistent=False)
     plain.again()
@@ -188,7 +188,7 @@ def test_an_unanswered_commit_is_in_doubt() -> None:
     assert "TransactionInfo" not in kinds(world)
 
 
-def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
+def test_a_commit_without_a_broker_is_not_in_doubt() -> None:
     world = World()
     transaction = world.state.transactions.begin()
     world.state.transactions.send(transaction, Q, "x", {})
@@ -202,7 +202,7 @@ def test_a_commit_asked_for_without_a_broker_is_not_in_doubt() -> None:
 
 
 @pytest.mark.parametrize("is_answered_late", [True, False])
-def test_unsubscribe_that_a_break_repeats_is_done(is_answered_late: bool) -> None:
+def test_an_unsubscribe_repeated_after_a_break_succeeds(is_answered_late: bool) -> None:
     world = World()
     consumer, _ = world.state.subscribe(topic("t"), ack=AckMode.AUTO, prefetch=1, durable="d")
     world.run()
@@ -227,7 +227,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def send_refused(world: World, count: int) -> ClientTransaction:
-    """Send messages in a transaction to what is no destination for them."""
+    """Send messages in a transaction to a destination that the broker refuses."""
     transaction = world.state.transactions.begin()
     for number in range(count):
         world.state.transactions.send(transaction, queue(""), f"{number}", {})
@@ -249,7 +249,7 @@ def test_refused_messages_of_a_transaction_are_two_lines(caplog: pytest.LogCaptu
         assert count == "the broker reported 300 such errors (DestinationRefused), of which the first is logged"
 
 
-def test_refused_messages_are_counted_at_a_break_and_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_are_counted_at_a_break_and_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     send_refused(world, 3)
     assert world.state.due_at == world.now + PERIOD_SECONDS
@@ -262,7 +262,7 @@ def test_refused_messages_are_counted_at_a_break_and_after_a_minute(caplog: pyte
     assert [line.split(" (")[0] for line in reports(caplog)[2:]][1] == "the broker reported 2 such errors"
 
 
-def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
+def test_a_break_rolls_a_transaction_with_acks_back() -> None:
     world = World()
     send(world, "x")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
@@ -284,7 +284,7 @@ def test_a_transaction_that_took_messages_is_rolled_back_by_a_break() -> None:
     assert (again.body, again.redelivered) == ("x", True)
 
 
-def test_a_message_from_before_the_break_is_not_taken_and_comes_again() -> None:
+def test_an_ack_after_a_break_fails_and_the_message_returns() -> None:
     world = World()
     send(world, "x")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=1)
@@ -302,7 +302,7 @@ def test_a_message_from_before_the_break_is_not_taken_and_comes_again() -> None:
     assert (again.body, again.redelivered) == ("x", True)
 
 
-def test_transactions_need_not_be_restored() -> None:
+def test_transactions_are_not_restored_if_disabled() -> None:
     world = World(restore_transactions=False)
     transaction = world.state.transactions.begin()
     world.state.transactions.send(transaction, Q, "x", {})
@@ -325,7 +325,7 @@ def test_a_message_too_large_leaves_the_transaction_as_it_was() -> None:
     assert [message.body for message in received(world)] == ["x"]
 
 
-def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None:
+def test_a_rolled_back_message_is_delayed_and_keeps_its_order() -> None:
     world = World(redelivery=Redelivery(initial_delay=1, multiplier=2, maximum=2, maximum_delay=1.5))
     send(world, "a", "b")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.TRANSACTED, prefetch=5)
@@ -348,7 +348,7 @@ def test_a_rolled_back_message_waits_for_its_delay_and_keeps_the_order() -> None
     assert message.body == "b"
 
 
-def test_an_empty_transaction_says_nothing() -> None:
+def test_an_empty_transaction_sends_nothing() -> None:
     world = World()
     transaction = world.state.transactions.begin()
     assert world.state.transactions.commit(transaction).is_done
@@ -358,8 +358,8 @@ def test_an_empty_transaction_says_nothing() -> None:
         world.state.transactions.commit(transaction)
 
 
-def test_transactions_that_are_open_together_have_producers_of_their_own() -> None:
-    """A broker drops what has a lower number than what it has stored of a producer."""
+def test_each_open_transaction_has_its_own_producer() -> None:
+    """A broker drops a message with a lower sequence than the last one stored from its producer."""
     world = World()
     one, two = world.state.transactions.begin(), world.state.transactions.begin()
     assert one.producer != two.producer
@@ -382,7 +382,7 @@ def test_messages_processed_quickly_are_acknowledged_together() -> None:
     assert [ack.message_count for ack in acks] == [50, 10]
 
 
-def test_a_processed_message_waits_a_moment_for_others_to_be_acknowledged_with_it() -> None:
+def test_an_acknowledgement_waits_briefly_for_others() -> None:
     world = World()
     send(world, "a", "b", "c")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=100)
@@ -397,7 +397,7 @@ def test_a_processed_message_waits_a_moment_for_others_to_be_acknowledged_with_i
     assert consumer.due_at == float("inf")
 
 
-def test_some_acknowledgements_ask_for_an_answer_and_only_the_others_are_remembered() -> None:
+def test_confirmed_acknowledgements_are_removed() -> None:
     world = World()
     send(world, *map(str, range(CONFIRM_EVERY + 3)))
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=100)
@@ -412,7 +412,7 @@ def test_some_acknowledgements_ask_for_an_answer_and_only_the_others_are_remembe
     assert len(consumer._unconfirmed) == 3
 
 
-def test_a_message_in_the_applications_hands_is_acknowledged_on_the_next_broker() -> None:
+def test_a_delivered_message_is_acknowledged_after_a_break() -> None:
     world = World()
     send(world, "a", "b")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=5)
@@ -431,7 +431,7 @@ def test_a_message_in_the_applications_hands_is_acknowledged_on_the_next_broker(
     assert received(world) == []
 
 
-def test_another_consumer_is_told_that_the_message_was_given_out_before() -> None:
+def test_another_consumer_gets_the_message_as_redelivered() -> None:
     world = World()
     send(world, "a")
     one, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
@@ -450,7 +450,7 @@ def test_another_consumer_is_told_that_the_message_was_given_out_before() -> Non
         held.ack()
 
 
-def test_an_acknowledgement_lost_with_the_broker_is_made_again_without_the_application() -> None:
+def test_a_lost_acknowledgement_is_repeated_by_the_client() -> None:
     world = World()
     send(world, "a")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.INDIVIDUAL, prefetch=1)
@@ -487,7 +487,7 @@ def test_each_mode_has_its_own_way_to_acknowledge() -> None:
 # ---------------------------------------------------------------- ends
 
 
-def test_a_withdrawn_send_is_not_sent_later() -> None:
+def test_a_cancelled_send_is_not_sent_later() -> None:
     world = World(connected=False)
     producer, _ = world.state.producers.add()
     pending = world.state.send(producer, Q, "x", {})
@@ -500,7 +500,7 @@ def test_a_withdrawn_send_is_not_sent_later() -> None:
     world.state.cancel(pending, Timeout("again"))
 
 
-def test_a_withdrawn_subscription_is_ended() -> None:
+def test_a_cancelled_subscription_ends_its_consumer() -> None:
     world = World(connected=False)
     consumer, pending = world.state.subscribe(Q, ack=AckMode.AUTO, prefetch=1)
     world.state.cancel(pending, Timeout("too long"))
@@ -511,7 +511,7 @@ def test_a_withdrawn_subscription_is_ended() -> None:
         consumer.receive_no_wait()
 
 
-def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> None:
+def test_a_cancelled_commit_is_in_doubt_only_if_it_was_sent() -> None:
     world = World()
     sent, unsent = world.state.transactions.begin(), world.state.transactions.begin()
     for transaction in (sent, unsent):
@@ -529,7 +529,7 @@ def test_a_withdrawn_commit_is_in_doubt_if_it_was_sent_and_undone_if_not() -> No
     assert [message.body for message in received(world)] == ["x"]
 
 
-def test_everybody_who_waits_learns_of_the_end() -> None:
+def test_a_failed_connection_completes_all_results() -> None:
     world = World(connected=False)
     producer, opened = world.state.producers.add()
     waiting = world.state.send(producer, Q, "x", {})
@@ -572,7 +572,7 @@ def test_bytes_that_are_no_openwire_end_the_connection() -> None:
     assert isinstance(caught.value.__cause__, MalformedOpenWire)
 
 
-def test_a_bell_rings_once_for_each_that_watches() -> None:
+def test_callbacks_are_called_once_each() -> None:
     callbacks, is_notified = Callbacks(), list[str]()
     callbacks.add(lambda: is_notified.append("a"))
     unwanted = lambda: is_notified.append("b")  # noqa: E731

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, attr-defined"
-"""STOMP's side of a client: which frames requests become, and which events come of frames."""
+"""The client's STOMP: the frames of requests, and the events of frames."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -70,7 +70,7 @@ CONNECTED = server("CONNECTED", version="1.2", session="s", heart_beat="10000,20
 
 
 def sent(conversation: StompConversation) -> list[Frame]:
-    """Return the frames that go out."""
+    """Return the frames to send."""
     decoder = FrameDecoder(StompLimits())
     decoder.version = Version.V1_2
     return list(decoder.feed(conversation.bytes_to_send()))
@@ -85,7 +85,7 @@ def opened(**options: Any) -> StompConversation:
 
 
 def asked(request: Request, *, answer: bool = True, **options: Any) -> list[Frame]:
-    """Return the frames a request becomes."""
+    """Return the frames of a request."""
     conversation = opened(**options)
     conversation.request(request, NUMBER, answer=answer)
     return sent(conversation)
@@ -114,13 +114,13 @@ def delivered(body: bytes = b"text", **headers: str) -> Message:
 # ---------------------------------------------------------------- opening
 
 
-def test_nothing_is_said_before_open() -> None:
+def test_nothing_is_sent_before_open() -> None:
     conversation = StompConversation()
     assert conversation.bytes_to_send() == b""
     assert conversation.tick(5.0) == float("inf")
 
 
-def test_connect_says_who_comes_and_how_often_it_beats() -> None:
+def test_connect_has_the_login_and_the_heart_beat() -> None:
     conversation = StompConversation(host="broker.example", inactivity_ms=3000)
     conversation.open(LOGIN)
     (frame,) = sent(conversation)
@@ -135,13 +135,13 @@ def test_connect_says_who_comes_and_how_often_it_beats() -> None:
     }
 
 
-def test_an_anonymous_client_says_no_name() -> None:
+def test_an_anonymous_client_sends_no_credentials() -> None:
     conversation = StompConversation()
     conversation.open(Login(connection_id="c", client_id="me"))
     assert not {"login", "passcode"} & sent(conversation)[0].headers.keys()
 
 
-def test_credentials_that_stomp_cannot_write_are_refused_here() -> None:
+def test_credentials_without_a_stomp_form_are_refused() -> None:
     with pytest.raises(LoginRefused, match="passcode"):
         StompConversation().open(Login(connection_id="c", client_id="me", password="a\nb"))
 
@@ -157,44 +157,44 @@ def refused_login(message: str, *, is_again: bool = False) -> Event:
     "message",
     ["User name [u] or password is invalid.", "Broker: b - Client: me already connected from tcp://1.2.3.4:5"],
 )
-def test_refused_logins_are_for_good(message: str) -> None:
+def test_refused_logins_are_permanent(message: str) -> None:
     event = refused_login(message)
     assert isinstance(event, LoginFailed)
     assert isinstance(event.error, LoginRefused)
     assert message in str(event.error)
 
 
-def test_a_client_id_that_our_own_dead_connection_holds_is_waited_for() -> None:
+def test_a_client_id_in_use_after_a_break_is_retried() -> None:
     assert isinstance(refused_login("Broker: b - Client: me already connected", is_again=True), Ended)
 
 
-def test_other_troubles_of_a_login_pass() -> None:
+def test_other_login_errors_are_temporary() -> None:
     assert isinstance(refused_login("Broker is stopping"), Ended)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "9"])
-def test_another_version_is_no_use(version: str) -> None:
+def test_another_version_is_a_violation(version: str) -> None:
     conversation = StompConversation()
     conversation.open(LOGIN)
     with pytest.raises(ProtocolViolation, match=r"needs 1\.2"):
         conversation.receive(server("CONNECTED", version=version))
 
 
-def test_a_broker_without_the_version_says_so_itself() -> None:
+def test_a_version_error_of_the_broker_is_a_violation() -> None:
     event = refused_login("Invalid Protocol version[1.2], supported versions are: [1.0]")
     assert isinstance(event, LoginFailed)
     assert isinstance(event.error, ProtocolViolation)
 
 
 @pytest.mark.parametrize("chunk", [b"HTTP/1.1 400 Bad Request\r\n\r\n\0", CONNECTED * 2, b"\xff\xff\n\n\0", b"X\0"])
-def test_a_peer_that_speaks_something_else_is_told_apart(chunk: bytes) -> None:
+def test_a_peer_with_another_protocol_is_a_violation(chunk: bytes) -> None:
     conversation = StompConversation()
     conversation.open(LOGIN)
     with pytest.raises(ProtocolViolation):
         conversation.receive(chunk)
 
 
-def test_nobody_is_let_in_unasked() -> None:
+def test_connected_without_connect_is_a_violation() -> None:
     with pytest.raises(ProtocolViolation):
         StompConversation().receive(CONNECTED)
 
@@ -202,7 +202,7 @@ def test_nobody_is_let_in_unasked() -> None:
 # ---------------------------------------------------------------- sending
 
 
-def test_text_is_sent_without_a_length_so_that_jms_sees_a_text_message() -> None:
+def test_text_has_no_content_length() -> None:
     frame = send_frame("grüße", timestamp=5)
     assert frame.command == "SEND"
     assert frame.headers == {
@@ -214,12 +214,12 @@ def test_text_is_sent_without_a_length_so_that_jms_sees_a_text_message() -> None
     assert frame.body == "grüße".encode()
 
 
-def test_a_text_with_a_nul_needs_a_length_and_says_that_it_is_text() -> None:
+def test_text_with_a_nul_has_a_length_and_a_type() -> None:
     frame = send_frame("a\0b")
     assert (frame.body, frame.headers["content-length"], frame.headers["amq-msg-type"]) == (b"a\0b", "3", "text")
 
 
-def test_bytes_have_a_length() -> None:
+def test_bytes_have_a_content_length() -> None:
     frame = send_frame(b"\0\1")
     assert (frame.body, frame.headers["content-length"]) == (b"\0\1", "2")
     assert "amq-msg-type" not in frame.headers
@@ -282,14 +282,14 @@ def test_destinations_are_written_and_read(destination: Destination, written: st
         {"correlation_id": "\0"},
     ],
 )
-def test_what_has_no_form_in_stomp_is_refused_and_nothing_is_sent(fields: Mapping[str, Any]) -> None:
+def test_a_message_without_a_stomp_form_is_not_sent(fields: Mapping[str, Any]) -> None:
     conversation = opened()
     with pytest.raises(UnsendableMessage):
         conversation.request(Send(message=outgoing(**fields)), NUMBER, answer=True)
     assert conversation.bytes_to_send() == b""
 
 
-def test_a_body_beyond_the_limit_is_refused_here() -> None:
+def test_a_body_beyond_the_limit_is_not_sent() -> None:
     conversation = opened(frame_bytes_max=10)
     with pytest.raises(FrameTooLarge) as raised:
         conversation.request(Send(message=outgoing(b"x" * 11)), NUMBER, answer=True)
@@ -298,7 +298,7 @@ def test_a_body_beyond_the_limit_is_refused_here() -> None:
     conversation.request(Send(message=outgoing(b"x" * 10)), NUMBER, answer=True)
 
 
-def test_a_message_that_may_have_arrived_before_says_so() -> None:
+def test_a_repeated_message_is_marked() -> None:
     conversation = StompConversation()
     conversation.open(replace(LOGIN, is_again=True))
     conversation.bytes_to_send()
@@ -310,14 +310,14 @@ def test_a_message_that_may_have_arrived_before_says_so() -> None:
     assert [frame.headers.get(RESENT) for frame in sent(conversation)] == [None]
 
 
-def test_nothing_is_sent_again_on_a_first_connection() -> None:
+def test_messages_of_the_first_connection_are_not_marked() -> None:
     assert RESENT not in send_frame().headers
 
 
 # ---------------------------------------------------------------- consuming
 
 
-def test_a_browser_says_so_and_hears_the_end() -> None:
+def test_a_browser_subscribes_as_one_and_gets_its_end() -> None:
     conversation = opened()
     subscribe = Subscribe(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=500, browser=True)
     conversation.request(subscribe, NUMBER, answer=False)
@@ -337,14 +337,14 @@ def test_a_browser_says_so_and_hears_the_end() -> None:
         Pull(consumer=3, destination=Q, seconds=None),
     ],
 )
-def test_messages_cannot_be_asked_for_one_by_one(request_: Request) -> None:
+def test_pulls_are_refused(request_: Request) -> None:
     conversation = opened()
     with pytest.raises(UnsendableMessage, match="OpenWire"):
         conversation.request(request_, NUMBER, answer=True)
     assert sent(conversation) == []
 
 
-def test_subscribe_says_everything() -> None:
+def test_subscribe_has_all_options() -> None:
     request = Subscribe(
         consumer=3,
         destination=topic("T"),
@@ -372,19 +372,19 @@ def test_subscribe_says_everything() -> None:
     }
 
 
-def test_a_plain_subscription_says_no_more_than_needed() -> None:
+def test_a_plain_subscription_has_required_headers_only() -> None:
     (frame,) = asked(Subscribe(consumer=3, destination=queue("Q"), ack=AckMode.CLIENT, prefetch=1), answer=False)
     assert frame.headers.keys() == {"id", "destination", "ack", "activemq.prefetchSize"}
 
 
-def test_unsubscribing_keeps_a_durable_subscription_and_removing_does_not() -> None:
+def test_unsubscribe_keeps_a_durable_subscription() -> None:
     (frame,) = asked(Unsubscribe(consumer=3, durable="d"))
     assert frame.headers == {"id": "3", "receipt": str(NUMBER)}
     (frame,) = asked(RemoveDurable(name="d"))
     assert (frame.command, frame.headers["activemq.subscriptionName"]) == ("UNSUBSCRIBE", "d")
 
 
-def test_each_message_is_acknowledged_by_itself_and_the_last_is_answered() -> None:
+def test_each_message_has_an_ack_and_the_last_a_receipt() -> None:
     messages = [delivered(ack="a1"), delivered(ack="a2")]
     frames = asked(Acknowledge(consumer=3, messages=messages, individually=False, transaction=2))
     assert [frame.command for frame in frames] == ["ACK", "ACK"]
@@ -448,7 +448,7 @@ def test_bodies_are_read(body: bytes, headers: dict[str, str], read: str | bytes
     assert delivered(body, **headers).body == read
 
 
-def test_a_text_that_is_none_can_be_acknowledged_but_not_read() -> None:
+def test_a_damaged_text_raises_only_when_it_is_read() -> None:
     message = delivered(b"\xff")
     with pytest.raises(UnreadableMessage):
         _ = message.body
@@ -469,12 +469,12 @@ def test_a_text_that_is_none_can_be_acknowledged_but_not_read() -> None:
         server("NONSENSE"),
     ],
 )
-def test_what_no_broker_sends_ends_the_transport(frame: bytes) -> None:
+def test_an_invalid_frame_is_a_violation(frame: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         opened().receive(frame)
 
 
-def test_a_frame_beyond_the_limit_ends_it_for_good() -> None:
+def test_a_received_frame_beyond_the_limit_raises() -> None:
     with pytest.raises(FrameTooLarge):
         opened(frame_bytes_max=100).receive(message_frame(b"x" * 101))
 
@@ -495,7 +495,7 @@ def test_transactions(request_: Request, command: str) -> None:
     "request_",
     [AddProducer(producer=1), AddTemporary(destination=Destination(DestinationType.TEMP_QUEUE, "ID:here-1:1:1"))],
 )
-def test_what_stomp_has_no_frame_for_is_answered_by_the_broker_all_the_same(request_: Request) -> None:
+def test_a_request_without_a_frame_is_an_empty_transaction(request_: Request) -> None:
     frames = asked(request_)
     assert [frame.command for frame in frames] == ["BEGIN", "ABORT"]
     assert frames[0].headers["transaction"] == frames[1].headers["transaction"]
@@ -521,18 +521,18 @@ def test_receipts_are_answers() -> None:
         ("whatever", b"", Refused),
     ],
 )
-def test_an_error_is_the_answer_to_what_asked_for_a_receipt(message: str, body: bytes, kind: type[ClientError]) -> None:
+def test_an_error_with_a_receipt_id_is_an_answer(message: str, body: bytes, kind: type[ClientError]) -> None:
     (event,) = opened().receive(server("ERROR", body, receipt_id="12", message=message))
     assert isinstance(event, Answered)
     assert (event.number, type(event.error), str(event.error)) == (12, kind, message)
 
 
-def test_an_error_that_nobody_waits_for_is_a_complaint() -> None:
+def test_an_error_without_a_receipt_id_is_reported() -> None:
     (event,) = opened().receive(server("ERROR", message="Unexpected ACK"))
     assert isinstance(event, ErrorReported)
 
 
-def test_a_message_too_large_for_the_broker_is_found_and_not_sent_for_ever() -> None:
+def test_a_message_too_large_for_the_broker_is_refused() -> None:
     conversation = opened()
     for number, size in ((20, 5), (21, 500), (22, 50)):
         conversation.request(Send(message=outgoing(b"x" * size)), number, answer=True)
@@ -542,14 +542,14 @@ def test_a_message_too_large_for_the_broker_is_found_and_not_sent_for_ever() -> 
     assert isinstance(event.error, FrameTooLarge)
 
 
-def test_a_message_too_large_in_a_transaction_ends_the_connection_for_good() -> None:
+def test_a_message_too_large_in_a_transaction_raises() -> None:
     conversation = opened()
     conversation.request(Send(message=outgoing(b"x" * 500, transaction=1)), NUMBER, answer=False)
     with pytest.raises(FrameTooLarge):
         conversation.receive(server("ERROR", message="The maximum data length was exceeded"))
 
 
-def test_goodbye_is_answered_after_everything_else() -> None:
+def test_the_disconnect_is_answered_last() -> None:
     conversation = opened()
     conversation.request(Send(message=outgoing()), NUMBER, answer=True)
     conversation.close()
@@ -562,7 +562,7 @@ def test_goodbye_is_answered_after_everything_else() -> None:
 # ---------------------------------------------------------------- time
 
 
-def test_a_peer_that_says_nothing_at_all_is_given_up() -> None:
+def test_a_peer_without_connected_is_lost() -> None:
     conversation = StompConversation(initial_delay_ms=0)
     conversation.open(LOGIN)
     assert conversation.tick(10.0) == 20.0
@@ -570,7 +570,7 @@ def test_a_peer_that_says_nothing_at_all_is_given_up() -> None:
         conversation.tick(20.0)
 
 
-def test_heart_beats_go_out_when_nothing_else_does() -> None:
+def test_heart_beats_are_sent_in_silence() -> None:
     conversation = opened(inactivity_ms=3000, initial_delay_ms=0)
     now = conversation.tick(0.0)
     for _ in range(3):
@@ -579,7 +579,7 @@ def test_heart_beats_go_out_when_nothing_else_does() -> None:
     assert set(conversation.bytes_to_send()) == {ord("\n")}
 
 
-def test_no_two_thirds_of_the_duration_pass_in_silence() -> None:
+def test_a_byte_is_sent_in_every_two_thirds_of_the_duration() -> None:
     conversation = opened(inactivity_ms=3000, initial_delay_ms=0)
     now, said_at, longest = 0.0, 0.0, 0.0
     while now < 30:
@@ -600,14 +600,14 @@ def test_a_silent_broker_is_lost() -> None:
         conversation.tick(3.0)
 
 
-def test_a_broker_that_does_not_beat_is_not_expected_to() -> None:
+def test_a_broker_without_heart_beats_is_not_monitored() -> None:
     conversation = StompConversation(inactivity_ms=3000)
     conversation.open(LOGIN)
     conversation.receive(server("CONNECTED", version="1.2", heart_beat="0,0"))
     assert conversation.tick(0.0) == float("inf")
 
 
-def test_without_inactivity_there_are_no_beats() -> None:
+def test_without_inactivity_there_are_no_heart_beats() -> None:
     conversation = StompConversation(inactivity_ms=0)
     conversation.open(LOGIN)
     assert sent(conversation)[0].headers["heart-beat"] == "0,0"

@@ -1,4 +1,4 @@
-"""URIs: grammar, every option with its default, and errors that name the part and the remedy."""
+"""URIs: grammar, every option with its default, and errors with part and hint."""
 
 from dataclasses import fields
 
@@ -89,7 +89,7 @@ def test_auto_is_taken_as_openwire_without_warning(text: str, meant: str) -> Non
     ("text", "meant"),
     [("nio", "tcp"), ("nio+ssl", "ssl"), ("stomp+nio", "stomp"), ("stomp+nio+ssl", "stomp+ssl")],
 )
-def test_nio_is_taken_as_what_it_is_on_the_wire_with_one_warning(text: str, meant: str) -> None:
+def test_nio_schemes_mean_the_plain_ones_with_a_warning(text: str, meant: str) -> None:
     for uri in (parse(f"{text}://a:1"), parse(f"failover:({text}://a:1,{text}://b:1)")):
         assert {address.scheme.value for address in uri.addresses} == {meant}
         assert len(uri.warnings) == 1
@@ -101,7 +101,7 @@ def test_hosts_may_be_ipv6() -> None:
     assert (address.host, str(address)) == ("fe80::1", "tcp://[fe80::1]:61616")
 
 
-def test_two_addresses_are_the_same_broker_whatever_their_options() -> None:
+def test_addresses_are_equal_whatever_their_options() -> None:
     assert parse("tcp://a:61616?tcpNoDelay=false").addresses == (A,)
 
 
@@ -109,7 +109,7 @@ def test_two_addresses_are_the_same_broker_whatever_their_options() -> None:
 
 
 def test_defaults_are_activemqs() -> None:
-    """As `FailoverTransport` 5.17.2 sets them."""
+    """The defaults are those of `FailoverTransport` 5.17.2."""
     assert failover("") == FailoverOptions(
         initial_reconnect_delay_seconds=0.01,
         max_reconnect_delay_seconds=30,
@@ -201,7 +201,7 @@ def test_every_transport_option_is_tested() -> None:
     assert {attribute for _, attribute, _ in TRANSPORT} == {each.name for each in fields(TransportOptions)}
 
 
-def test_nested_options_are_every_brokers_and_win_over_its_own() -> None:
+def test_nested_options_override_those_of_each_broker() -> None:
     uri = parse("failover:(tcp://a:1?keepAlive=true&tcpNoDelay=false,tcp://b:1)?nested.tcpNoDelay=true")
     assert [(each.options.keep_alive, each.options.tcp_no_delay) for each in uri.addresses] == [
         (True, True),
@@ -218,7 +218,7 @@ def test_the_last_of_two_values_counts_as_in_java() -> None:
     assert failover("randomize=true&backup=true&amp;randomize=false").randomize is False
 
 
-def test_javas_own_options_are_accepted_and_said_to_have_no_effect() -> None:
+def test_options_of_java_are_accepted_with_a_warning() -> None:
     uri = parse("tcp://a:1?wireFormat.cacheEnabled=false&soTimeout=1")
     assert uri.addresses[0].options == TransportOptions()
     assert [warning.split()[0] for warning in uri.warnings] == ["wireFormat.cacheEnabled", "soTimeout"]
@@ -247,7 +247,7 @@ def test_javas_own_options_are_accepted_and_said_to_have_no_effect() -> None:
         ("tcp://a:1?xyzzy", "xyzzy", "there are connectionTimeout"),
     ],
 )
-def test_an_unknown_option_is_named_with_what_may_be_meant(text: str, part: str, hint: str) -> None:
+def test_an_unknown_option_has_a_suggestion(text: str, part: str, hint: str) -> None:
     with pytest.raises(UnknownOption) as raised:
         parse(text)
     assert raised.value.part == part
@@ -275,7 +275,7 @@ def test_an_unknown_option_is_named_with_what_may_be_meant(text: str, part: str,
         ("nested.keepAlive=1", "true or false"),
     ],
 )
-def test_a_value_that_is_none_is_named_with_what_to_write(query: str, hint: str) -> None:
+def test_an_invalid_value_has_a_hint(query: str, hint: str) -> None:
     with pytest.raises(BadOption) as raised:
         failover(query)
     assert raised.value.part.startswith(query.partition("=")[0])
@@ -315,7 +315,7 @@ def test_a_value_that_is_none_is_named_with_what_to_write(query: str, hint: str)
         ("failover:(" + ",".join(["tcp://a:1"] * (ADDRESSES_MAX + 1)) + ")", "at most"),
     ],
 )
-def test_a_uri_that_cannot_be_used_says_why(text: str, message: str) -> None:
+def test_an_unusable_uri_has_a_reason(text: str, message: str) -> None:
     with pytest.raises(UnusableURI) as raised:
         parse(text)
     assert not isinstance(raised.value, UnknownOption | BadOption)
@@ -371,7 +371,7 @@ def test_random_text_raises_only_what_is_documented(text: str) -> None:
 # ---------------------------------------------------------------- lists that a broker or a file gives
 
 
-def test_a_list_is_read_as_far_as_it_can_be_used() -> None:
+def test_a_list_returns_its_usable_brokers() -> None:
     addresses, errors = parse_list(" tcp://a:61616 ,, bad:1,tcp://b:61617?oops=1,tcp://b:61617,tcp://a:61616")
     assert addresses == (A, B)
     assert len(errors) == 2

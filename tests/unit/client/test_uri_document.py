@@ -1,4 +1,4 @@
-"""docs/failover-uri.md has every option with its default, and its errors are the real ones."""
+"""docs/failover-uri.md lists every option with its default, and shows real errors."""
 
 import re
 from pathlib import Path

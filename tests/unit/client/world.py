@@ -1,6 +1,6 @@
-"""A client's state and the real broker's core, joined without sockets: bytes go over when the test says so.
+"""A client's state and the real broker's core, connected without sockets: the test decides when bytes are transferred.
 
-The connection can be cut at any byte of either direction. What the broker had taken in by then stays with it.
+The connection can be cut at any byte in both directions. The broker keeps the effect of the bytes before.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pybroker.transports.openwire.session import OpenWireSession, Sessions
 from tests.unit.transports.openwire.conversation import NOW_MS, FakeLink, new_broker, settings
 
 FRAME_BYTES_MAX = 10_000
-"""What both sides agree on: small, so that it is soon too little."""
+"""The agreed limit: small, so that tests exceed it easily."""
 
 NO_DELAY = Redelivery(maximum=-1, initial_delay=0)
 
@@ -27,9 +27,9 @@ class World:
     Attributes:
         state: the client's.
         now: its clock's seconds.
-        breaks: how often the connection broke.
-        events: what was told of the connection itself.
-        sent: what the client sent over the present connection.
+        breaks: the number of breaks.
+        events: the events of the connection itself.
+        sent: the bytes that the client sent over the present connection.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class World:
             self.run()
 
     def connect(self) -> None:
-        """Make a connection; the greeting is not exchanged yet."""
+        """Open a connection; the greetings are not exchanged yet."""
         self._link = FakeLink()
         self._session = OpenWireSession(
             broker=self._broker, link=self._link, settings=settings(), sessions=self._sessions
@@ -74,11 +74,11 @@ class World:
         )
 
     def cut_after(self, to_broker: int, to_client: int) -> None:
-        """Cut the connection when so many more bytes have gone over, either way; the next one stands at once."""
+        """Cut the connection after so many more bytes in each direction, and open the next one at once."""
         self._to_broker, self._to_client = to_broker, to_client
 
     def run(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Let bytes go over until there are no more, or that is so; then the broker's answer is still on its way."""
+        """Transfer bytes until there are no more, or a condition is true: then the broker's answer is in transit."""
         while self._session is not None and not until():
             there = self.state.bytes_to_send()
             self.state.written()
@@ -91,7 +91,7 @@ class World:
                 self.connect()
 
     def _hand_over(self, there: bytes, here: bytes) -> bool:
-        """Hand bytes over as far as they come; return whether the connection is cut."""
+        """Transfer bytes up to the cut; return whether the connection is cut."""
         assert self._session is not None
         is_cut = len(there) > self._to_broker or len(here) > self._to_client
         there = there[: min(len(there), int(min(self._to_broker, 1 << 30)))]
@@ -108,7 +108,7 @@ class World:
         return is_cut
 
     def break_off(self, *, is_noticed: bool = True) -> None:
-        """Break the connection; a broker that does not notice keeps its side until the client comes again."""
+        """Break the connection; a broker that does not notice keeps its side until the client reconnects."""
         assert self._session is not None
         self.breaks += 1
         if is_noticed:
@@ -117,7 +117,7 @@ class World:
         self.state.interrupted()
 
     def again(self) -> None:
-        """Break the connection and make the next."""
+        """Break the connection and open the next."""
         self.break_off()
         self.connect()
         self.run()
