@@ -366,9 +366,8 @@ class OpenWireConversation:
             string(text)  # raises for text that Java cannot decode, which the codec accepts from others
         producer_id = self._producer_id(message.producer)
         properties = message.properties
-        if (
-            self._is_restoring and message.transaction is None
-        ):  # no consumer has seen the messages of an open transaction
+        # No consumer has seen the messages of an open transaction, so those need no mark.
+        if self._is_restoring and message.transaction is None:
             properties = {**properties, RESENT: True}
         command = make(
             producer_id=producer_id,

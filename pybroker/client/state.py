@@ -194,9 +194,8 @@ class ClientState:
         closed = ConnectionClosed("the consumer is closed")
         consumer.end(closed)
         del self._consumers[number]
-        self._requests.complete(
-            consumer.subscribe_result.number, error or closed
-        )  # otherwise the next broker would get the request
+        # Otherwise the next broker would get the request.
+        self._requests.complete(consumer.subscribe_result.number, error or closed)
         if self._conversation is None:
             return None
         self._unsubscribing[number] = consumer  # until the broker confirms its acknowledgements

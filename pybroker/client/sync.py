@@ -176,9 +176,8 @@ class Waiter:
                 while True:
                     yield self.receive(consumer, self._timeout if timeout is None else timeout)
         finally:
-            self.link.call_soon(
-                lambda state: state.unsubscribe(consumer)
-            )  # garbage collection may run this in any thread
+            # Garbage collection may run this in any thread.
+            self.link.call_soon(lambda state: state.unsubscribe(consumer))
 
 
 _open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
@@ -506,9 +505,8 @@ class Consumer:
             pending = state.unsubscribe(self._consumer)
             if pending is None:
                 return False
-            pending.add_done_callback(
-                lambda: was_open.append(state.is_open)
-            )  # the loss of the connection also completes the request
+            # The loss of the connection also completes the request.
+            pending.add_done_callback(lambda: was_open.append(state.is_open))
         self._waiter.wait(pending, timeout, "closing a consumer")
         return was_open == [True]
 
