@@ -53,7 +53,7 @@ def test_batch_has_time_by_its_size(lives: JdbcLives, mebibytes: int, timeout: b
     connection = Connection(lives.database.url)
     changes = Changes(byte_count=mebibytes << 20)
     (message,) = statements(connection, CHECK, changes)
-    assert message == CHECK + (b";SET LOCAL statement_timeout = " + timeout if timeout else b"")
+    assert message == (b"SET LOCAL statement_timeout = " + timeout + b";" if timeout else b"") + CHECK
     connection.close()
 
 

@@ -8,6 +8,9 @@ unless it finds its own numbers there:
 | `epoch` | whoever takes over | the former master, for good |
 | `attempt`, `job_attempt` | a master that lost its connection | what it sent on that one and has no answer to |
 
+The lock is held until the commit, so what may commit does not depend on where in a transaction it is taken. How long a
+take-over waits for it does: the server waits for no client while it is held (see `statements`).
+
 Raising a number waits for transactions under way and makes all later ones fail. So a master that was frozen, or cut
 off, cannot write once there is another, and need not find that out by any other way. And a master that does not know
 whether its last transaction took effect can look, for from then on the answer stays what it is.
@@ -40,7 +43,7 @@ class Fence:
 
     @property
     def check(self) -> bytes:
-        """Return what a transaction begins with. Prepared, it takes a third of the time.
+        """Return what each transaction has in it. Prepared, it takes a third of the time.
 
         Its name is of these numbers alone. Behind a pooler that gives one session of the server to several clients,
         another mastership's fence cannot run in its place: there is no such statement, and the transaction fails.

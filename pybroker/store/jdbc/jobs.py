@@ -391,8 +391,9 @@ def _is_done(_connection: Connection, _changes: JobChanges) -> bool:
 
 def _statements(connection: Connection, check: bytes, changes: JobChanges) -> list[bytes | Copy]:
     """Return the messages to the server that a batch is."""
-    writer = StatementWriter(connection, check)
+    writer = StatementWriter(connection)
     writer.allow(changes.byte_count)
+    writer.add(check)
     with connection.translated():
         writer.delete("pybroker_jobs", ("id",), ((each,) for each in changes.removed))
         writer.rows(

@@ -117,7 +117,7 @@ class DatabaseFull(DatabaseAway):
 
 
 class Copy(NamedTuple):
-    """Statements of which the last is a `COPY … FROM STDIN (FORMAT binary)`, and what it copies.
+    """Statements of which one is a `COPY … FROM STDIN (FORMAT binary)`, and what it copies.
 
     ```text
     +--------------------------+--------+------+------------+-----+---------+

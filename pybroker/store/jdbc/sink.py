@@ -55,7 +55,7 @@ class Tables(Generic[B]):
     """What batches are in SQL.
 
     Attributes:
-        render: turns a batch into messages to the server that begin with the fence's check, see `statements`.
+        render: turns a batch into messages to the server, the fence's check among them, see `statements`.
         is_done: tells whether a batch has taken effect already, or need not be known to have; see `statements`.
     """
 

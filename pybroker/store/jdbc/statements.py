@@ -1,12 +1,21 @@
-"""A batch of changes as SQL: one message to the server, which is one transaction, with the fence (see there) in front.
+"""A batch of changes as SQL: one message to the server, which is one transaction, with the fence (see there) in it.
 
 Every statement says what is to be, not what is to change: a batch that may have taken effect already can be repeated,
 once it is certain that nothing of the first time is still under way. Only a message's row is never written over, so
 that nobody else's is: whether a batch's rows are there has to be looked up before (`is_done`).
 
-Many messages, or large ones, are copied, which takes the server half the time that an `INSERT` takes, but two messages
-to it instead of one. A client that is frozen between them leaves its transaction open until the server ends it, after
-ten seconds (see `postgres`): a take-over waits for that.
+Several messages, or large ones, are copied, which takes the server half the time that an `INSERT` takes:
+
+```text
+a few        fence; statements
+several      COPY; fence; statements              the rows' data follows
+very many    BEGIN; COPY | COPY | … | COPY; fence; statements; COMMIT
+```
+
+The server waits for a copy's data as long as the client's machine answers, whatever `statement_timeout` says. So the
+copies come first: until all data is there the transaction has no lock on the fence, and a take-over does not wait for a
+master that is frozen in between. When it thaws, the fence is behind what it copied and lets nothing of it commit. All
+that such a master keeps from others is the ids of its rows, which its successor does not use (see `store`).
 """
 
 import json
@@ -30,8 +39,8 @@ from pybroker.store.jdbc.xid import SENT_PREFIX
 TEXT_BYTES_MAX = 32 << 20
 """One message to the server has at most about that much; a batch of more is sent in several."""
 
-COPY_ROWS_MIN, COPY_BYTES_MIN = 16, 128 << 10
-"""So many messages in a batch, or so many bytes, are copied. Fewer are quicker in one message to the server."""
+COPY_ROWS_MIN, COPY_BYTES_MIN = 4, 128 << 10
+"""So many messages in a batch, or so many bytes, are copied. For fewer, to ask for the data takes what a copy saves."""
 
 _SUBSCRIPTION = "(%s,%s,%s)"
 _SUBSCRIPTION_COLUMNS = ("container", "client_id", "sub_name")
@@ -47,17 +56,22 @@ _FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, _pack_size(-1)
 
 
 def statements(connection: Connection, check: bytes, changes: Changes) -> list[bytes | Copy]:
-    """Return the messages that a batch is: one as a rule. The first begins with the fence's `check`.
+    """Return the messages that a batch is: one as a rule, with the fence's `check` before all but copies.
 
     Raises:
         StoreUnavailable: a value cannot be written in SQL.
     """
-    writer = StatementWriter(connection, check)
+    writer = StatementWriter(connection)
     writer.allow(None if changes.is_long else changes.byte_count)
     with connection.translated():
+        if is_copied := len(changes.inserted) >= COPY_ROWS_MIN or changes.byte_count >= COPY_BYTES_MIN:
+            _copy(writer, changes)
+        writer.add(check)
         _clear(writer, changes)
         _delete(writer, changes)
-        _insert(writer, changes)
+        if not is_copied:
+            writer.texts(_INSERT, _messages(writer, changes))
+        _change(writer, changes)
         _write_subscriptions(writer, changes)
         _write_notes(writer, changes)
     return writer.messages()
@@ -87,17 +101,18 @@ def is_done(connection: Connection, changes: Changes) -> bool:
 
 
 class StatementWriter:
-    """Gathers statements, behind the fence.
+    """Gathers statements, one of which has to be the fence's check.
 
     Raises:
         StoreUnavailable: the server would read strings otherwise than they are written.
     """
 
-    def __init__(self, connection: Connection, check: bytes) -> None:
+    def __init__(self, connection: Connection) -> None:
         connection.require_reading()
         self._connection = connection
         self._done: list[tuple[list[bytes], bytes | None]] = []
-        self._open = [check]
+        self._open: list[bytes] = []
+        self._data: bytes | None = None
         self._size = 0
 
     def allow(self, byte_count: int | None) -> None:
@@ -114,13 +129,15 @@ class StatementWriter:
         self._size += len(sql)
 
     def copy(self, sql: bytes, data: bytes) -> None:
-        """Add a statement that copies data."""
+        """Add a statement that copies data, one to a message."""
+        if self._data is not None:
+            self._end_message()
         self._open.append(sql)
-        self._end_message(data)
+        self._data = data
 
-    def _end_message(self, data: bytes | None = None) -> None:
-        self._done.append((self._open, data))
-        self._open, self._size = [], 0
+    def _end_message(self) -> None:
+        self._done.append((self._open, self._data))
+        self._open, self._data, self._size = [], None, 0
 
     def rows(self, before: str, template: str, rows: Iterable[Sequence[Any]], after: str = "") -> None:
         """Add statements about rows: one, unless it would be very long."""
@@ -164,7 +181,7 @@ class StatementWriter:
         if self._done:
             self._done[0][0].insert(0, b"BEGIN")
             self._open.append(b"COMMIT")
-        texts = [(b";".join(texts), data) for texts, data in (*self._done, (self._open, None))]
+        texts = [(b";".join(texts), data) for texts, data in (*self._done, (self._open, self._data))]
         return [text if data is None else Copy(text, data) for text, data in texts]
 
 
@@ -196,12 +213,8 @@ def _delete(writer: StatementWriter, changes: Changes) -> None:
     writer.delete("pybroker_acked", (*_SUBSCRIPTION_COLUMNS, "id", "xid"), apart)
 
 
-def _insert(writer: StatementWriter, changes: Changes) -> None:
-    """Insert messages, and change those that transactions hold."""
-    if len(changes.inserted) >= COPY_ROWS_MIN or changes.byte_count >= COPY_BYTES_MIN:
-        _copy(writer, changes)
-    else:
-        writer.texts(_INSERT, _messages(writer, changes))
+def _change(writer: StatementWriter, changes: Changes) -> None:
+    """Change messages that transactions hold."""
     writer.rows(
         "UPDATE activemq_msgs m SET id = v.new, xid = NULL FROM (VALUES ",
         "(%s,%s)",
