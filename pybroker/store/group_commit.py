@@ -539,7 +539,9 @@ class GroupCommit(Generic[C]):
             self._write_seconds += (seconds - self._write_seconds) * NEWEST_SHARE
 
     def _note_failure(self, error: Exception) -> Exception:
-        """Let go of everything as it is; return the failure to report."""
+        """Let go of everything as it is; return the failure to report, which is the first one."""
+        if self._failure is not None:  # loop and thread: the one found closed what the other has let go of
+            return self._failure
         failure = self._failure = self._sink.explain(error)
         if not self._abandoned.is_set():
             logger.error("the %s stops: %s", self._manner.writer, failure)

@@ -135,6 +135,28 @@ def desk() -> Iterator[Build]:
         each.commits.abandon()
 
 
+def test_failure_while_the_thread_begins_is_the_only_one(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop has failed inline and let go of everything; so the thread finds closed what it begins with."""
+    has_failed = threading.Event()
+
+    class Failing(Desk):
+        def begin(self) -> None:
+            assert has_failed.wait(WAIT_SECONDS)
+            raise AssertionError("closed")
+
+        def write_inline(self, batch: str) -> float | None:
+            raise StoreUnavailable("broken")
+
+    manner = Manner(noun="store", writer="test writer", inline_seconds_max=1.0)
+    it = Failing(manner, replicated=False, inline=True)
+    it.send("a")
+    it.loop.turn()
+    has_failed.set()
+    with pytest.raises(StoreUnavailable, match="broken"):
+        it.commits.close()
+    assert [each.getMessage() for each in caplog.records] == ["the test writer stops: broken"]
+
+
 class TestReplica:
     def test_it_has_a_batch_before_the_sink_and_its_confirmation_comes_before_any_callback(self, desk: Build) -> None:
         it = desk(replicated=True)
