@@ -167,8 +167,10 @@ def add_selective_durable(load: Load) -> None:
     """A durable subscription with a selector, beside one without, and transactions of which it wants every other."""
     connection = load.connect()
     wanted, every = load.ledger("wanted"), load.ledger("every")
-    load.consume("wanted", load.connect("soak-wanted"), "topic://NEWS", durable="d", selector="wanted")
-    load.consume("every", load.connect("soak-every"), "topic://NEWS", durable="d")
+    for name, selector in (("wanted", "wanted"), ("every", None)):
+        subscriber = load.connect(f"soak-{name}")
+        subscriber.consumer("topic://NEWS", durable="d", selector=selector).close()  # it is there before any news
+        load.consume(name, subscriber, "topic://NEWS", durable="d", selector=selector)
 
     def work(number: int) -> None:
         is_wanted = number % 2 == 0
