@@ -1,6 +1,7 @@
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import javax.jms.Connection;
 import javax.jms.Message;
 import javax.jms.MessageConsumer;
@@ -17,7 +18,7 @@ import org.apache.activemq.ActiveMQXAConnectionFactory;
 import org.apache.activemq.ScheduledMessage;
 
 /**
- * One leg of a relay: Relay URI LEG [last]. It leaves some of everything to the next broker, and prints what it does,
+ * One leg of a relay: Relay URI LEG [last|held]. It leaves some of everything to the next broker, and prints what it does,
  * before and after it is confirmed:
  *
  *   sending BODY, sent BODY           a persistent message
@@ -29,14 +30,16 @@ import org.apache.activemq.ScheduledMessage;
  * A body begins with its kind, which is also its queue or topic: q (queue), t (topic with a durable subscription),
  * p (queue with priorities), x (transactions), xa, s (scheduled).
  *
- * The last leg consumes all there is.
+ * The last leg consumes all there is. One that is held ends with its broker and not before, which is to be killed.
  */
 public final class Relay {
 
     private static final int SENDS = 30;
     private static final int RECEIVES = 18;
     private static final int[] PRIORITIES = {1, 4, 8};
+    private static final String END = "end";
     private static final long PATIENCE_MILLIS = 1000;
+    private static final long LAST_PATIENCE_MILLIS = 20_000;
     private static final long SCHEDULED_MILLIS = 8000;
 
     private final int leg;
@@ -64,8 +67,11 @@ public final class Relay {
         factory.setWatchTopicAdvisories(false);
         Connection connection = factory.createConnection();
         connection.setClientID("relay");
+        var lost = new CountDownLatch(1);
+        connection.setExceptionListener(failure -> lost.countDown());
         connection.start();
-        boolean last = arguments.length > 2;
+        List<String> options = List.of(arguments).subList(2, arguments.length);
+        boolean last = options.contains("last");
         var relay = new Relay(connection, Integer.parseInt(arguments[1]), last);
         relay.endBranches(arguments[0]);
         if (!last) {
@@ -78,6 +84,10 @@ public final class Relay {
             relay.receive("s");
         } else {
             relay.prepareBranch(arguments[0]);
+        }
+        if (options.contains("held")) {
+            lost.await();
+            return;
         }
         connection.close();
         say("over");
@@ -139,12 +149,22 @@ public final class Relay {
         MessageConsumer consumer = kind.equals("t")
                 ? session.createDurableSubscriber((Topic) session.createTopic(name), "durable")
                 : session.createConsumer(session.createQueue(name));
-        long patience = kind.equals("s") ? SCHEDULED_MILLIS : PATIENCE_MILLIS;
+        long patience = PATIENCE_MILLIS;
+        if (last && kind.equals("s")) {
+            patience = SCHEDULED_MILLIS;
+        } else if (last) {
+            patience = LAST_PATIENCE_MILLIS;
+            sendEnd(kind);
+        }
         int left = last ? Integer.MAX_VALUE : RECEIVES;
         while (left > 0) {
             List<String> bodies = new ArrayList<>();
             Message message = null;
             while (bodies.size() < Math.min(3, left) && (message = consumer.receive(patience)) != null) {
+                if (((TextMessage) message).getText().equals(END)) {
+                    message = null;
+                    break;
+                }
                 String mark = message.getJMSRedelivered() ? "!" : "";
                 bodies.add(((TextMessage) message).getText() + mark);
             }
@@ -156,6 +176,15 @@ public final class Relay {
             }
             left -= bodies.size();
         }
+        session.close();
+    }
+
+    /** Send what comes behind all there is. */
+    private void sendEnd(String kind) throws Exception {
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        String name = "RELAY." + kind.toUpperCase();
+        var producer = session.createProducer(kind.equals("t") ? session.createTopic(name) : session.createQueue(name));
+        producer.send(session.createTextMessage(END), javax.jms.DeliveryMode.PERSISTENT, 0, 0);
         session.close();
     }
 
