@@ -12,6 +12,7 @@ skip whose reason begins with one of `PERMITTED_SKIPS` stays a skip, for nothing
 Tests run in parallel, `-n 3 --dist loadgroup`; in which groups and in what order, and what one may take: `tests.cost`.
 """
 
+import contextlib
 import gc
 import os
 import shutil
@@ -25,6 +26,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cost import arrange, group, overrun
+from tests.pace import watched
 
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
@@ -112,6 +114,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the process that the user started watch the machine's pace, for its workers too."""
+    if not hasattr(config, "workerinput"):
+        watching = contextlib.ExitStack()
+        watching.enter_context(watched())
+        config.add_cleanup(watching.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -74,9 +74,9 @@ def group(node: str) -> str:
 def overrun(node: str, seconds: float) -> str:
     """Return what is wrong with a test that took so long; nothing if it may, here and now."""
     allowed = _listed(node) or LIMIT_SECONDS
-    if seconds < allowed or seconds < allowed * (slow := slowness()):
+    if seconds < allowed or seconds < allowed * (slow := slowness(seconds)):
         return ""
-    return f"took {seconds:.1f} s, may take {allowed:.0f} s ({slow:.1f} times as long here); see tests/cost.py"
+    return f"took {seconds:.1f} s, may take {allowed:.0f} s ({slow:.1f} times as long here and then); see tests/cost.py"
 
 
 def _listed(node: str) -> float:

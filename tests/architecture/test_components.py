@@ -4,11 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests import cost
+from tests import cost, pace
 
 NEEDS = """
 import pytest
@@ -87,16 +88,25 @@ def test_what_a_machine_lacks_is_skipped_also_there(suite: Path) -> None:
 
 
 def test_no_test_may_take_long_unless_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "slowness", lambda: 1.0)
+    monkeypatch.setattr(cost, "slowness", lambda _: 1.0)
     monkeypatch.setattr(cost, "LONG", {"tests/a.py::test_long": (100.0, "a reason"), "tests/b.py": (50.0, "another")})
     assert cost.overrun("tests/a.py::test_other", cost.LIMIT_SECONDS + 1) != ""
     assert cost.overrun("tests/a.py::test_other", cost.LIMIT_SECONDS - 1) == ""
     assert cost.overrun("tests/a.py::test_long[x]", 99) == ""
     assert cost.overrun("tests/a.py::test_long", 101) != ""
     assert cost.overrun("tests/b.py::test_any", 49) == ""
-    monkeypatch.setattr(cost, "slowness", lambda: 2.0)
+    monkeypatch.setattr(cost, "slowness", lambda _: 2.0)
     assert cost.overrun("tests/b.py::test_any", 99) == ""
     assert cost.overrun("tests/b.py::test_any", 101) != ""
+
+
+def test_pace_is_that_of_the_time_in_which_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pace"
+    file.write_text(f"{time.monotonic() - 10} {10 * pace.IDLE_SECONDS}\n")
+    monkeypatch.setenv("TESTS_PACE", str(file))
+    monkeypatch.setattr(pace, "_seconds", lambda: pace.IDLE_SECONDS)
+    assert pace.slowness(5.0) == 1.0
+    assert pace.slowness(15.0) == 10.0
 
 
 def test_a_test_that_takes_too_long_fails_where_ci_runs_it(suite: Path) -> None:
