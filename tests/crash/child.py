@@ -1,8 +1,6 @@
 # mypy: disable-error-code="misc"
 """A process that works on a store until it kills itself at a named failpoint, or its disk fails there.
 
-`python -m tests.crash.child DIRECTORY FAILPOINT:ORDINAL[:ERRNO] SEED WAY`
-
 It writes its ledger to standard output: a line for each promise as it is made, and `failed` when the store says so.
 What failpoints it came to goes to `DIRECTORY/../reached`, one a line.
 """
@@ -10,7 +8,6 @@ What failpoints it came to goes to `DIRECTORY/../reached`, one a line.
 import asyncio
 import contextlib
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -67,10 +64,11 @@ async def work(directory: Path, failpoints: Failpoints, seed: int, way: str) -> 
     await asyncio.sleep(0)  # what close made durable is told in the next turn
 
 
-if __name__ == "__main__":
-    where = Path(sys.argv[1])
-    points = from_words(where, sys.argv[2])
-    asyncio.run(work(where, points, int(sys.argv[3]), sys.argv[4]))
+def main(directory: str, failpoint: str, seed: str, way: str) -> None:
+    """Run; the failpoint is `NAME:ORDINAL[:ERRNO]`."""
+    where = Path(directory)
+    points = from_words(where, failpoint)
+    asyncio.run(work(where, points, int(seed), way))
     where.with_name("reached").write_text(
         "".join(f"{name} {count}\n" for name, count in sorted(points.reached.items()))
     )

@@ -1,12 +1,8 @@
 # mypy: disable-error-code="arg-type, return-value"
-"""A broker's two stores and its scheduler, in a process that kills itself at a named failpoint of one of them.
-
-`python -m tests.crash.scheduler_child DIRECTORY kahadb|scheduler FAILPOINT:ORDINAL`
-"""
+"""A broker's two stores and its scheduler, in a process that kills itself at a named failpoint of one of them."""
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +98,7 @@ def promise(message_id: str) -> Callable[[], None]:
     return lambda: os.write(1, message_id.encode() + b"\n") and None
 
 
-if __name__ == "__main__":
-    from_words(Path(sys.argv[1]) / sys.argv[2], sys.argv[3]).install()
-    asyncio.run(work(Path(sys.argv[1])))
+def main(directory: str, where: str, failpoint: str) -> None:
+    """Run; the failpoint, `NAME:ORDINAL`, is one of the directory `kahadb` or `scheduler`."""
+    from_words(Path(directory) / where, failpoint).install()
+    asyncio.run(work(Path(directory)))

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -19,11 +18,11 @@ from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.store import JournalStore
+from tests.crash import children
 from tests.crash.workload import PRODUCER_ID, SETTINGS, WAYS, Workload, judge, judge_sequence, written
 from tests.runtimes import runtime
 from tests.soundness import assert_sound
 
-ROOT = Path(__file__).parents[2]
 OPERATIONS = (
     "create data",
     "write data",
@@ -88,8 +87,7 @@ def work(
     directory: Path, failpoint: str, seed: int, way: str, *, status: int = -signal.SIGKILL
 ) -> subprocess.CompletedProcess[str]:
     """Run a process that works on the directory until it comes to the failpoint, `NAME:ORDINAL`, or to its end."""
-    command = [sys.executable, "-m", "tests.crash.child", str(directory), failpoint, str(seed), way]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = children.run("tests.crash.child", str(directory), failpoint, str(seed), way)
     assert done.returncode == status, f"it was to end with {status} at {failpoint}: {done.stderr}"
     return done
 

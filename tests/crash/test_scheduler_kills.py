@@ -2,18 +2,16 @@
 """A scheduler killed at each failpoint of either store: what was promised is a job or a message, for a moment both."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
+from tests.crash import children
 from tests.crash.scheduler_child import QUEUE, SETTINGS, STEPS
 from tests.runtimes import runtime
 
-ROOT = Path(__file__).parents[2]
 WRITING = ("create data", "write data", "sync data", "truncate data", "sync directory")
 CASES = [
     (where, f"{moment} {operation}:{ordinal}")
@@ -27,8 +25,7 @@ CASES += [("scheduler", f"{moment} unlink data:{ordinal}") for moment in ("befor
 
 def work(directory: Path, where: str, failpoint: str, *, status: int = -signal.SIGKILL) -> list[str]:
     """Run a process on the directory until its failpoint; return what it promised."""
-    command = [sys.executable, "-m", "tests.crash.scheduler_child", str(directory), where, failpoint]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = children.run("tests.crash.scheduler_child", str(directory), where, failpoint)
     assert done.returncode == status, f"it was to end with {status} at {where} {failpoint}: {done.stderr}"
     return done.stdout.splitlines()
 
