@@ -22,7 +22,7 @@ PARALLEL := --dist=loadgroup --numprocesses
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start broker quick test check compiled-smoke compiled-tests nightly wheel kills fences models simulation format lock setup clean
+.PHONY: help demo start broker quick test check compiled compiled-smoke compiled-tests nightly wheel kills fences models simulation format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,16 +50,25 @@ test: .venv/.complete ## Run the whole test suite
 	$(PYTEST) $(PARALLEL)=$(WORKERS) -m "not alone" $(addprefix --ignore=,$(FAST))
 	$(PYTEST) -m alone $(addprefix --ignore=,$(FAST))
 
+# Side by side, the longest first; all of them run, whichever fails.
 check: .venv/.complete ## Format, lint, types, import contracts and spelling
-	$(BIN)/ruff format --check
+	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs=$$(nproc)) --keep-going --output-sync \
+	    $(addprefix .gate-,mypy pyright lint-imports lint format codespell)
+
+.gate-lint:
 	$(BIN)/ruff check
-	$(BIN)/mypy
-	$(BIN)/pyright
-	$(BIN)/lint-imports
-	$(BIN)/codespell
+
+.gate-format:
+	$(BIN)/ruff format --check
+
+.gate-%:
+	$(BIN)/$*
 
 # The same tests, of what the wheel has: PYTHONPATH comes before what is installed, PYTHONSAFEPATH keeps ./pybroker out.
 COMPILED = path=$$($(BIN)/python -m benchmarks.compiled) && export PYTHONPATH=$$path PYTHONSAFEPATH=1
+
+compiled: .venv/.complete ## Compile the message path, for the tests that touch it
+	$(BIN)/python -m benchmarks.compiled
 
 compiled-smoke: .venv/.complete ## Compile the message path and run a selection of the tests that touch it
 	$(COMPILED) && $(PYTEST) $(PARALLEL)=auto $(COMPILED_SMOKE)
