@@ -240,7 +240,7 @@ class TestInterrupt:
 
 class TestFailover:
     def test_produce_and_consume_go_on_with_the_next(self, pair: Pair, name: str) -> None:
-        count = 20_000
+        count = 6_000
         command = [*PYBROKER, "produce", "--url", pair.uri, name, "--json"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sender:
             assert sender.stdin is not None
