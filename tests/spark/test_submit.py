@@ -140,7 +140,8 @@ import sys
 from pyspark.sql import SparkSession
 import pyspark_kahadb
 
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC").getOrCreate()
 pyspark_kahadb.register(spark)
 print("FOUND", spark.read.format("kahadb").load(sys.argv[1]).count())
 """
