@@ -54,7 +54,7 @@ public final class Failover extends Area {
         settle(connection);
         ask("kill");
         send(auto(connection), queue(), "m2", "m3");
-        boolean came = all.await(PATIENCE, TimeUnit.MILLISECONDS);
+        boolean came = all.await(4 * PATIENCE, TimeUnit.MILLISECONDS);
         return facts("came", came, "heard", heard);
     }
 
@@ -82,7 +82,7 @@ public final class Failover extends Area {
         }));
         begun.await(PATIENCE, TimeUnit.MILLISECONDS);
         ask("kill");
-        String outcome = sending.get(PATIENCE, TimeUnit.MILLISECONDS);
+        String outcome = sending.get(4 * PATIENCE, TimeUnit.MILLISECONDS);
         List<Object> received = take(auto(connect()).createConsumer(queue()), 400);
         return facts("sending", outcome, "in order, once", received.equals(List.of((Object[]) numbered(0, 400))),
                 "rest", drain(queue()));
@@ -185,7 +185,7 @@ public final class Failover extends Area {
         FutureTask<String> sending = started(act(() -> producer.send(session.createTextMessage("m1"))));
         awaitStored(2);
         ask("cut");
-        String outcome = sending.get(PATIENCE, TimeUnit.MILLISECONDS);
+        String outcome = sending.get(4 * PATIENCE, TimeUnit.MILLISECONDS);
         producer.send(session.createTextMessage("m2"));
         return facts("send", outcome, "queue", drain(queue()));
     }
@@ -200,7 +200,7 @@ public final class Failover extends Area {
         awaitStored(2);
         List<Object> consumed = drain(queue());
         ask("cut");
-        String outcome = sending.get(PATIENCE, TimeUnit.MILLISECONDS);
+        String outcome = sending.get(4 * PATIENCE, TimeUnit.MILLISECONDS);
         return facts("consumed", consumed, "send", outcome, "queue", drain(queue()));
     }
 
