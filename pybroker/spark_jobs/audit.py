@@ -1,16 +1,16 @@
-"""Does the journal agree with itself? Damage, acknowledgements of nothing, duplicates, gaps, open transactions.
+"""Checks that a journal agrees with itself: damage, acknowledgements of nothing, duplicates, gaps, open transactions.
 
-| check                    | severity          | meaning                                                            |
-|--------------------------|-------------------|--------------------------------------------------------------------|
-| damaged                  | damage            | bytes that cannot be used: a wrong checksum, or no record at all   |
-| unchecked                | notice            | batches without a checksum: changes in them go unnoticed           |
-| missing file             | notice            | a gap in the files' numbers: collected, or lost                    |
+| check                     | severity         | meaning                                                            |
+|---------------------------|------------------|--------------------------------------------------------------------|
+| damaged                   | damage           | bytes that cannot be used: a wrong checksum, or no record at all   |
+| unchecked                 | notice           | batches without a checksum: changes in them go unnoticed           |
+| missing file              | notice           | a gap in the files' numbers: collected, or lost                    |
 | acknowledged, never added | notice or damage | the message is in no file; damage if no file can be missing        |
-| acknowledged again       | notice            | compaction copies acknowledgements; brokers repeat them            |
-| added again              | hazard            | one id twice in one destination: a store keeps the first           |
-| sequence gap             | hint              | a producer's numbers have a hole                                   |
-| unfinished transaction   | notice            | neither committed nor rolled back by the journal's end             |
-| in doubt                 | notice            | prepared, without an outcome: what it touches is held              |
+| acknowledged again        | notice           | compaction copies acknowledgements; brokers repeat them            |
+| added again               | hazard           | one id twice in one destination: a store keeps the first           |
+| sequence gap              | hint             | a producer's numbers have a hole                                   |
+| unfinished transaction    | notice           | neither committed nor rolled back by the journal's end             |
+| in doubt                  | notice           | prepared, without an outcome: what it touches is held              |
 
 Gaps are hints only: messages that are not persistent, or are for topics without durable subscriptions, take numbers
 too.
@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import run
-from pybroker.spark_jobs.history import MESSAGE, PREPARED, History, Source, Tables, file_of, full_name, history
+from pybroker.spark_jobs.history import MESSAGE, PREPARED, History, Source, Tables, file_of, full_name, history_of
 from pybroker.spark_jobs.queue_report import producer
 from pybroker.store.columns.schema import CORRUPT
 from pybroker.store.journal.tools.findings import EXAMPLES_MAX, Level, complete_until, unfinished_transaction
@@ -38,11 +38,11 @@ _SEVERITIES: Final = (*(level.value for level in Level), _HINT)
 
 def audit(spark: SparkSession, source: Source | History) -> Tables:
     """Return `findings`, the worst first."""
-    past = history(spark, source)
+    history = history_of(spark, source)
     checks = (_damaged, _unchecked, _missing, _never_added, _acknowledged_again, _added_again, _gaps, _unfinished)
-    findings = checks[0](past)
+    findings = checks[0](history)
     for check in checks[1:]:
-        findings = findings.unionByName(check(past))
+        findings = findings.unionByName(check(history))
     rank = F.array_position(F.array(*(F.lit(each) for each in _SEVERITIES)), F.col("severity"))
     return {"findings": findings.orderBy(rank, "check", "directory", "file", "offset")}
 
@@ -72,20 +72,20 @@ def _examples(column: str) -> Column:
     return F.concat_ws(", ", F.slice(F.array_sort(F.collect_set(column)), 1, EXAMPLES_MAX))
 
 
-def _damaged(past: History) -> DataFrame:
-    damaged = past.records.where(F.col(CORRUPT).isNotNull())
+def _damaged(history: History) -> DataFrame:
+    damaged = history.records.where(F.col(CORRUPT).isNotNull())
     detail = F.concat(F.col(CORRUPT), F.lit(" ("), F.col("size").cast("string"), F.lit(" bytes)"))
     return _finding(damaged, "damaged", Level.DAMAGE.value, detail, count=F.lit(1))
 
 
-def _unchecked(past: History) -> DataFrame:
-    unchecked = past.records.where(F.col("checksum") == "none").groupBy("directory", "file")
+def _unchecked(history: History) -> DataFrame:
+    unchecked = history.records.where(F.col("checksum") == "none").groupBy("directory", "file")
     found = unchecked.agg(F.count("*").alias("count"), F.min("position").alias("position"))
     return _finding(found, "unchecked", Level.NOTICE.value, F.lit("records in batches without a checksum"))
 
 
-def _missing(past: History) -> DataFrame:
-    files = past.records.select("directory", "file").distinct()
+def _missing(history: History) -> DataFrame:
+    files = history.records.select("directory", "file").distinct()
     before = F.coalesce(F.lag("file").over(Window.partitionBy("directory").orderBy("file")), F.lit(0))
     gaps = (
         files.withColumn("count", F.col("file") - before - 1)
@@ -97,13 +97,13 @@ def _missing(past: History) -> DataFrame:
     return _finding(gaps, "missing file", "notice", detail)
 
 
-def _never_added(past: History) -> DataFrame:
-    adds = past.operations.where(F.col("record_type") != "remove_message").select(*MESSAGE).distinct()
-    acks = past.effects.where(F.col("record_type") == "remove_message")
+def _never_added(history: History) -> DataFrame:
+    adds = history.operations.where(F.col("record_type") != "remove_message").select(*MESSAGE).distinct()
+    acks = history.effects.where(F.col("record_type") == "remove_message")
     none = acks.join(adds, list(MESSAGE), "left_anti")
     is_add = F.col("record_type").isin("add_message", "update_message")
-    adding = past.records.where(is_add).groupBy("directory").agg(F.collect_set("file").alias("files")).collect()
-    complete = past.spark.createDataFrame(
+    adding = history.records.where(is_add).groupBy("directory").agg(F.collect_set("file").alias("files")).collect()
+    complete = history.spark.createDataFrame(
         [(row.directory, complete_until(row.files)) for row in adding], "directory string, complete_until int"
     )
     found = (
@@ -115,16 +115,16 @@ def _never_added(past: History) -> DataFrame:
     return _finding(found, "acknowledged, never added", severity, F.concat_ws(": ", full_name(), "ids"))
 
 
-def _acknowledged_again(past: History) -> DataFrame:
-    acks = past.effects.where(F.col("record_type") == "remove_message")
+def _acknowledged_again(history: History) -> DataFrame:
+    acks = history.effects.where(F.col("record_type") == "remove_message")
     repeated = acks.groupBy(*MESSAGE, "subscription").agg(
         (F.count("*") - 1).alias("again"), F.max("position").alias("position")
     )
     return _by_destination(repeated, "acknowledged again", "notice")
 
 
-def _added_again(past: History) -> DataFrame:
-    adds = past.effects.where(F.col("record_type") == "add_message")
+def _added_again(history: History) -> DataFrame:
+    adds = history.effects.where(F.col("record_type") == "add_message")
     repeated = adds.groupBy(*MESSAGE).agg((F.count("*") - 1).alias("again"), F.max("position").alias("position"))
     return _by_destination(repeated, "added again", "hazard")
 
@@ -138,9 +138,9 @@ def _by_destination(repeated: DataFrame, check: str, severity: str) -> DataFrame
     return _finding(found, check, severity, F.concat_ws(": ", full_name(), "ids"))
 
 
-def _gaps(past: History) -> DataFrame:
+def _gaps(history: History) -> DataFrame:
     sequence = F.try_to_number(F.regexp_extract("message_id", ":([0-9]{1,18})$", 1), F.lit("9" * 18)).cast("long")
-    sent = past.operations.where(F.col("record_type") == "add_message")
+    sent = history.operations.where(F.col("record_type") == "add_message")
     numbers = (
         sent.select("directory", producer().alias("producer_id"), sequence.alias("number"), "position")
         .where(F.col("number").isNotNull())
@@ -161,9 +161,9 @@ def _gaps(past: History) -> DataFrame:
     return _finding(found, "sequence gap", _HINT, detail)
 
 
-def _unfinished(past: History) -> DataFrame:
+def _unfinished(history: History) -> DataFrame:
     found: list[tuple[object, ...]] = []
-    for row in past.unfinished.collect():
+    for row in history.unfinished.collect():
         location = divmod(row.first_position, 2**32)
         finding = unfinished_transaction(
             row.directory,
@@ -174,7 +174,7 @@ def _unfinished(past: History) -> DataFrame:
             is_prepared=row.outcome == PREPARED,
         )
         found.append((finding.kind, finding.level.value, row.directory, *location, 1, finding.what))
-    return past.spark.createDataFrame(found, _COLUMNS)
+    return history.spark.createDataFrame(found, _COLUMNS)
 
 
 if __name__ == "__main__":

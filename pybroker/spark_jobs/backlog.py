@@ -1,16 +1,16 @@
-"""What is pending now, how old it is, and who should have consumed it.
+"""Pending messages, their age, and the consumers they wait for.
 
 Ages are counted up to the journal's latest known time, so that an archived store reads like a live one. A topic's
-messages wait for durable subscriptions, which the journal names. A queue's wait for whoever comes: the journal knows
-when the last acknowledgement came, and from whom where the broker recorded that (ActiveMQ does, pybroker only in XA
-transactions).
+messages wait for durable subscriptions, which the journal names. A queue's wait for any consumer: the journal has
+the time of the last acknowledgement, and its consumer where the broker recorded that (ActiveMQ does, pybroker only in
+XA transactions).
 """
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, history
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, history_of
 
 OLDEST = 100
 """Messages that `oldest` names per destination."""
@@ -18,12 +18,12 @@ OLDEST = 100
 
 def backlog(spark: SparkSession, source: Source | History) -> Tables:
     """Return `destinations` and `subscriptions` with what they have pending, and the `oldest` messages."""
-    past = history(spark, source)
-    return {"destinations": _destinations(past), "subscriptions": past.subscriptions, "oldest": _oldest(past)}
+    history = history_of(spark, source)
+    return {"destinations": _destinations(history), "subscriptions": history.subscriptions, "oldest": _oldest(history)}
 
 
-def _destinations(past: History) -> DataFrame:
-    pending = past.live.groupBy(*DESTINATION).agg(
+def _destinations(history: History) -> DataFrame:
+    pending = history.live.groupBy(*DESTINATION).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.count_if(F.size("hidden_from") > 0).alias("hidden"),
@@ -33,17 +33,17 @@ def _destinations(past: History) -> DataFrame:
         F.array_sort(F.array_distinct(F.flatten(F.collect_set("pending")))).alias("waiting_for"),
     )
     return (
-        pending.join(_last_consumed(past), list(DESTINATION), "left")
-        .crossJoin(F.broadcast(past.end))
+        pending.join(_last_consumed(history), list(DESTINATION), "left")
+        .crossJoin(F.broadcast(history.end))
         .withColumn("age_seconds", F.unix_seconds("end_time") - F.unix_seconds("oldest_time"))
         .drop("end_time")
         .orderBy(F.desc("messages"))
     )
 
 
-def _last_consumed(past: History) -> DataFrame:
+def _last_consumed(history: History) -> DataFrame:
     return (
-        past.effects.where(F.col("record_type") == "remove_message")
+        history.effects.where(F.col("record_type") == "remove_message")
         .groupBy(*DESTINATION)
         .agg(
             F.max("at_time").alias("last_consumed_time"),
@@ -52,10 +52,10 @@ def _last_consumed(past: History) -> DataFrame:
     )
 
 
-def _oldest(past: History) -> DataFrame:
+def _oldest(history: History) -> DataFrame:
     in_order = Window.partitionBy(*DESTINATION).orderBy("added_at", "added_pos")
     return (
-        past.live.withColumn("rank", F.row_number().over(in_order))
+        history.live.withColumn("rank", F.row_number().over(in_order))
         .where(F.col("rank") <= OLDEST)
         .select(*MESSAGE, "rank", "added_time", "size", "pending")
         .orderBy(*DESTINATION, "rank")

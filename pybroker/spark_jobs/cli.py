@@ -1,4 +1,4 @@
-"""What the jobs' scripts share: options, and where tables go.
+"""The command line of the jobs: options, and the output of tables.
 
 ```console
 $ spark-submit pybroker/spark_jobs/backlog.py /mnt/shared --output out --format parquet

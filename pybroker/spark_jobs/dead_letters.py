@@ -1,6 +1,6 @@
-"""What lies, or lay, in dead letter queues: where from, why, how often, and what is poison.
+"""Messages that came to dead letter queues: origin, cause, count, and poison messages.
 
-The cause is what the broker wrote into the message (`dlqDeliveryFailureCause`), or else what the consumer said when it
+The cause is what the broker wrote into the message (`dlqDeliveryFailureCause`), or else the consumer's reason when it
 rejected it (ActiveMQ records such acknowledgements). Numbers in causes are replaced by `#`, so that equal causes count
 as one.
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, full_name, history
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, full_name, history_of
 from pybroker.spark_jobs.letters import DEAD_LETTER_NAMES, dead
 
 _NUMBERS: Final = r"[0-9]+"
@@ -29,24 +29,24 @@ def dead_letters(spark: SparkSession, source: Source | History, *, names: str = 
         source: a journal.
         names: a regular expression for the names of dead letter queues.
     """
-    past = history(spark, source)
-    messages = _messages(past, names)
+    history = history_of(spark, source)
+    messages = _messages(history, names)
     return {
         "causes": _causes(messages),
         "poison": _poison(messages),
-        "redelivered": _redelivered(past),
+        "redelivered": _redelivered(history),
         "messages": messages,
     }
 
 
-def _messages(past: History, names: str) -> DataFrame:
+def _messages(history: History, names: str) -> DataFrame:
     return (
-        dead(past, names)
-        .join(_rejections(past), ["directory", "message_id"], "left")
+        dead(history, names)
+        .join(_rejections(history), ["directory", "message_id"], "left")
         .select(
             *MESSAGE,
             F.col("original_destination").alias("came_from"),
-            F.coalesce("said", "ack_cause", F.lit("not recorded")).alias("cause"),
+            F.coalesce("recorded_cause", "ack_cause", F.lit("not recorded")).alias("cause"),
             F.col("added_time").alias("time"),
             "timestamp",
             "redelivery_counter",
@@ -59,9 +59,9 @@ def _messages(past: History, names: str) -> DataFrame:
     )
 
 
-def _rejections(past: History) -> DataFrame:
-    """Return what consumers said when they rejected messages, the latest of each."""
-    rejected = past.effects.where((F.col("ack_type") == "poison") & F.col("ack_cause").isNotNull())
+def _rejections(history: History) -> DataFrame:
+    """Return consumers' reasons for rejecting messages, the latest of each."""
+    rejected = history.effects.where((F.col("ack_type") == "poison") & F.col("ack_cause").isNotNull())
     return rejected.groupBy("directory", "message_id").agg(F.max_by("ack_cause", "at").alias("ack_cause"))
 
 
@@ -97,8 +97,8 @@ def _poison(messages: DataFrame) -> DataFrame:
     )
 
 
-def _redelivered(past: History) -> DataFrame:
-    updates = past.effects.where(F.col("record_type") == "update_message")
+def _redelivered(history: History) -> DataFrame:
+    updates = history.effects.where(F.col("record_type") == "update_message")
     return (
         updates.groupBy(*DESTINATION)
         .agg(F.count_distinct("message_id").alias("messages"), F.count("*").alias("updates"))

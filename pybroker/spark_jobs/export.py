@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import run
-from pybroker.spark_jobs.history import History, Source, Tables, history, read
+from pybroker.spark_jobs.history import History, Source, Tables, history_of, read
 from pybroker.store.columns.schema import CORRUPT
 
 EXPORTED: Final = (
@@ -68,13 +68,13 @@ def export(
         until: only those that came before.
         live: only those that the store still holds.
     """
-    past = history(spark, source)
+    history = history_of(spark, source)
     if live:
-        chosen = past.live.select(
+        chosen = history.live.select(
             "directory", F.col("location").alias("position"), "added_at", "added_pos", "added_time"
         )
     else:
-        chosen = past.effects.where(F.col("record_type") == "add_message").select(
+        chosen = history.effects.where(F.col("record_type") == "add_message").select(
             "directory",
             "position",
             F.col("at").alias("added_at"),
@@ -85,7 +85,7 @@ def export(
         chosen = chosen.where(F.col("added_time") >= since)
     if until is not None:
         chosen = chosen.where(F.col("added_time") < until)
-    messages = read(spark, past.source, (*EXPORTED, "record_type")).where(F.col("record_type").isin(*_MESSAGES))
+    messages = read(spark, history.source, (*EXPORTED, "record_type")).where(F.col("record_type").isin(*_MESSAGES))
     if destinations:
         messages = messages.where(F.col("destination").isin(*destinations))
     return {

@@ -52,7 +52,7 @@ class Pushed:
     file_ids: frozenset[int] | None = None
 
     def takes_file(self, file_id: int) -> bool:
-        """Tell whether rows of a data file are wanted."""
+        """Return True for a data file whose rows are wanted."""
         listed = self.file_ids is None or file_id in self.file_ids
         return listed and self.file_min <= file_id <= self.file_max
 

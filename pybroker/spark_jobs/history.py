@@ -1,15 +1,15 @@
-"""A journal's history in Spark: which records take effect and when, and what became of each message.
+"""A journal's history in Spark: which records take effect and when, and the lifetime of each message.
 
 ```text
-records --(transactions)--> effects --(by message)--> lives --(not ended)--> live messages
+records --(transactions)--> effects --(by message)--> lifetimes --(not ended)--> live messages
 ```
 
 *Effects.* A record in a transaction takes effect where its commit lies, or not at all: rolled back, left open, or
 prepared and undecided. Copies that ActiveMQ's ack compaction makes may lie behind their commit; they take effect at
 once.
 
-*Lives.* Each message is replayed for itself, with the rules of `lives`. Nothing is brought to one machine: a window per
-transaction, a group per message, and a table of the destinations' own records, which is small.
+*Lifetimes.* Each message is replayed for itself, with the rules of `lifetimes`. Nothing is brought to one machine: a
+window per transaction, a group per message, and a table of the destinations' own records, which is small.
 
 All tables carry `directory`, so several brokers' journals can be read at once. Positions order records; times never do.
 """
@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from pybroker.spark_jobs.lives import (
+from pybroker.spark_jobs.lifetimes import (
     ACK,
     ADD,
     FILE_SHIFT,
@@ -36,7 +36,7 @@ from pybroker.spark_jobs.lives import (
     UNSUBSCRIBE,
     UPDATE,
     Event,
-    Life,
+    Lifetime,
     replay,
 )
 from pybroker.spark_jobs.store_names import StoreNames
@@ -59,18 +59,18 @@ RECORD_COLUMNS: Final = (
     "subscription",
     "selector",
     "retroactive",
-    "remark",
+    "trace",
     "source_file",
     "ack_type",
     "consumer_id",
     "ack_cause",
     CORRUPT,
 )
-"""What a history is made of. No message is decoded for it, only what is around one."""
+"""The columns a history is made of. No message is decoded for it, only the record around one."""
 
 DESTINATION: Final = ("directory", "destination_type", "destination")
 MESSAGE: Final = (*DESTINATION, "message_id")
-"""What names a message: copies of one in several queues have the same id."""
+"""The key of a message: copies of one in several queues have the same id."""
 
 COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled back"
@@ -82,13 +82,13 @@ _DESTINATION_KINDS: Final = {"subscribe": SUBSCRIBE, "unsubscribe": UNSUBSCRIBE,
 _ENDS: Final = ("commit", "rollback")
 
 _BEYOND: Final = 2**63 - 1
-"""Behind every position."""
+"""A value greater than every position."""
 
 Source = str | Path | Sequence[str | Path] | DataFrame
 """A directory, several, or a table that was read from them (with the columns of the `kahadb` source)."""
 
 Tables = Mapping[str, DataFrame]
-"""What a job returns: tables by name."""
+"""The result of a job: tables by name."""
 
 
 def read(spark: SparkSession, source: Source, columns: Sequence[str] = RECORD_COLUMNS) -> DataFrame:
@@ -111,7 +111,7 @@ def full_name() -> Column:
 
 
 class History:
-    """What the jobs share, each table made when it is first asked for.
+    """The tables that the jobs share, each made when it is first asked for.
 
     The records are read once and kept (in memory, then on disk), until `close`.
     """
@@ -124,7 +124,7 @@ class History:
         self._shared: dict[str, DataFrame] = {}
 
     def close(self) -> None:
-        """Let go of what is kept."""
+        """Release the tables in memory."""
         for each in self._kept:
             each.unpersist()
         self._kept.clear()
@@ -150,17 +150,17 @@ class History:
 
     @cached_property
     def destination_events(self) -> DataFrame:
-        """Per destination the records about itself, in `around`: subscriptions made and ended, its removal."""
+        """The records about a destination itself, in `around`: subscriptions made and ended, its removal."""
         return _destination_events(self.records)
 
     @cached_property
-    def lives(self) -> DataFrame:
-        """One row per life of a message, see `lives.Life`; one that is rolled back, or for nobody, has none."""
-        return self._keep(_lives(self.operations, self.destination_events))
+    def lifetimes(self) -> DataFrame:
+        """One row per lifetime of a message; a message that is rolled back or has no subscription has none."""
+        return self._keep(_lifetimes(self.operations, self.destination_events))
 
     @cached_property
     def hidden(self) -> DataFrame:
-        """Messages that nobody gets until a transaction in doubt is decided: it acknowledges them."""
+        """Messages that are hidden until a transaction in doubt is decided: it acknowledges them."""
         prepared = (F.col("outcome") == PREPARED) & (F.col("record_type") == "remove_message")
         return self.operations.where(prepared).select(*MESSAGE, "subscription", "transaction").distinct()
 
@@ -171,7 +171,7 @@ class History:
         hidden = self.hidden.groupBy(*MESSAGE).agg(keys)
         empty = F.array().cast("array<string>")
         return (
-            self.lives.where(F.col("ended_at").isNull())
+            self.lifetimes.where(F.col("ended_at").isNull())
             .join(hidden, list(MESSAGE), "left")
             .withColumn("hidden_from", F.coalesce("hidden_from", empty))
         )
@@ -218,7 +218,7 @@ class History:
         return kept
 
 
-def history(spark: SparkSession, source: "Source | History") -> History:
+def history_of(spark: SparkSession, source: "Source | History") -> History:
     """Return the history of a source; one that is given already is returned as it is."""
     return source if isinstance(source, History) else History(spark, source)
 
@@ -227,7 +227,7 @@ def history(spark: SparkSession, source: "Source | History") -> History:
 
 
 def _carried(records: DataFrame) -> DataFrame:
-    """Return per data file the latest time that the files before it tell."""
+    """Return per data file the latest time in the files before it."""
     files = records.groupBy("directory", "file").agg(F.max("time").alias("latest"))
     before = Window.partitionBy("directory").orderBy("file").rowsBetween(Window.unboundedPreceding, -1)
     return files.select("directory", "file", F.max("latest").over(before).alias("carried"))
@@ -310,10 +310,10 @@ def _decided(grouped: DataFrame) -> DataFrame:
 # ---------------------------------------------------------------- subscriptions
 
 
-def _subscriptions(past: History) -> DataFrame:
+def _subscriptions(history: History) -> DataFrame:
     latest = Window.partitionBy(*DESTINATION, "subscription").orderBy(F.desc("position"))
     is_removal = F.col("record_type") == "remove_destination"
-    own = past.records.where(F.col("record_type").isin(*_DESTINATION_KINDS))
+    own = history.records.where(F.col("record_type").isin(*_DESTINATION_KINDS))
     removed = own.where(is_removal).groupBy(*DESTINATION).agg(F.max("position").alias("removed"))
     existing = (
         own.where(~is_removal)
@@ -324,7 +324,9 @@ def _subscriptions(past: History) -> DataFrame:
         .select(*DESTINATION, "subscription", "selector", F.col("time").alias("subscribed_time"))
     )
     pending = (
-        past.live.select(*DESTINATION, F.explode("pending").alias("subscription"), "hidden_from", "size", "added_time")
+        history.live.select(
+            *DESTINATION, F.explode("pending").alias("subscription"), "hidden_from", "size", "added_time"
+        )
         .groupBy(*DESTINATION, "subscription")
         .agg(
             F.count_if(~F.array_contains("hidden_from", F.col("subscription"))).alias("pending"),
@@ -367,7 +369,7 @@ def _renamed(kinds: dict[str, str]) -> Column:
     return F.coalesce(*(F.when(F.col("record_type") == name, kind) for name, kind in kinds.items()))
 
 
-_LIFE = (
+_LIFETIME = (
     pa.field("added_at", pa.int64()),
     pa.field("added_pos", pa.int64()),
     pa.field("location", pa.int64()),
@@ -382,10 +384,10 @@ _LIFE = (
     pa.field("voided", pa.list_(pa.list_(pa.int32()))),
     pa.field("counted", pa.list_(pa.list_(pa.int64()))),
 )
-_LIVES = pa.schema([*(pa.field(name, pa.string()) for name in MESSAGE), *_LIFE])
+_LIFETIMES = pa.schema([*(pa.field(name, pa.string()) for name in MESSAGE), *_LIFETIME])
 
 
-def _lives(operations: DataFrame, around: DataFrame) -> DataFrame:
+def _lifetimes(operations: DataFrame, around: DataFrame) -> DataFrame:
     happens = F.col("outcome") == COMMITTED
     effect = F.when(happens, _event(_renamed(_MESSAGE_KINDS), "at", "at_time", "copied"))
     is_met = (F.col("record_type") == "remove_message") & (~happens | (F.col("at") != F.col("position")))
@@ -394,7 +396,7 @@ def _lives(operations: DataFrame, around: DataFrame) -> DataFrame:
     messages = own.groupBy(*MESSAGE).agg(F.collect_list("event").alias("own"))
     return (
         messages.join(F.broadcast(around), list(DESTINATION), "left")
-        .mapInArrow(_replayed, from_arrow_schema(_LIVES))
+        .mapInArrow(_replayed, from_arrow_schema(_LIFETIMES))
         .withColumn("added_time", F.timestamp_millis("added_ms"))
         .withColumn("ended_time", F.timestamp_millis("ended_ms"))
     )
@@ -407,10 +409,14 @@ def _replayed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         own, around = (_events(batch.column(name)) for name in ("own", "around"))
         rows: list[list[Any]] = []
         for key, events, others in zip(zip(*names, strict=True), own, around, strict=True):
-            for life in replay(events, others, is_topic=key[1] == "topic"):
-                rows.append([*key, *_fields(life)])
-        columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), _LIVES, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=_LIVES) if rows else _LIVES.empty_table().to_batches()[0]
+            for lifetime in replay(events, others, is_topic=key[1] == "topic"):
+                rows.append([*key, *_fields(lifetime)])
+        columns = [
+            pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), _LIFETIMES, strict=True)
+        ]
+        yield (
+            pa.RecordBatch.from_arrays(columns, schema=_LIFETIMES) if rows else _LIFETIMES.empty_table().to_batches()[0]
+        )
 
 
 def _events(column: Any) -> list[list[Event]]:
@@ -426,19 +432,19 @@ def _events(column: Any) -> list[list[Event]]:
     return found
 
 
-def _fields(life: Life) -> tuple[Any, ...]:
+def _fields(lifetime: Lifetime) -> tuple[Any, ...]:
     return (
-        life.added_at,
-        life.added_pos,
-        life.location,
-        life.size,
-        life.added_time,
-        life.ended_at,
-        life.ended_pos,
-        life.ended_time,
-        life.ended_by,
-        sorted(life.pending),
-        sorted(life.superseded),
-        life.voided,
-        life.counted,
+        lifetime.added_at,
+        lifetime.added_pos,
+        lifetime.location,
+        lifetime.size,
+        lifetime.added_time,
+        lifetime.ended_at,
+        lifetime.ended_pos,
+        lifetime.ended_time,
+        lifetime.ended_by,
+        sorted(lifetime.pending),
+        sorted(lifetime.superseded),
+        lifetime.voided,
+        lifetime.counted,
     )

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from pybroker.broker.domain.errors import BrokerError
 
 VERSION_MIN = 17
-"""What Spark 4 asks for."""
+"""The oldest Java that Spark 4 runs on."""
 
 _REFUSED = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r"(?:1\.)?([0-9]+)")
@@ -141,12 +141,12 @@ def _machine(environment: Mapping[str, str]) -> Iterator[Java]:
 def version_of(program: Path) -> int:
     """Return a Java's major version, 0 where it does not say: from the file beside it, else by asking it."""
     try:
-        told = _RELEASE.search((_home_of(program) / "release").read_text(errors="replace"))
+        found = _RELEASE.search((_home_of(program) / "release").read_text(errors="replace"))
     except OSError:
-        told = None
-    if told is None:
-        told = _QUOTED_VERSION.search(_asked(program))
-    major = None if told is None else _VERSION.match(told[1])
+        found = None
+    if found is None:
+        found = _QUOTED_VERSION.search(_asked(program))
+    major = None if found is None else _VERSION.match(found[1])
     return 0 if major is None else int(major[1])
 
 

@@ -1,4 +1,4 @@
-"""Why data files stay, and which messages hold them: the answer of `pybroker journal why`, for many journals at once.
+"""The reasons for which data files stay, as `pybroker journal why` gives them, for many journals at once.
 
 Spark counts what lies where: live messages per file, and which file's records make which other file's void. From these
 facts, a few for each file, `pybroker.store.journal.tools.why` concludes what is held and by what.
@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from pybroker.broker.domain.destination import queue
 from pybroker.spark_jobs.cli import run
-from pybroker.spark_jobs.history import PREPARED, History, Source, Tables, file_of, full_name, history
-from pybroker.spark_jobs.lives import FILE_SHIFT, Event, subscription_lives
+from pybroker.spark_jobs.history import PREPARED, History, Source, Tables, file_of, full_name, history_of
+from pybroker.spark_jobs.lifetimes import FILE_SHIFT, Event, subscription_lifetimes
 from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.tools.snapshot import lowest_writable
@@ -40,11 +40,11 @@ _FILES: Final = (
 
 def journal_pins(spark: SparkSession, source: Source | History) -> Tables:
     """Return `files`, a row per file and reason that holds it, or one without `cause`; and `live`, messages by file."""
-    past = history(spark, source)
-    live = _live_by_file(past)
+    history = history_of(spark, source)
+    live = _live_by_file(history)
     rows = [
         (directory, file_id, holdings.sizes[file_id], is_held, *_columns(reason))
-        for directory, holdings in sorted(_holdings(past, live).items())
+        for directory, holdings in sorted(_holdings(history, live).items())
         for file_id, (is_held, reasons) in explain(holdings).items()
         for reason in reasons or (None,)
     ]
@@ -65,14 +65,14 @@ def _columns(reason: Reason | None) -> tuple[object, ...]:
     )
 
 
-def _live_by_file(past: History) -> DataFrame:
+def _live_by_file(history: History) -> DataFrame:
     """Count live messages by file and destination; duplicates and superseded versions count in theirs."""
     keys = ("directory", "file", "destination_type", "destination")
     files = F.concat(F.array(file_of("location")), "superseded")
     in_order = Window.partitionBy(*keys).orderBy("added_at", "added_pos")
     example = F.when(F.col("rank") <= EXAMPLES_MAX, F.struct("rank", "message_id"))
     return (
-        past.live.withColumn("file", F.explode(files))
+        history.live.withColumn("file", F.explode(files))
         .withColumn("rank", F.row_number().over(in_order))
         .groupBy(*keys)
         .agg(
@@ -90,22 +90,22 @@ def _live_by_file(past: History) -> DataFrame:
 # ---------------------------------------------------------------- facts
 
 
-def _holdings(past: History, live: DataFrame) -> dict[str, Holdings]:
+def _holdings(history: History, live: DataFrame) -> dict[str, Holdings]:
     found: defaultdict[str, Holdings] = defaultdict(Holdings)
-    _add_sizes(past, found)
+    _add_sizes(history, found)
     for row in live.withColumn("name", full_name()).orderBy("file", F.col("oldest_time").asc_nulls_first()).collect():
         reason = held_by_messages(row.name, row.messages, row.examples, row.waiting_for)
         found[row.directory].own[row.file].append(reason)
-    _add_transactions(past, found)
-    _add_acks(past, found)
-    _add_subscriptions(past, found)
-    _add_removed_queues(past, found)
+    _add_transactions(history, found)
+    _add_acks(history, found)
+    _add_subscriptions(history, found)
+    _add_removed_queues(history, found)
     return found
 
 
-def _add_sizes(past: History, found: Mapping[str, Holdings]) -> None:
+def _add_sizes(history: History, found: Mapping[str, Holdings]) -> None:
     is_copy = F.coalesce(F.max(F.col("record_type") == "rewritten_data_file"), F.lit(False))
-    seen = past.records.groupBy("directory", "file").agg(F.sum("size").alias("bytes"), is_copy.alias("is_copy"))
+    seen = history.records.groupBy("directory", "file").agg(F.sum("size").alias("bytes"), is_copy.alias("is_copy"))
     written: defaultdict[str, set[int]] = defaultdict(set)
     for row in seen.collect():
         found[row.directory].sizes[row.file] = row.bytes
@@ -121,8 +121,8 @@ def _add_reference(holdings: Holdings, by: int, of: Iterable[int]) -> None:
     holdings.references.setdefault(by, set()).update(each for each in of if each != by)
 
 
-def _add_transactions(past: History, found: Mapping[str, Holdings]) -> None:
-    for row in past.unfinished.orderBy("first_position").collect():
+def _add_transactions(history: History, found: Mapping[str, Holdings]) -> None:
+    for row in history.unfinished.orderBy("first_position").collect():
         examples = [each.message_id for each in row.first]
         count, is_prepared = row.sent + row.acknowledged, row.outcome == PREPARED
         reason = held_by_transaction(row.transaction, count, examples, is_prepared=is_prepared)
@@ -133,19 +133,19 @@ def _add_transactions(past: History, found: Mapping[str, Holdings]) -> None:
         F.struct(F.col("prepared_in").alias("by"), F.col("file").alias("of")),
         F.struct(F.col("ended_in").alias("by"), F.col("prepared_in").alias("of")),
     )
-    ends = past.operations.where(F.col("transaction").isNotNull()).select("directory", F.inline(pairs)).distinct()
+    ends = history.operations.where(F.col("transaction").isNotNull()).select("directory", F.inline(pairs)).distinct()
     for row in ends.where("by is not null and of is not null").collect():
         _add_reference(found[row.directory], row.by, [row.of])
 
 
-def _add_acks(past: History, found: Mapping[str, Holdings]) -> None:
-    voided = past.lives.select("directory", F.explode("voided").alias("pair")).distinct()
+def _add_acks(history: History, found: Mapping[str, Holdings]) -> None:
+    voided = history.lifetimes.select("directory", F.explode("voided").alias("pair")).distinct()
     for row in voided.collect():
         _add_reference(found[row.directory], row.pair[0], [row.pair[1]])
     by, of = file_of(F.col("pair")[0]), F.col("pair")[1].cast("int")
     first = F.min_by(F.struct("pos", "message_id"), "pos", EXAMPLES_MAX)
     counted = (
-        past.lives.select("directory", "message_id", F.explode("counted").alias("pair"))
+        history.lifetimes.select("directory", "message_id", F.explode("counted").alias("pair"))
         .select("directory", "message_id", by.alias("by"), of.alias("of"), F.col("pair")[0].alias("pos"))
         .groupBy("directory", "by", "of")
         .agg(F.count("*").alias("count"), first.alias("first"))
@@ -154,18 +154,18 @@ def _add_acks(past: History, found: Mapping[str, Holdings]) -> None:
         found[row.directory].acks[row.by, row.of] = (row["count"], [each.message_id for each in row.first])
 
 
-def _add_subscriptions(past: History, found: Mapping[str, Holdings]) -> None:
+def _add_subscriptions(history: History, found: Mapping[str, Holdings]) -> None:
     """Replay the destinations' own records, of which there are few: what subscriptions hold, and what ends them."""
     pending = {
         (row.directory, row.destination, row.subscription): row.messages
-        for row in past.live.select("directory", "destination", F.explode("pending").alias("subscription"))
+        for row in history.live.select("directory", "destination", F.explode("pending").alias("subscription"))
         .groupBy("directory", "destination", "subscription")
         .agg(F.count("*").alias("messages"))
         .collect()
     }
-    for row in past.destination_events.withColumn("name", full_name()).collect():
+    for row in history.destination_events.withColumn("name", full_name()).collect():
         holdings = found[row.directory]
-        for each in subscription_lives([Event(*event) for event in row.around]):
+        for each in subscription_lifetimes([Event(*event) for event in row.around]):
             if each.ended is not None:
                 _add_reference(holdings, each.ended >> FILE_SHIFT, each.files)
                 continue
@@ -174,18 +174,18 @@ def _add_subscriptions(past: History, found: Mapping[str, Holdings]) -> None:
                 holdings.own[file_id] += held_by_subscription(each.key, row.name, count, is_latest=file_id == latest)
 
 
-def _add_removed_queues(past: History, found: Mapping[str, Holdings]) -> None:
-    """Let the removal of a queue void the metadata records that say it is kept while it is empty."""
-    is_kept = F.col("remark").startswith(KEPT)
+def _add_removed_queues(history: History, found: Mapping[str, Holdings]) -> None:
+    """Add that the removal of a queue voids the metadata records by which it is kept while it is empty."""
+    is_kept = F.col("trace").startswith(KEPT)
     is_removal = (F.col("record_type") == "remove_destination") & (F.col("destination_type") == "queue")
-    records = past.records.where(is_kept | is_removal).select("directory", "position", "remark", "destination")
+    records = history.records.where(is_kept | is_removal).select("directory", "position", "trace", "destination")
     kept: defaultdict[str, KeptQueues] = defaultdict(KeptQueues)
     for row in records.orderBy("position").collect():
         file_id = row.position >> FILE_SHIFT
-        if row.remark is None:
+        if row.trace is None:
             _add_reference(found[row.directory], file_id, kept[row.directory].forget(queue(row.destination)))
             continue
-        for each in decode_kept(row.remark):
+        for each in decode_kept(row.trace):
             kept[row.directory].note(each, file_id)
 
 

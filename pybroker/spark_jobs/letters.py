@@ -1,8 +1,8 @@
 """Dead letters as copies of messages that lay elsewhere: a report counts each message once, as what became of it.
 
 A broker puts a copy with the same id, which names the original's destination and the cause, into a dead letter queue,
-and removes the original. In the journal only the copy tells that removal from a consumer's acknowledgement. So what
-died and was not kept, because a policy drops it, counts as consumed.
+and removes the original. In the journal only the copy distinguishes that removal from a consumer's acknowledgement. So
+a message that died and was not kept, because a policy drops it, counts as consumed.
 
 Source: ActiveMQ 5.17, `RegionBroker.sendToDeadLetterQueue`.
 """
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.history import MESSAGE, History, full_name, read
-from pybroker.spark_jobs.lives import ACKNOWLEDGED
+from pybroker.spark_jobs.lifetimes import ACKNOWLEDGED
 
 DEAD_LETTER_NAMES: Final = r"(^|\.)DLQ(\.|$)"
 """A regular expression that finds `ActiveMQ.DLQ`, `DLQ.orders`, `orders.DLQ`."""
@@ -42,37 +42,39 @@ EXPIRED: Final = "expired"
 DEAD_LETTERED: Final = "dead-lettered"
 
 
-def dead(past: History, names: str = DEAD_LETTER_NAMES) -> DataFrame:
-    """Return the lives of messages in dead letter queues, with their `DETAILS`, and the cause in `said`.
+def dead(history: History, names: str = DEAD_LETTER_NAMES) -> DataFrame:
+    """Return the lifetimes of messages in dead letter queues, with their `DETAILS`, and the cause in `recorded_cause`.
 
     Args:
-        past: the journal. If it is a table that was read without these columns, nothing is found.
+        history: the journal. If it is a table that was read without these columns, nothing is found.
         names: a regular expression for the names of dead letter queues.
     """
-    lives = past.lives.where(F.col("destination").rlike(names))
-    if isinstance(past.source, DataFrame) and not set(DETAILS) <= set(past.source.columns):
-        unknown = (F.lit(None).cast("string").alias(name) for name in (*DETAILS[4:-1], "said"))
-        return lives.where(F.lit(False)).select("*", *unknown)
-    queues = [row.destination for row in lives.select("destination").distinct().limit(_QUEUES_MAX + 1).collect()]
-    details = read(past.spark, past.source, DETAILS).where(F.col("record_type").isin("add_message", "update_message"))
+    lifetimes = history.lifetimes.where(F.col("destination").rlike(names))
+    if isinstance(history.source, DataFrame) and not set(DETAILS) <= set(history.source.columns):
+        unknown = (F.lit(None).cast("string").alias(name) for name in (*DETAILS[4:-1], "recorded_cause"))
+        return lifetimes.where(F.lit(False)).select("*", *unknown)
+    queues = [row.destination for row in lifetimes.select("destination").distinct().limit(_QUEUES_MAX + 1).collect()]
+    details = read(history.spark, history.source, DETAILS).where(
+        F.col("record_type").isin("add_message", "update_message")
+    )
     if len(queues) <= _QUEUES_MAX:
         details = details.where(F.col("destination").isin(queues))
     details = (
         details.withColumnRenamed("position", "location")
-        .withColumn("said", F.col("properties")[CAUSE_PROPERTY])
+        .withColumn("recorded_cause", F.col("properties")[CAUSE_PROPERTY])
         .drop("record_type", "destination", "properties")
     )
-    return lives.join(details, ["directory", "location"], "left")
+    return lifetimes.join(details, ["directory", "location"], "left")
 
 
-def letters(past: History) -> DataFrame:
+def letters(history: History) -> DataFrame:
     """Return the messages that a broker put into a dead letter queue, by `MESSAGE` and `added_pos`."""
-    return past.once("letters", lambda: _letters(past))
+    return history.once("letters", lambda: _letters(history))
 
 
-def _letters(past: History) -> DataFrame:
-    copied = dead(past).where(F.col("original_destination").isNotNull())
-    is_expired = F.coalesce(F.col("said").contains(_EXPIRED), F.lit(False))
+def _letters(history: History) -> DataFrame:
+    copied = dead(history).where(F.col("original_destination").isNotNull())
+    is_expired = F.coalesce(F.col("recorded_cause").contains(_EXPIRED), F.lit(False))
     return copied.select(
         *MESSAGE,
         "added_pos",
@@ -82,27 +84,27 @@ def _letters(past: History) -> DataFrame:
     )
 
 
-def fates(past: History) -> DataFrame:
-    """Return the lives of messages with their `fate`, and `is_letter`.
+def fates(history: History) -> DataFrame:
+    """Return the lifetimes of messages with their `fate`, and `is_letter`.
 
-    `fate` is CONSUMED, EXPIRED or DEAD_LETTERED, or another of `Life.ended_by`; null while it lives.
+    `fate` is CONSUMED, EXPIRED or DEAD_LETTERED, or another of `Lifetime.ended_by`; null while it lifetimes.
     """
-    return past.once("fates", lambda: _fates(past))
+    return history.once("fates", lambda: _fates(history))
 
 
-def _fates(past: History) -> DataFrame:
-    copies = letters(past)
+def _fates(history: History) -> DataFrame:
+    copies = letters(history)
     of_each = copies.groupBy("directory", "message_id", F.col("came_from").alias("full_name")).agg(
         F.collect_list(F.struct("added_at", "is_expired")).alias("copies")
     )
     own = copies.select(*MESSAGE, "added_pos", F.lit(True).alias("is_letter"))
-    lives = (
-        past.lives.withColumn("full_name", full_name())
+    lifetimes = (
+        history.lifetimes.withColumn("full_name", full_name())
         .join(of_each, ["directory", "message_id", "full_name"], "left")
         .join(own, [*MESSAGE, "added_pos"], "left")
         .withColumn("is_letter", F.coalesce("is_letter", F.lit(False)))
     )
-    return lives.withColumn("fate", _fate()).drop("copies", "full_name")
+    return lifetimes.withColumn("fate", _fate()).drop("copies", "full_name")
 
 
 def _fate() -> Column:

@@ -1,4 +1,4 @@
-"""What `spark.read.format("kahadb")` may be told, checked when it is told.
+"""The options of `spark.read.format("kahadb")`, checked when they are given.
 
 Spark hands options over as texts, their names in any case. A name or a value that means nothing is an error that says
 what was meant; Spark by itself would ignore it.

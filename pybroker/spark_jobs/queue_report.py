@@ -1,9 +1,9 @@
-"""What went through: throughput, depth over time, time in queue, sizes; per destination and producer.
+"""Throughput, depth over time, time in queue and sizes, per destination and producer.
 
-A message counts as sent when its transaction commits, and as consumed when nobody waits for it any more; on a topic
-that is when the last durable subscription has it. What expired or was dead-lettered counts as that, and its copy in a
-dead letter queue does not count as sent (see `letters`). Depth begins at 0 with the oldest data file there is: what was
-pending before that, in files since deleted, is not known.
+A message counts as sent when its transaction commits, and as consumed when no consumer waits for it any more; on a
+topic that is when the last durable subscription has it. What expired or was dead-lettered counts as that, and its copy
+in a dead letter queue does not count as sent (see `letters`). Depth begins at 0 with the oldest data file: what
+was pending before that, in files since deleted, is not known.
 
 Acknowledgements carry no time in KahaDB. `clock` says where theirs come from: `mark`, from the broker's time marks, at
 most a second off; `estimate`, from the last arrival before it, which is too early by however long nothing arrived.
@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pybroker.spark_jobs.cli import run
-from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, history
+from pybroker.spark_jobs.history import DESTINATION, MESSAGE, History, Source, Tables, history_of
 from pybroker.spark_jobs.letters import CONSUMED, DEAD_LETTERED, EXPIRED, fates, letters
 
 INTERVALS_MAX: Final = 240
@@ -25,7 +25,7 @@ _INTERVALS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 72
 """Lengths of intervals in seconds; beyond, whole days."""
 PERCENTILES: Final = (0.5, 0.95, 0.99)
 _ACCURACY: Final = 1000
-"""Of percentiles: within a thousandth of the ranks."""
+"""The accuracy of percentiles: within a thousandth of the ranks."""
 
 
 def queue_report(spark: SparkSession, source: Source | History, *, interval: int | None = None) -> Tables:
@@ -36,15 +36,15 @@ def queue_report(spark: SparkSession, source: Source | History, *, interval: int
         source: a journal.
         interval: seconds that throughput and depth are counted in; by default so many that there are 240 at most.
     """
-    past = history(spark, source)
-    seconds = interval or _fitting_interval(past)
+    history = history_of(spark, source)
+    seconds = interval or _fitting_interval(history)
     return {
-        "throughput": _throughput(past, seconds),
-        "depth": _depth(past, seconds),
-        "time_in_queue": _time_in_queue(past),
-        "sizes": _sizes(past),
-        "producers": _producers(past),
-        "clock": _clock(past),
+        "throughput": _throughput(history, seconds),
+        "depth": _depth(history, seconds),
+        "time_in_queue": _time_in_queue(history),
+        "sizes": _sizes(history),
+        "producers": _producers(history),
+        "clock": _clock(history),
     }
 
 
@@ -53,8 +53,8 @@ def producer() -> Column:
     return F.regexp_replace("message_id", ":[^:]*$", "")
 
 
-def _fitting_interval(past: History) -> int:
-    row = past.records.agg(F.min("time").alias("first"), F.max("time").alias("last")).first()
+def _fitting_interval(history: History) -> int:
+    row = history.records.agg(F.min("time").alias("first"), F.max("time").alias("last")).first()
     if row is None or row["first"] is None:
         return 1
     span = (row["last"] - row["first"]).total_seconds()
@@ -62,10 +62,10 @@ def _fitting_interval(past: History) -> int:
     return fitting or 86_400 * ceil(span / 86_400 / INTERVALS_MAX)
 
 
-def _sent(past: History) -> DataFrame:
+def _sent(history: History) -> DataFrame:
     """Return the adds of messages that producers sent: not the copies that a broker puts into dead letter queues."""
-    copies = letters(past).select(*MESSAGE, F.col("added_pos").alias("position"))
-    adds = past.effects.where(F.col("record_type") == "add_message")
+    copies = letters(history).select(*MESSAGE, F.col("added_pos").alias("position"))
+    adds = history.effects.where(F.col("record_type") == "add_message")
     return adds.join(copies, [*MESSAGE, "position"], "left_anti")
 
 
@@ -74,10 +74,10 @@ def _begin(time: str, seconds: int) -> Column:
     return F.timestamp_seconds(F.floor(F.unix_seconds(time) / seconds) * seconds)
 
 
-def _throughput(past: History, seconds: int) -> DataFrame:
-    sent = _sent(past).select(*DESTINATION, _begin("at_time", seconds).alias("time"), "size", F.lit(1).alias("sent"))
+def _throughput(history: History, seconds: int) -> DataFrame:
+    sent = _sent(history).select(*DESTINATION, _begin("at_time", seconds).alias("time"), "size", F.lit(1).alias("sent"))
     consumed = (
-        fates(past)
+        fates(history)
         .where(F.col("fate") == CONSUMED)
         .select(*DESTINATION, _begin("ended_time", seconds).alias("time"), F.lit(1).alias("consumed"))
     )
@@ -95,9 +95,9 @@ def _throughput(past: History, seconds: int) -> DataFrame:
     )
 
 
-def _depth(past: History, seconds: int) -> DataFrame:
-    came = past.lives.select(*DESTINATION, _begin("added_time", seconds).alias("time"), F.lit(1).alias("change"))
-    went = past.lives.where(F.col("ended_at").isNotNull()).select(
+def _depth(history: History, seconds: int) -> DataFrame:
+    came = history.lifetimes.select(*DESTINATION, _begin("added_time", seconds).alias("time"), F.lit(1).alias("change"))
+    went = history.lifetimes.where(F.col("ended_at").isNotNull()).select(
         *DESTINATION, _begin("ended_time", seconds).alias("time"), F.lit(-1).alias("change")
     )
     known = came.unionByName(went).where(F.col("time").isNotNull())
@@ -107,14 +107,14 @@ def _depth(past: History, seconds: int) -> DataFrame:
     return changes.select(*DESTINATION, "time", depth).orderBy(*DESTINATION, "time")
 
 
-def _time_in_queue(past: History) -> DataFrame:
+def _time_in_queue(history: History) -> DataFrame:
     between = F.col("ended_ms") - F.col("added_ms")
     waited = F.when(between > 0, between).when(between.isNotNull(), 0)  # clocks of two brokers may differ
     is_consumed = F.coalesce(F.col("fate") == CONSUMED, F.lit(False))
     known = F.when(is_consumed, waited)
     percentiles = F.percentile_approx(known, list(PERCENTILES), _ACCURACY)
     return (
-        fates(past)
+        fates(history)
         .groupBy(*DESTINATION)
         .agg(
             F.count_if(is_consumed).alias("consumed"),
@@ -141,20 +141,20 @@ def _time_in_queue(past: History) -> DataFrame:
     )
 
 
-def _sizes(past: History) -> DataFrame:
+def _sizes(history: History) -> DataFrame:
     """Count messages by the power of two below their record's size."""
     power = F.floor(F.log2(F.greatest("size", F.lit(1))))
     return (
-        _sent(past)
+        _sent(history)
         .groupBy(*DESTINATION, producer().alias("producer_id"), F.pow(F.lit(2), power).cast("long").alias("bytes_from"))
         .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
         .orderBy(*DESTINATION, "bytes_from")
     )
 
 
-def _producers(past: History) -> DataFrame:
+def _producers(history: History) -> DataFrame:
     return (
-        _sent(past)
+        _sent(history)
         .groupBy(*DESTINATION, producer().alias("producer_id"))
         .agg(
             F.count("*").alias("messages"),
@@ -166,9 +166,9 @@ def _producers(past: History) -> DataFrame:
     )
 
 
-def _clock(past: History) -> DataFrame:
+def _clock(history: History) -> DataFrame:
     return (
-        past.records.where(F.col("record_type") == "remove_message")
+        history.records.where(F.col("record_type") == "remove_message")
         .groupBy(F.coalesce("time_source", F.lit("unknown")).alias("time_source"))
         .agg(F.count("*").alias("acknowledgements"))
         .orderBy("time_source")

@@ -90,7 +90,7 @@ def _decode_one(
     directory, _, name = path.rpartition("/")
     file_id = data_file_id(name)
     if file_id is None:
-        return  # db-x.log is nobody's data file
+        return  # db-x.log is no data file
     with tempfile.NamedTemporaryFile(prefix="pybroker-", suffix=f"-{name}") as copy:
         copy.write(content)
         copy.flush()

@@ -4,7 +4,7 @@ Spark reads and orders them; one connection sends them, in transactions, in each
 
 Every message says in the property `pybrokerReplayOf` which one it repeats. What is sent is also noted in a ledger
 beside the export, batch by batch: a run that was broken off goes on where it stopped, and a finished one sends
-nothing. Only a batch during whose commit the process or the broker died may come twice; the property tells.
+nothing. Only a batch during whose commit the process or the broker died may come twice; the property shows it.
 
 Text, bytes, map and stream messages are sent with the types they had, and so are those without a body. Object and blob
 messages cannot be made by this client: they are counted, and left. An expiration that has passed is left out, since the
@@ -36,13 +36,13 @@ REPLAY_OF: Final = "pybrokerReplayOf"
 BATCH: Final = 100
 """Messages in a transaction: few enough to repeat, enough to share a disk sync."""
 ATTEMPTS_MAX: Final = 5
-"""Of a transaction that the broker rolls back, as at a failover."""
+"""Attempts at a transaction that the broker rolls back, as at a failover."""
 
 _COLUMNS: Final = ("destination_type", "destination", "message_id", "message")
 _TYPES: Final = {"queue": DestinationType.QUEUE, "topic": DestinationType.TOPIC}
 
 Progress = Callable[[int, int], None]
-"""Told after each batch: messages done, messages in all."""
+"""Called after each batch with the messages done and the messages in all."""
 
 
 class Repeated(NamedTuple):
@@ -56,7 +56,7 @@ class Repeated(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
         sent: messages that are safe in the broker.
@@ -84,8 +84,8 @@ class Ledger:
     def __contains__(self, message: Repeated) -> bool:
         return _line(message) in self._sent
 
-    def note(self, messages: Iterable[Repeated]) -> None:
-        """Write messages down; they are on disk on return."""
+    def record(self, messages: Iterable[Repeated]) -> None:
+        """Add messages; they are on disk on return."""
         lines = [_line(message) for message in messages]
         self._sent.update(lines)
         with self.path.open("a", encoding="utf-8") as file:
@@ -142,13 +142,13 @@ def replay(
         spark: the session.
         source: Parquet that `export` wrote, or the table itself.
         uri: a broker's, such as `failover:(tcp://a:61616,tcp://b:61616)`.
-        ledger: where to note what is sent.
+        ledger: the file in which sent messages are recorded.
         to: send all of it there; by default each message goes where it was.
         rate: messages a second, at most.
         batch: messages in a transaction.
         user: for the broker.
         password: for the broker.
-        progress: told how far it has come.
+        progress: called after each batch.
 
     Raises:
         ClientError: the broker is missing, or refuses; see `pybroker.client.errors`. The ledger knows what was sent.
@@ -163,7 +163,7 @@ def replay(
         while messages := list(islice(waiting, batch)):
             pace.wait(len(messages))
             _commit(connection, messages)
-            book.note(messages)
+            book.record(messages)
             sent += len(messages)
             if progress is not None:
                 progress(sent + sum(counts.values()), total)
@@ -257,7 +257,7 @@ def _commit(connection: Connection, messages: Iterable[Repeated]) -> None:
 @click.command(help="Send exported messages to the broker at URI, but for those that an earlier run has sent.")
 @click.argument("parquet", type=click.Path(exists=True, path_type=Path))
 @click.argument("uri")
-@click.option("--ledger", type=click.Path(path_type=Path), help="Where to note what is sent [PARQUET.sent].")
+@click.option("--ledger", type=click.Path(path_type=Path), help="File that records the sent messages [PARQUET.sent].")
 @click.option("--to", help="Send everything there: queue://NAME or topic://NAME.")
 @click.option("--rate", type=float, help="Messages a second, at most.")
 @click.option("--user", help="For the broker.")
@@ -268,11 +268,11 @@ def main(parquet: Path, uri: str, ledger: Path | None, to: str | None, **setting
     target = None if to is None else _named(to)
     with click.progressbar(length=1, label="sending") as bar:
 
-        def tell(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             bar.length = total
             bar.update(done - bar.pos)
 
-        done = replay(session("replay"), parquet, uri, ledger=book, to=target, progress=tell, **settings)
+        done = replay(session("replay"), parquet, uri, ledger=book, to=target, progress=show, **settings)
     click.echo(f"sent {done.sent}, sent before {done.skipped}, left {done.left}; noted in {book}")
 
 

@@ -16,7 +16,7 @@ from pybroker.spark_jobs.queue_report import queue_report
 from pybroker.spark_jobs.report_writer import Progress, write_report
 
 _JOBS: Final = {job.__name__: job for job in (queue_report, backlog, dead_letters, journal_pins, failovers, audit)}
-"""In the order of the page."""
+"""The jobs in the order of the page."""
 
 
 def analyze(
@@ -34,7 +34,7 @@ def analyze(
         out: the page, or a directory for it.
         spark: a session; by default one of its own, on this machine, stopped in the end.
         jobs: names of jobs that `DRAWN` has; all of them by default.
-        progress: told how far it has come.
+        progress: called before each step.
 
     Raises:
         KeyError: there is no job of that name.

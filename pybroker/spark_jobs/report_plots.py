@@ -125,7 +125,7 @@ def moment(seconds: float) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """Return a text of at most `length` characters: the middle is left out, since both ends tell names apart."""
+    """Return a text of at most `length` characters: the middle is left out, since names differ at both ends."""
     if len(text) <= length:
         return text
     kept = max(length - 1, 2)

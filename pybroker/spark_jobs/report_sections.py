@@ -1,4 +1,4 @@
-"""From a job's tables to a section of the report: what is collected, and how it is drawn.
+"""Makes sections of the report from the tables of the jobs.
 
 Spark aggregates; what comes to the driver has a bound: a row per destination and interval of the largest destinations,
 or the first rows of a list.
@@ -126,7 +126,7 @@ def _depth(rows: Sequence[Row], name: StoreNames) -> Section:
 
 
 def _waits(tables: Tables, name: StoreNames) -> Section:
-    section = Section("Time in queue", "From a message's arrival until nobody waited for it any more.")
+    section = Section("Time in queue", "From a message's arrival until no consumer waited for it any more.")
     rows = collected(tables["time_in_queue"])
     timed = [row for row in rows if row.p50_ms is not None][:NAMED]
     if timed:
@@ -266,7 +266,7 @@ def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
 
 
 def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
-    """Draw what nobody could use."""
+    """Draw dead letters."""
     causes = collected(tables["causes"])
     section = Section("Dead letters", "What came to dead letter queues, where from, and why.")
     bars = [
@@ -376,17 +376,17 @@ def draw_pins(tables: Tables, name: StoreNames) -> Drawn:
 
 def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
     """Draw who was master."""
-    reigns = collected(tables["reigns"], 500)
+    terms = collected(tables["terms"], 500)
     section = Section("Masters", "Who was master, from when to when, as far back as the data files go.")
     strips: defaultdict[str, list[plots.Span]] = defaultdict(list)
-    for row in reigns:
+    for row in terms:
         if row.started_time is not None:
             start, end = _seconds(row.started_time), _seconds(row.last_time)
             words = f"{_broker(row)}: {plots.moment(start)} to {plots.moment(end)}, {row.ended_by}"
             strips[name.store(row.directory)].append(plots.Span(start, end, 1 + (row.number - 1) % 2, words))
     if strips:
         section.add(plots.strips(list(strips.items()), plots.moment))
-    gaps = {(row.directory, row.before_reign): row for row in collected(tables["gaps"], 500)}
+    gaps = {(row.directory, row.before_term): row for row in collected(tables["gaps"], 500)}
     section.add(
         Table(
             ["master", "began with", "started", "last record", "ended by", "messages", "gap before it"],
@@ -400,7 +400,7 @@ def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
                     f"{row.messages or 0:,}",
                     _gap(gaps.get((row.directory, row.number))),
                 )
-                for row in reigns
+                for row in terms
             ],
             numbers=(5,),
         )
@@ -408,7 +408,7 @@ def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
     section.add(
         "Without a clean stop a gap is the longest it can have been: the master may have lived on, writing nothing."
     )
-    return [section], [Tile("masters", plots.count(len(reigns)), f"{max(len(reigns) - 1, 0)} changes")]
+    return [section], [Tile("masters", plots.count(len(terms)), f"{max(len(terms) - 1, 0)} changes")]
 
 
 def _broker(row: Row) -> str:
@@ -460,4 +460,4 @@ DRAWN: Final[Mapping[str, tuple[str, Callable[[Tables, StoreNames], Drawn]]]] = 
     "failovers": ("who was master", draw_failovers),
     "audit": ("whether the journal agrees with itself", draw_audit),
 }
-"""Per job: what it finds out, and who draws it. In the order of the page."""
+"""The description and the drawing function of each job, in the order of the page."""

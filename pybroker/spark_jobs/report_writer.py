@@ -12,18 +12,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pybroker import __version__
-from pybroker.spark_jobs.history import History, Source, Tables, history
+from pybroker.spark_jobs.history import History, Source, Tables, history_of
 from pybroker.spark_jobs.report_page import Section, Tile, page, utc
 from pybroker.spark_jobs.report_plots import count
 from pybroker.spark_jobs.report_sections import DRAWN
 from pybroker.spark_jobs.session import session
 
-TITLE: Final = "What the journal tells"
+TITLE: Final = "Journal report"
 PAGE: Final = "report.html"
 """The page's name, where a directory is given for it."""
 
 Progress = Callable[[int, int, str], None]
-"""Told before each step: steps done, steps in all, what is being found out."""
+"""Called before each step with the steps done, the steps in all, and the question of this step."""
 
 
 def write_report(
@@ -41,7 +41,7 @@ def write_report(
         out: the page, or a directory for it.
         jobs: whose names `DRAWN` knows.
         spark: a session; by default one of its own, on this machine, stopped in the end.
-        progress: told how far it has come.
+        progress: called before each step.
 
     Returns:
         Where the page is.
@@ -51,38 +51,38 @@ def write_report(
     """
     steps = [(job, *DRAWN[job.__name__]) for job in jobs]
     count_of_steps = len(steps) + 2
-    tell = progress or _untold
-    tell(0, count_of_steps, "starting Spark")
+    report_progress = progress or _ignore
+    report_progress(0, count_of_steps, "starting Spark")
     running = spark or session("report", source)
-    past = history(running, source)
+    history = history_of(running, source)
     try:
-        tell(1, count_of_steps, "reading the journal")
-        subtitle, tiles = _overview(past)
+        report_progress(1, count_of_steps, "reading the journal")
+        subtitle, tiles = _overview(history)
         sections: list[Section] = []
         for done, (job, what, draw) in enumerate(steps):
-            tell(done + 2, count_of_steps, what)
-            drawn, numbers = draw(job(running, past), past.names)
+            report_progress(done + 2, count_of_steps, what)
+            drawn, numbers = draw(job(running, history), history.names)
             sections += drawn
             tiles += numbers
     finally:
-        if past is not source:
-            past.close()
+        if history is not source:
+            history.close()
         if spark is None:
             running.stop()
     target = out if out.suffix == ".html" else out / PAGE
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(page(TITLE, subtitle, tiles, sections, _footer()), encoding="utf-8")
-    tell(count_of_steps, count_of_steps, "done")
+    report_progress(count_of_steps, count_of_steps, "done")
     return target
 
 
-def _untold(_done: int, _steps: int, _what: str) -> None:
-    """Tell nobody."""
+def _ignore(_done: int, _steps: int, _what: str) -> None:
+    """Ignore the progress."""
 
 
-def _overview(past: History) -> tuple[str, list[Tile]]:
+def _overview(history: History) -> tuple[str, list[Tile]]:
     """Return a sentence about the journals, and the first of the numbers."""
-    row = past.records.agg(
+    row = history.records.agg(
         F.count("*").alias("records"),
         F.array_sort(F.collect_set("directory")).alias("directories"),
         F.min("time").alias("first"),

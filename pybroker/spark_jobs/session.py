@@ -11,7 +11,7 @@ from pybroker.spark_jobs.java import prepare
 from pybroker.store.columns.files import journal_of
 
 LOCAL_MEMORY: Final = "2g"
-"""Of a local session, unless Spark's own settings say otherwise."""
+"""Java's memory in a local session, unless Spark's own settings say otherwise."""
 SMALL_BYTES: Final = 128 * 1024 * 1024
 """Journals up to here take less time to read than Spark takes to compile what reads them."""
 
@@ -22,7 +22,7 @@ _QUICK: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
 }
-"""For small journals: plans are interpreted, Java's second compiler stays out of it, and nothing is cut in parts."""
+"""Settings for small journals: interpreted plans, Java's first compiler only, one partition."""
 
 
 def session(name: str, source: object = None) -> SparkSession:
@@ -52,7 +52,7 @@ def session(name: str, source: object = None) -> SparkSession:
 
 
 def is_small(source: object) -> bool:
-    """Tell whether a source is directories that hold little."""
+    """Return True for directories whose data files are small in all."""
     one = isinstance(source, str) or not isinstance(source, Sequence)
     listed: list[object] = [source] if one else list(cast("Sequence[object]", source))
     paths = [Path(each) for each in listed if isinstance(each, str | Path)]

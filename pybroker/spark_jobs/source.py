@@ -29,8 +29,8 @@ class KahaDBSource(DataSource):
     """`spark.read.format("kahadb")`; Spark finds it as `pyspark_kahadb.DefaultSource`."""
 
     pushdown_default = False
-    """Whether filters are pushed down where the option does not say: Spark refuses a source that can while it is not
-    told to, see `pyspark_kahadb.register`."""
+    """Whether filters are pushed down where the option does not say: Spark refuses such a source until its session
+    allows it, see `pyspark_kahadb.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -61,7 +61,7 @@ class KahaDBSource(DataSource):
 
 
 class PushdownSource(KahaDBSource):
-    """The same where Spark is told to push filters down."""
+    """The same for a session in which Spark pushes filters down."""
 
     pushdown_default = True
 

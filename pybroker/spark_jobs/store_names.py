@@ -1,4 +1,4 @@
-"""Display names for several stores on one page: equal names of different stores are told apart. Pure."""
+"""Display names for several stores on one page: equal names of different stores are distinguished. Pure."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
@@ -26,7 +26,7 @@ class StoreNames:
         return f"{text} ({short})" if short and len(self._short) > 1 else text
 
     def store(self, directory: str) -> str:
-        """Return a store's own name: its directory, as short as it can be told from the others'."""
+        """Return a store's own name: its directory, as short as it differs from the others'."""
         return self._short.get(directory, directory)
 
 

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED: Final = 2**63 - 1
 QUIET_SECONDS: Final = 60
-"""After so long without a write, what is not whole in a file will not become so."""
+"""A batch that is not whole after so long without a write stays so."""
 
 
 class DataLoss(StoreError):
@@ -58,7 +58,7 @@ class DataLoss(StoreError):
 
 
 class JournalOffset(TypedDict):
-    """How far a journal was read.
+    """The position up to which a journal was read.
 
     Attributes:
         read: per data file, where its next batch begins.
@@ -246,7 +246,7 @@ def _end(path: Path, file_id: int, is_growing: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a look at a data file found.
+    """The result of scanning a data file.
 
     Attributes:
         end: where the next batch would begin.
@@ -275,7 +275,7 @@ def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop
     try:
         descriptor = regular.descriptor(path)
     except FileNotFoundError:
-        return Scan(start)  # collected in this moment: the next look tells whether that is a loss
+        return Scan(start)  # collected in this moment: the next scan decides whether that is a loss
     except OSError as error:
         raise unavailable(path, error) from error
     try:
@@ -300,7 +300,7 @@ def _behind_damage(descriptor: int, path: Path, file_id: int, end: int, is_growi
     """Return where to go on when no sound batch is at an offset; the offset itself when there is nothing to go on with.
 
     What looks like damage in a file that is being written may be a batch of which a part is there, so there it counts
-    as damage only when nobody has written for a while.
+    as damage only when the file has not grown for a while.
     """
     following = os.pread(descriptor, BATCH_HEADER_BYTES, end)
     if not following or EOF_MARKER.startswith(following[: len(EOF_MARKER)]):

@@ -43,7 +43,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "kahadb"
 SAMPLES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-jobs.md"
 BY_PRIORITY = "06-priority"
-"""Its broker dispatched by priority, which no record tells a reader."""
+"""Its broker dispatched by priority, which no record shows."""
 GENERATED = "generated"
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
@@ -88,7 +88,7 @@ def quick(spark: "SparkSession") -> Iterator["SparkSession"]:
 
 
 @pytest.fixture(scope="module")
-def past(quick: "SparkSession", stores: Stores) -> Iterator["History"]:
+def history(quick: "SparkSession", stores: Stores) -> Iterator["History"]:
     """The history of all stores, decoded here: a worker takes longer to start than to decode them."""
     import pyarrow as pa
 
@@ -117,11 +117,11 @@ def rows(table: "DataFrame") -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def alive(past: "History") -> dict[str, list[Any]]:
+def alive(history: "History") -> dict[str, list[Any]]:
     from pybroker.spark_jobs.live import live
 
     found: defaultdict[str, list[Any]] = defaultdict(list)
-    for row in rows(live(past.spark, past)["messages"]):
+    for row in rows(live(history.spark, history)["messages"]):
         found[row.directory].append(row)
     return found
 
@@ -195,8 +195,8 @@ def test_live_messages_are_those_in_the_generators_books(stores: Stores, alive: 
     assert pending == {(each.name, key): set(ids) for (each, key), ids in stores.totals.backlogs.items() if ids}
 
 
-def test_transactions_without_an_outcome_are_told_apart(past: "History", stores: Stores) -> None:
-    found = {(stores.name(row.directory), row.outcome, row.transaction[:4]) for row in rows(past.unfinished)}
+def test_transactions_without_an_outcome_are_told_apart(history: "History", stores: Stores) -> None:
+    found = {(stores.name(row.directory), row.outcome, row.transaction[:4]) for row in rows(history.unfinished)}
 
     assert ("05-xa-indoubt-kill9", "prepared", "XID:") in found
     assert ("04-localtx-kill9", "open", "TX:I") in found
@@ -206,11 +206,11 @@ def test_transactions_without_an_outcome_are_told_apart(past: "History", stores:
 # ---------------------------------------------------------------- the other questions
 
 
-def test_what_holds_files_is_what_journal_why_says(past: "History", stores: Stores) -> None:
+def test_what_holds_files_is_what_journal_why_says(history: "History", stores: Stores) -> None:
     from pybroker.spark_jobs.journal_pins import journal_pins
 
     found: defaultdict[str, dict[int, tuple[bool, set[Any]]]] = defaultdict(dict)
-    for row in rows(journal_pins(past.spark, past)["files"]):
+    for row in rows(journal_pins(history.spark, history)["files"]):
         _, reasons = found[stores.name(row.directory)].setdefault(row.file, (row.held, set()))
         if row.cause is not None:
             lists = (tuple(each) for each in (row.examples, row.files, row.because))
@@ -231,11 +231,11 @@ def test_what_holds_files_is_what_journal_why_says(past: "History", stores: Stor
         assert found[name] == expected, name
 
 
-def test_the_audit_finds_the_damage_that_journal_check_finds(past: "History", stores: Stores) -> None:
+def test_the_audit_finds_the_damage_that_journal_check_finds(history: "History", stores: Stores) -> None:
     from pybroker.spark_jobs.audit import audit
 
     found: defaultdict[str, list[Any]] = defaultdict(list)
-    for row in rows(audit(past.spark, past)["findings"]):
+    for row in rows(audit(history.spark, history)["findings"]):
         found[stores.name(row.directory)].append(row)
 
     damaged = {(row.file, row.offset) for row in found["10-corrupt-batch"] if row.check == "damaged"}
@@ -252,10 +252,10 @@ def test_the_audit_finds_the_damage_that_journal_check_finds(past: "History", st
     }
 
 
-def test_the_queue_report_counts_what_was_sent_and_consumed(past: "History", stores: Stores) -> None:
+def test_the_queue_report_counts_what_was_sent_and_consumed(history: "History", stores: Stores) -> None:
     from pybroker.spark_jobs.queue_report import queue_report
 
-    tables = {name: rows(table) for name, table in queue_report(past.spark, past).items()}
+    tables = {name: rows(table) for name, table in queue_report(history.spark, history).items()}
     own = {name: [row for row in each if "directory" in row and stores.name(row.directory) == GENERATED]
            for name, each in tables.items()}  # fmt: skip
     sent = {each.name: count for each, count in stores.totals.sent.items() if each.name != "ActiveMQ.DLQ"}
@@ -309,11 +309,11 @@ def test_report_of_two_stores_keeps_them_apart(quick: "SparkSession", twins: lis
     from pybroker.spark_jobs.report_page import page
     from pybroker.spark_jobs.report_sections import draw_queues
 
-    past = History(quick, twins)
-    tables = queue_report(quick, past)
+    history = History(quick, twins)
+    tables = queue_report(quick, history)
     found = {(row.directory, row.destination): row for row in rows(tables["time_in_queue"])}
-    sections, tiles = draw_queues(tables, past.names)
-    past.close()
+    sections, tiles = draw_queues(tables, history.names)
+    history.close()
 
     for twin in twins:
         own = {key[1]: row for key, row in found.items() if key[0] == str(twin / "kahadb")}
@@ -336,11 +336,11 @@ def _sum(found: list[Any], column: str) -> int:
 
 
 def test_the_backlog_is_what_is_live_and_names_who_is_waited_for(
-    past: "History", stores: Stores, alive: dict[str, list[Any]]
+    history: "History", stores: Stores, alive: dict[str, list[Any]]
 ) -> None:
     from pybroker.spark_jobs.backlog import backlog
 
-    tables = backlog(past.spark, past)
+    tables = backlog(history.spark, history)
     pending = {(stores.name(row.directory), row.destination): row for row in rows(tables["destinations"])}
 
     assert sum(row.messages for row in pending.values()) == sum(map(len, alive.values()))
@@ -356,10 +356,10 @@ def test_the_backlog_is_what_is_live_and_names_who_is_waited_for(
     }
 
 
-def test_dead_letters_have_their_causes(past: "History", stores: Stores) -> None:
+def test_dead_letters_have_their_causes(history: "History", stores: Stores) -> None:
     from pybroker.spark_jobs.dead_letters import dead_letters
 
-    tables = dead_letters(past.spark, past)
+    tables = dead_letters(history.spark, history)
     causes = rows(tables["causes"])
 
     assert _sum(causes, "messages") == stores.totals.dead
@@ -371,7 +371,7 @@ def test_dead_letters_have_their_causes(past: "History", stores: Stores) -> None
 # ---------------------------------------------------------------- masters
 
 
-def test_reigns_and_the_gaps_between_them(quick: "SparkSession") -> None:
+def test_terms_and_the_gaps_between_them(quick: "SparkSession") -> None:
     from pybroker.spark_jobs.failovers import failovers
     from pybroker.spark_jobs.history import RECORD_COLUMNS, from_arrow_schema
     from pybroker.store.columns.schema import arrow_schema
@@ -394,21 +394,21 @@ def test_reigns_and_the_gaps_between_them(quick: "SparkSession") -> None:
             "file": file,
             "position": file << 32 | n,
             "record_type": kind,
-            "remark": remark,
+            "trace": text,
             "time": time,
         }
-        for n, (file, kind, remark, time) in enumerate(story)
+        for n, (file, kind, text, time) in enumerate(story)
     ]
     table = quick.createDataFrame([tuple(row.get(name) for name in RECORD_COLUMNS) for row in known], schema)
 
     tables = failovers(quick, table)
 
-    assert [(row.broker, row.version, row.epoch, row.ended_by, row.messages) for row in rows(tables["reigns"])] == [
+    assert [(row.broker, row.version, row.epoch, row.ended_by, row.messages) for row in rows(tables["terms"])] == [
         ("ActiveMQ", None, None, "no clean stop", 1),
         ("pybroker", "1.2", 2, "clean stop", 1),
         ("pybroker", "1.3", 3, "still there", 0),
     ]
-    assert [(row.before_reign, row.seconds, row.after) for row in rows(tables["gaps"])] == [
+    assert [(row.before_term, row.seconds, row.after) for row in rows(tables["gaps"])] == [
         (2, 3.0, "no clean stop"),
         (3, 0.25, "clean stop"),
     ]
@@ -418,24 +418,24 @@ def test_reigns_and_the_gaps_between_them(quick: "SparkSession") -> None:
 
 
 def test_exported_messages_come_back_into_a_broker_once(
-    quick: "SparkSession", past: "History", stores: Stores, tmp_path: Path
+    quick: "SparkSession", history: "History", stores: Stores, tmp_path: Path
 ) -> None:
     from pybroker import connect
     from pybroker.spark_jobs.export import export
     from pybroker.spark_jobs.replay import REPLAY_OF, replay
 
     directory = stores.directories["01-mixed"]
-    table = export(quick, past, live=True)["messages"].where(f"directory = '{directory}'")
+    table = export(quick, history, live=True)["messages"].where(f"directory = '{directory}'")
     table.write.parquet(str(tmp_path / "messages"))
     stored = [each.as_json() for each in Export(Snapshot(directory)) if isinstance(each, LiveMessage)]
     mixed = {each["message_id"]: each for each in stored if each["destination"] == "queue://MIXED.Q"}
     objects = sum(each["type"] == "object" for each in mixed.values())
     ledger = tmp_path / "ledger"
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
     with Broker() as broker:
         done, again = (
-            replay(quick, tmp_path / "messages", broker.uri, ledger=ledger, progress=lambda *each: told.append(each))
+            replay(quick, tmp_path / "messages", broker.uri, ledger=ledger, progress=lambda *each: steps.append(each))
             for _ in range(2)
         )
         with connect(broker.uri) as connection, connection.consumer("queue://MIXED.Q") as consumer:
@@ -444,7 +444,7 @@ def test_exported_messages_come_back_into_a_broker_once(
     assert done.sent + done.left == len(stored)
     assert done.left == sum(each["type"] == "object" for each in stored)
     assert (again.sent, again.skipped, again.left) == (0, done.sent, done.left)
-    assert told[-1][1] == len(stored)
+    assert steps[-1][1] == len(stored)
     for message in came:
         told_of = mixed[str(message.properties[REPLAY_OF])]
         assert {**told_of["properties"], REPLAY_OF: message.properties[REPLAY_OF]}.keys() == message.properties.keys()
@@ -456,11 +456,11 @@ def test_exported_messages_come_back_into_a_broker_once(
 
 
 @pytest.mark.parametrize("job", ["audit", "backlog", "dead_letters", "export", "failovers", "live", "queue_report"])
-def test_the_document_names_each_jobs_tables(job: str, past: "History") -> None:
+def test_the_document_names_each_jobs_tables(job: str, history: "History") -> None:
     row = next(line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| `{job}` |"))
     named = row.split("|")[2].replace("`", "").replace(" ", "").split(",")
 
-    tables = getattr(importlib.import_module(f"pybroker.spark_jobs.{job}"), job)(past.spark, past)
+    tables = getattr(importlib.import_module(f"pybroker.spark_jobs.{job}"), job)(history.spark, history)
 
     assert list(tables) == named
 
@@ -540,14 +540,14 @@ class Marks(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def report(past: "History", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(history: "History", tmp_path_factory: pytest.TempPathFactory) -> Path:
     from pybroker.spark_jobs.report import analyze
 
     steps: list[tuple[int, int, str]] = []
     page = analyze(
-        past,
+        history,
         tmp_path_factory.mktemp("page"),
-        spark=past.spark,
+        spark=history.spark,
         progress=lambda *step: steps.append(step),
     )
     assert [done for done, _, _ in steps] == list(range(steps[0][1] + 1))

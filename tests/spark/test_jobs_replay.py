@@ -72,7 +72,7 @@ def test_an_expiration_that_has_passed_is_left_out() -> None:
 def test_a_ledger_knows_what_was_sent_and_forgets_a_line_that_a_crash_has_cut(tmp_path: Path) -> None:
     one, two, elsewhere = (Repeated(each, name, None, {}) for each, name in ((Q, "1"), (Q, "2"), (queue("R"), "1")))
     book = Ledger(tmp_path / "sent")
-    book.note([one])
+    book.record([one])
     with book.path.open("a") as file:
         file.write("queue://Q\t2")
 
@@ -81,7 +81,7 @@ def test_a_ledger_knows_what_was_sent_and_forgets_a_line_that_a_crash_has_cut(tm
     assert one in again
     assert two not in again
     assert elsewhere not in again
-    again.note([two])
+    again.record([two])
     assert two in Ledger(book.path)
     assert book.path.read_text() == "queue://Q\t1\nqueue://Q\t2\n"
 

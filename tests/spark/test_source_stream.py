@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def batch(*remarks: str) -> bytes:
-    return encode_batch([encode_record(encode(Trace(remark))) for remark in remarks])
+def batch(*texts: str) -> bytes:
+    return encode_batch([encode_record(encode(Trace(text))) for text in texts])
 
 
 def follow(spark: "SparkSession", folder: Path, **options: Any) -> None:
     """Read what there is by now, from the checkpoint on, and put it with what was read before."""
-    rows = (
-        spark.readStream.format("kahadb").schema("file int, remark string").options(**options).load(str(folder / "j"))
-    )
+    rows = spark.readStream.format("kahadb").schema("file int, trace string").options(**options).load(str(folder / "j"))
     query = (
         rows.writeStream.format("parquet")
         .option("path", str(folder / "rows"))
@@ -33,8 +31,8 @@ def follow(spark: "SparkSession", folder: Path, **options: Any) -> None:
     assert query.awaitTermination(100)
 
 
-def remarks(spark: "SparkSession", folder: Path) -> Counter[str]:
-    return Counter(row.remark for row in spark.read.parquet(str(folder / "rows")).collect())
+def traces(spark: "SparkSession", folder: Path) -> Counter[str]:
+    return Counter(row.trace for row in spark.read.parquet(str(folder / "rows")).collect())
 
 
 def test_every_record_is_read_once_whatever_happens_to_the_files(spark: "SparkSession", tmp_path: Path) -> None:
@@ -47,7 +45,7 @@ def test_every_record_is_read_once_whatever_happens_to_the_files(spark: "SparkSe
     expected = Counter(f"{letter}{number}" for number in range(10) for letter in "ab")
 
     follow(spark, tmp_path, maxBytesPerTrigger=5 * len(written[0]))
-    assert remarks(spark, tmp_path) == expected
+    assert traces(spark, tmp_path) == expected
     batches = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
     assert batches == 2, "micro-batches are bounded"
 
@@ -56,18 +54,18 @@ def test_every_record_is_read_once_whatever_happens_to_the_files(spark: "SparkSe
     second.write_bytes(b"".join(written[12:15]) + written[15][:-7])
     follow(spark, tmp_path)
     expected += Counter(f"{letter}{number}" for number in range(10, 15) for letter in "ab")
-    assert remarks(spark, tmp_path) == expected
+    assert traces(spark, tmp_path) == expected
 
     # The first file, read by now, is collected; the batch becomes whole.
     first.unlink()
     second.write_bytes(b"".join(written[12:18]) + EOF_MARKER)
     follow(spark, tmp_path)
     expected += Counter(f"{letter}{number}" for number in range(15, 18) for letter in "ab")
-    assert remarks(spark, tmp_path) == expected
+    assert traces(spark, tmp_path) == expected
 
-    # A data file comes and goes while nobody reads.
+    # A data file comes and goes while no stream reads.
     write_file(journal, [[encode(Trace("late"))]], 4)
     with pytest.raises(Exception, match=r"db-3\.log: collected before all of it was read"):
         follow(spark, tmp_path)
     follow(spark, tmp_path, failOnDataLoss=False)
-    assert remarks(spark, tmp_path) == expected + Counter(["late"])
+    assert traces(spark, tmp_path) == expected + Counter(["late"])

@@ -46,14 +46,14 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 PADDING: Final = 512
 """Bytes behind a chunk's batches, so that fixed-width fields can be looked at before it is known whether they fit."""
 FEW_LANES: Final = 24
-"""With fewer batches than this left, a step costs more than it saves."""
+"""The least number of batches for which a step saves more than it costs."""
 STEPS_MAX: Final = 512
-"""Of all batches at once: more records than that have few batches."""
+"""Records per batch that are read from all batches at once: few batches have more."""
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _SIZE: Final = UNSIGNED_INT
-"""With which a record's header begins; its type follows. A negative one counts as very large, so it fits nowhere."""
+"""The size with which a record's header begins; its type follows. A negative one counts as very large."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +87,7 @@ def chunks(piece: Piece, window_bytes: int = WINDOW_BYTES) -> Iterator[Chunk | D
     """Yield what is in a piece, in its order.
 
     Damage at the end of a file that may be written to is left out: such a batch may be in the making, or was when its
-    broker died, and nobody was told that it is safe.
+    broker died, and no client got the answer that it is safe.
 
     Raises:
         FileNotFoundError: the file is gone.
@@ -112,7 +112,7 @@ def chunks(piece: Piece, window_bytes: int = WINDOW_BYTES) -> Iterator[Chunk | D
 
 
 class _Stop(Enum):
-    """Why a run of sound batches ended."""
+    """Reasons for the end of a run of sound batches."""
 
     LIMIT = "the next batch is another piece's"
     MARKER = "an EOF marker"
@@ -275,9 +275,9 @@ def _careful(path: Path, piece: Piece, start: int, window_bytes: int) -> Iterato
     data = load(path)
     walk = DataFileWalk(data, piece.file_id, start=start)
     run: list[tuple[int, int]] = []
-    told = 0
+    reported = 0
     for first, last in walk.batches():
-        damages, told = walk.damages[told:], len(walk.damages)
+        damages, reported = walk.damages[reported:], len(walk.damages)
         beyond = piece.end is not None and first - BATCH_HEADER_BYTES >= piece.end
         if run and (damages or beyond or last - run[0][0] > window_bytes):
             yield _run_of(data, run)
@@ -288,7 +288,7 @@ def _careful(path: Path, piece: Piece, start: int, window_bytes: int) -> Iterato
         run.append((first, last))
     if run:
         yield _run_of(data, run)
-    yield from _ours(piece, walk.damages[told:])
+    yield from _ours(piece, walk.damages[reported:])
 
 
 def _ours(piece: Piece, damages: Sequence[Damage]) -> Iterator[Damage]:

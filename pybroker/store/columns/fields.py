@@ -1,10 +1,10 @@
-"""Where the commands' own fields lie, for many records at once: the usual shapes of the commands a journal is full of.
+"""Finds the commands' own fields in many records at once, for the usual shapes of frequent commands.
 
 ```text
 add     | transaction 0A? | destination 12 | message id 1A | message 22 | priority 28? | supported 30? |
 remove  | transaction 0A? | destination 12 | message id 1A | ack 22?    | subscription 2A?             |
 prepare, commit, rollback | transaction 0A |
-trace   | remark 0A?      |
+trace   | text 0A?        |
 ```
 
 Other commands, and these in another shape, are odd: for `rows`. See `journal.commands` for what the fields say.
@@ -22,10 +22,10 @@ from pybroker.store.journal.format import RECORD_HEADER_BYTES
 from pybroker.store.journal.protobuf import SIZE_PREFIX
 
 _HEAD_BYTES = 4
-"""Of a destination, what is not its name: `08 type 12 length`."""
+"""Bytes of a destination before its name: `08 type 12 length`."""
 _DESTINATION_TYPES = 4
 _LONG_VARINT = 0x80
-"""From here on a varint has more than one byte."""
+"""The first value whose varint has more than one byte."""
 # As plain numbers: of an enumeration's member numpy has first to find out what it is.
 _TRACE, _ADD, _REMOVE = (int(kind) for kind in (CommandType.TRACE, CommandType.ADD_MESSAGE, CommandType.REMOVE_MESSAGE))
 _ENDINGS = (CommandType.PREPARE, CommandType.COMMIT, CommandType.ROLLBACK)
@@ -35,14 +35,14 @@ _IS_USUAL = np.isin(np.arange(256), (_TRACE, _ADD, _REMOVE, *_ENDINGS))
 
 @dataclass(slots=True, eq=False)
 class Fields:
-    """Where the fields of records lie, per record.
+    """Places of the fields of records, per record.
 
     Attributes:
         kind: command type.
         odd: not of a usual shape; nothing else counts then.
         is_add: it stores a message.
         transaction: the field with its tag, so the whole of a commit's fields.
-        remark: a trace's text.
+        trace: a trace's text.
         destination_type: KahaDB's number.
         destination: its name.
         message_id: as text.
@@ -55,7 +55,7 @@ class Fields:
     odd: Flags
     is_add: Flags
     transaction: Places
-    remark: Places
+    trace: Places
     destination_type: Bytes
     destination: Places
     message_id: Places
@@ -85,7 +85,7 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
 
     transaction_begin = lanes.at
     has_first, length = lanes.tagged(0x0A)
-    remark = Places(*lanes.run(length), has_first & is_trace)
+    trace = Places(*lanes.run(length), has_first & is_trace)
     transaction = Places(transaction_begin, lanes.at, has_first & ~is_trace)
     lanes.require(has_first | moves | is_trace)
 
@@ -118,7 +118,7 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
         lanes.odd,
         is_add & sound,
         transaction.only(sound),
-        remark.only(sound),
+        trace.only(sound),
         destination_type,
         destination.only(sound),
         message_id.only(sound),

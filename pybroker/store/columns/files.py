@@ -1,6 +1,6 @@
-"""Which data files there are to read, and in which pieces: what is planned once and then read in parallel.
+"""Lists data files and cuts them into pieces: planned once, and then read in parallel.
 
-A piece ends where a batch ends, so nobody needs to know what another one reads. Planning hops from one batch control
+A piece ends where a batch ends, so no reader depends on another one. Planning hops from one batch control
 record to the next and looks at nothing else; where the hop leads nowhere, at damage or at the end of what is written,
 the rest of the file is one piece.
 
@@ -19,12 +19,12 @@ from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATC
 from pybroker.store.journal.reader import data_files
 
 ARCHIVE: Final = "data-archive"
-"""Where ActiveMQ moves collected data files, inside the store's directory, unless it is told otherwise."""
+"""ActiveMQ's default directory for collected data files, inside the store's directory."""
 JOURNAL_DIRECTORIES: Final = ("kahadb", "KahaDB", "scheduler")
-"""Where in a broker's data directory the journals are."""
+"""The directories of journals in a broker's data directory."""
 _MESSAGE_JOURNALS: Final = JOURNAL_DIRECTORIES[:2]
 _LOCK = "lock"
-"""Where a broker has just started there is its lock, and no data file yet."""
+"""The lock file: a broker that has just started has one, and no data file yet."""
 _HOP_BYTES = 256 * 1024
 """Read at a time while planning, where batches are small; a batch that is longer is jumped over."""
 
@@ -123,7 +123,7 @@ def growing(files: Mapping[int, Path]) -> frozenset[int]:
 
 
 def _is_set_aside(path: Path) -> bool:
-    """Tell whether a data file has nothing in it, or begins as one that holds copies of acknowledgements."""
+    """Return True for a data file that is empty, or begins like one with copies of acknowledgements."""
     try:
         with open(path, "rb", buffering=0, opener=regular.opener) as file:
             start = file.read(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Where the fields of OpenWire messages and acknowledgements lie, for many at once.
+"""Finds the fields of many OpenWire messages and acknowledgements at once.
 
 What hardly ever occurs is odd, and left to `rows`: ids in a text of their own, advisories' data structures, target
 consumers, broker paths, clusters, blob messages, an acknowledgement's cause.
@@ -54,7 +54,7 @@ class Named(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Headers:
-    """Where a message's fields lie, per message.
+    """Places of messages' fields, per message.
 
     Attributes:
         odd: not of a usual shape; nothing else counts then.
@@ -104,7 +104,7 @@ def locate_headers(window: Window, begin: Longs, end: Longs) -> Headers:
 
 @dataclass(slots=True, eq=False)
 class Acks:
-    """Where an acknowledgement's fields lie, per acknowledgement. `odd` and `unseen` as in `Headers`."""
+    """Places of acknowledgements' fields, per acknowledgement. `odd` and `unseen` as in `Headers`."""
 
     odd: Flags
     ack_type: Bytes

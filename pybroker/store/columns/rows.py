@@ -57,13 +57,13 @@ DESTINATION_TYPES: Final = {
     DestinationType.TEMP_TOPIC: "temp-topic",
 }
 RECORD_TYPES: Final = tuple(kind.name.lower() for kind in CommandType)
-"""By command type. A subscription record is `subscribe` or `unsubscribe` instead."""
+"""Names by command type. A subscription record is `subscribe` or `unsubscribe` instead."""
 UNKNOWN: Final = "unknown"
 ACK_TYPES: Final = {int(kind): kind.name.lower() for kind in AckType}
 MESSAGE_TYPES: Final = {int(kind): kind.name.lower() for kind in MessageType}
 
 MICROSECONDS: Final = 1000
-"""In a millisecond, which is what the journal counts in."""
+"""Microseconds in a millisecond, the journal's unit."""
 MILLISECONDS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, where Spark's calendar ends; what lies beyond is shown as no time at all."""
 
@@ -137,8 +137,8 @@ def _fill_record(row: Row, command: Command, wanted: Collection[Layer]) -> None:
         case Unsubscribe(destination, subscription_key):
             _fill_destination(row, destination)
             row["subscription"] = subscription_key
-        case Trace(remark):
-            row["remark"] = remark
+        case Trace(text):
+            row["trace"] = text
         case RewrittenDataFile(source_file_id):
             row["source_file"] = source_file_id
         case AddScheduledJob():

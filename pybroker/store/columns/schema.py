@@ -1,7 +1,7 @@
 """The one table a KahaDB journal is read as: which columns there are, of what type, and what they say.
 
 One row per user record of the journal, in the order in which they lie there. A column has a layer: what has to be
-decoded for it. What nobody asks for is not decoded, and then not checked either.
+decoded for it. A column that no query asks for is not decoded, and then not checked either.
 
 | layer      | what is read                                             | what it costs                      |
 |------------|----------------------------------------------------------|------------------------------------|
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 
 class Layer(IntEnum):
-    """What has to be decoded for a column."""
+    """The part of a record that has to be decoded for a column."""
 
     PLACE = 0
     RECORD = 1
@@ -56,7 +56,7 @@ class Column:
 
 
 INSTANT: Final = pa.timestamp("us", "UTC")
-"""Of all points in time: Spark knows no other. The journal's own are whole milliseconds."""
+"""The type of all times: Spark has no other. The journal's own times are whole milliseconds."""
 TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 JOB: Final = pa.struct(
@@ -74,7 +74,7 @@ JOB: Final = pa.struct(
         pa.field("count", pa.int32()),
     ]
 )
-"""What the records of a scheduler's journal say; which fields they have depends on the command."""
+"""Fields of the records of a scheduler's journal; which of them a record has depends on the command."""
 
 _TEXT = pa.string()
 _INT = pa.int32()
@@ -119,7 +119,9 @@ COLUMNS: Final = (
     Column("subscription", _TEXT, Layer.RECORD, "Durable subscription, `<client id>:<name>`."),
     Column("selector", _TEXT, Layer.RECORD, "Of a `subscribe`: the subscription's selector."),
     Column("retroactive", _BOOL, Layer.RECORD, "Of a `subscribe`: it also gets what others have pending."),
-    Column("remark", _TEXT, Layer.RECORD, "Text of a `trace`: the broker's start, time marks, pybroker's notes."),
+    Column(
+        "trace", _TEXT, Layer.RECORD, "Text of a `trace` record: the broker's start, time marks, pybroker's metadata."
+    ),
     Column("source_file", _INT, Layer.RECORD, "Of a `rewritten_data_file`: the file whose acks were copied here."),
     Column("job", JOB, Layer.RECORD, "Of a scheduler's record: the job it is about."),
     # ---- the acknowledgement
@@ -169,7 +171,7 @@ COLUMNS: Final = (
         "What is wrong with it; null for a sound record.",
     ),
 )
-"""In the order in which they are shown."""
+"""The columns in the order in which they are shown."""
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 DEFAULT_COLUMNS: Final = tuple(column.name for column in COLUMNS if not column.on_request)

@@ -1,4 +1,4 @@
-"""Which rows are wanted: what is decided before a message is decoded."""
+"""Selects rows before their messages are decoded."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is left out."""
+        """True when no row is left out."""
         return self.record_types is None and self.destinations is None
 
     def takes(self, row: Row) -> bool:
-        """Tell whether a row is wanted."""
+        """Return True for a row that is wanted."""
         if self.record_types is not None and row.get("record_type") not in self.record_types:
             return False
         return self.destinations is None or row.get("destination") in self.destinations

@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 GONE: Final = "the data file is gone: its broker has collected it in the meantime"
 _BAD_CHECKSUM: Final = "checksum does not fit"
-"""What the reader says of a batch when that is what is wrong with it."""
+"""The reader's reason for a batch with a wrong checksum."""
 
 
 class Mode(Enum):
-    """What becomes of what is damaged; named as Spark names them."""
+    """Treatments of damage, with Spark's names."""
 
     PERMISSIVE = "PERMISSIVE"
     DROPMALFORMED = "DROPMALFORMED"
@@ -170,10 +170,10 @@ def read_rows(
     timeline = before(piece) if dated else Timeline()
     data = load(Path(piece.path))
     walk = DataFileWalk(data, piece.file_id, start=piece.start)
-    told = 0
+    reported = 0
     for first, last in walk.batches():
-        yield from _damage_rows(piece, walk.damages[told:], names, selection)
-        told = len(walk.damages)
+        yield from _damage_rows(piece, walk.damages[reported:], names, selection)
+        reported = len(walk.damages)
         if piece.end is not None and first - BATCH_HEADER_BYTES >= piece.end:
             return
         checksum = "ok" if has_checksum(data, first) else "none"
@@ -197,7 +197,7 @@ def read_rows(
             if selection.takes(row):
                 yield {name: row.get(name) for name in names}
             offset += size
-    yield from _damage_rows(piece, walk.damages[told:], names, selection)
+    yield from _damage_rows(piece, walk.damages[reported:], names, selection)
 
 
 def _time(written: tuple[int, str] | None) -> Row:

@@ -26,7 +26,7 @@ _ASCII = 0x80
 
 
 class Places(NamedTuple):
-    """Where values lie in the window, one per lane.
+    """Places of values in the window, one per lane.
 
     Attributes:
         begin: of the value; ascending over the lanes, where there is one.
@@ -81,7 +81,7 @@ def _taken(window: Window, places: Places, kind: pa.DataType) -> pa.Array:
 
 
 def _check(found: pa.Array, values: npt.NDArray[np.uint8], odd: Flags) -> None:
-    """Mark the lanes whose text is not UTF-8: Java's own form of it, or damage, which `rows` tells apart."""
+    """Mark the lanes whose text is not UTF-8: Java's own form of it, or damage, which `rows` distinguishes."""
     try:
         found.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""When records were written, as far as their data file says: acknowledgements and commits carry no time.
+"""Times at which records were written, from their data file: acknowledgements and commits carry no time.
 
 The best of what there is counts, and `time_source` says which it was:
 
@@ -9,7 +9,7 @@ The best of what there is counts, and `time_source` says which it was:
 | estimate  | the arrival of the last message before it in its file    | unknown: it was written then, or later       |
 
 Nothing is carried from one data file to the next, so a file can be read by itself. A file that was compacted begins
-with acknowledgements copied from an older one: when those were written is not known, and so it is said of them.
+with acknowledgements copied from an older one: the time of those is not known, and `time_source` says so.
 """
 
 import os

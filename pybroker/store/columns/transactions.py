@@ -1,4 +1,4 @@
-"""Which transaction ids are what brokers write, for many at once; nothing else need be known where they are not shown.
+"""Checks many transaction ids at once for the form that brokers write; enough where ids are not shown.
 
 ```text
 local | 0A length | 0A length | 0A connection | 08 number |

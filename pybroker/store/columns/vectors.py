@@ -51,13 +51,13 @@ from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
 from pybroker.store.journal.reader import CHECKSUM_BYTES
 
 ROWS_MAX: Final = 16 * 1024
-"""Of a record batch: more are no faster, and take more memory."""
+"""Rows of a record batch: more are no faster, and take more memory."""
 ODD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of bodies that were decoded one by one: a compressed one may grow to a thousand times its size on disk."""
+"""Limit of the bodies that were decoded one by one: a compressed one may grow to a thousand times its size on disk."""
 FEW_PATCHES: Final = 64
 """So many values are replaced one by one, after a look whether they are what is there already."""
 POSITION_BITS: Final = 32
-"""Of a position, what is the offset."""
+"""The bits of a position that are the offset."""
 
 _QUALIFIED: Final = [f"{Destination(kind, '')}" for kind in ids.DESTINATION_TYPES.values()]
 _MESSAGE_TYPE_NAMES: Final = [MESSAGE_TYPES[code] for code in sorted(MESSAGE_TYPES)]
@@ -116,7 +116,7 @@ class _Records:
 
 
 class _Patch(NamedTuple):
-    """What was decoded one by one: where it belongs, and whether it is more than the body."""
+    """Values that were decoded one by one: their row, and a flag for more than the body."""
 
     at: int
     row: Row
@@ -220,7 +220,7 @@ class VectorDecoder:
         records.columns["destination"] = records.texts(destination)
         records.put_texts("message_id", found.message_id)
         records.put_texts("subscription", found.subscription)
-        records.put_texts("remark", found.remark)
+        records.put_texts("trace", found.trace)
         if "transaction" in records.wanted:
             records.columns["transaction"] = self._transaction_texts(records, found.transaction)
         else:

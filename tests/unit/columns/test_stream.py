@@ -22,7 +22,7 @@ from pybroker.spark_jobs.stream import QUIET_SECONDS, DataLoss, JournalStreamRea
 
 
 def reader(folder: Path, **options: Any) -> JournalStreamReader:
-    given = {"path": str(folder), "columns": "file,remark,_corrupt_record"} | {k: str(v) for k, v in options.items()}
+    given = {"path": str(folder), "columns": "file,trace,_corrupt_record"} | {k: str(v) for k, v in options.items()}
     return JournalStreamReader(parse(given), KahaDBSource(given).schema())
 
 
@@ -36,7 +36,7 @@ def steps(stream: JournalStreamReader, start: Any, limit: int | None = None) -> 
         rows = [
             row for part in stream.partitions(start, end) for batch in stream.read(part) for row in batch.to_pylist()
         ]
-        found.append([row["remark"] or row["_corrupt_record"] for row in rows])
+        found.append([row["trace"] or row["_corrupt_record"] for row in rows])
         start = end
 
 

@@ -181,7 +181,7 @@ def test_a_negative_checksum_is_none(tmp_path: Path) -> None:
 def test_a_batch_longer_than_the_window_and_one_far_longer_than_a_record_batch(tmp_path: Path) -> None:
     write_file(tmp_path, [[REMARK], [REMARK] * (ROWS_MAX + 10), [added(1)]])
     (piece,) = plan("j", list_files(tmp_path), None)
-    batches = list(read(piece, ("offset", "remark"), window_bytes=1000))
+    batches = list(read(piece, ("offset", "trace"), window_bytes=1000))
     assert sum(batch.num_rows for batch in batches) == ROWS_MAX + 12
     assert max(batch.num_rows for batch in batches) == ROWS_MAX
 
@@ -269,7 +269,7 @@ def test_bodies_that_grow_a_thousandfold_leave_in_small_record_batches(tmp_path:
     write_file(tmp_path, [[encode_add(to_message(message)), REMARK] * 100])
     (piece,) = plan("j", list_files(tmp_path), None)
     rows = 0
-    for batch in read(piece, ("text", "remark")):
+    for batch in read(piece, ("text", "trace")):
         assert batch.nbytes < ODD_BYTES_MAX + 2_000_000
         rows += batch.num_rows
     assert rows == 200

@@ -58,7 +58,7 @@ def test_sizes_of_0_in_all_batches_end(tmp_path: Path) -> None:
 
 def test_batches_with_more_records_than_are_walked_at_once(tmp_path: Path) -> None:
     write_file(tmp_path, [remarks(STEPS_MAX + 40 + number % 3) for number in range(FEW_LANES + 1)])
-    columns = ("offset", "size", "batch", "record_type", "remark", CORRUPT)
+    columns = ("offset", "size", "batch", "record_type", "trace", CORRUPT)
     assert_same(vector_rows(tmp_path, columns), scalar_rows(tmp_path, columns))
 
 

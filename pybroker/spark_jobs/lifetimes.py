@@ -1,4 +1,4 @@
-"""What becomes of one message: its own records and its destination's in, its lives out. Pure; no Spark.
+"""Replays one message: its own records and its destination's in, its lifetimes out. Pure; no Spark.
 
 Replaying a journal looks like work for one machine, since every record changes one state. It is not: once it is
 known when each record takes effect (see `effects`), a message depends on nothing but its own records and those of
@@ -7,11 +7,11 @@ its destination as a whole, which are few. So messages can be replayed side by s
 ```text
 own records      add ......... ack(a) ................ ack(b)
 the topic's   subscribe a, b ........... unsubscribe c
-              `-- life: from the add until nobody waits for it any more --´
+              `-- lifetime: from the add until no consumer waits for it ------´
 ```
 
-The rules are `StoreState`'s, and are tested against it. A message has more than one life when it is sent again under
-its id after it was consumed. On the way it is noted which data files answer which others, as `FileUsage` does.
+The rules are `StoreState`'s, and are tested against it. A message has more than one lifetime when it is sent again
+under its id after it was consumed. The replay also finds which data files answer which others, as `FileUsage` does.
 
 Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 """
@@ -64,7 +64,7 @@ class Event(NamedTuple):
     special: bool = False
 
 
-class Life:
+class Lifetime:
     """The time for which a store holds a message.
 
     Attributes:
@@ -73,7 +73,7 @@ class Life:
         location: position of the record with its current version.
         size: bytes of that.
         added_time: when it was there, in milliseconds since the epoch, as far as known.
-        ended_at: position at which it was gone; None while it lives.
+        ended_at: position at which it was gone; None while it is stored.
         ended_pos: position of the record that ended it.
         ended_time: when it was gone.
         ended_by: ACKNOWLEDGED, UNSUBSCRIBED or REMOVED.
@@ -120,24 +120,24 @@ class Life:
         return [self.location >> FILE_SHIFT, *self.superseded]
 
 
-class Lives:
+class MessageReplay:
     """One message under replay.
 
     Attributes:
-        all: its lives so far, in their order.
+        all: its lifetimes so far, in their order.
     """
 
-    __slots__ = ("_early", "_is_topic", "_life", "_subscriptions", "all")
+    __slots__ = ("_early", "_is_topic", "_lifetime", "_subscriptions", "all")
 
     def __init__(self, *, is_topic: bool) -> None:
-        self.all: list[Life] = []
+        self.all: list[Lifetime] = []
         self._is_topic = is_topic
-        self._life: Life | None = None
+        self._lifetime: Lifetime | None = None
         self._subscriptions: set[str] = set()
         self._early: list[Event] = []
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Let events take effect, which are in their order."""
+        """Apply events, which are in their order."""
         for event in events:
             match event.kind:
                 case "add":
@@ -158,26 +158,26 @@ class Lives:
                     raise AssertionError(kind)
 
     def _add(self, event: Event) -> None:
-        life = self._life
-        if life is not None:
-            life.superseded.add(event.pos >> FILE_SHIFT)
+        lifetime = self._lifetime
+        if lifetime is not None:
+            lifetime.superseded.add(event.pos >> FILE_SHIFT)
             return
         if self._is_topic and not self._subscriptions:
             return
-        self._life = Life(event, set(self._subscriptions))
-        self.all.append(self._life)
+        self._lifetime = Lifetime(event, set(self._subscriptions))
+        self.all.append(self._lifetime)
         if event.special:  # A copied commit may lie behind acknowledgements of what it adds.
             early, self._early = self._early, []
             for ack in early:
                 self._take(ack)
 
     def _update(self, event: Event) -> None:
-        life = self._life
-        if life is None:
+        lifetime = self._lifetime
+        if lifetime is None:
             self._add(event)
             return
-        life.superseded.add(life.location >> FILE_SHIFT)
-        life.location, life.size = event.pos, event.size
+        lifetime.superseded.add(lifetime.location >> FILE_SHIFT)
+        lifetime.location, lifetime.size = event.pos, event.size
 
     def _ack(self, event: Event) -> None:
         if event.at == event.pos:
@@ -185,74 +185,75 @@ class Lives:
         self._take(event)
 
     def _take(self, event: Event) -> None:
-        life = self._life
-        if life is None:
+        lifetime = self._lifetime
+        if lifetime is None:
             self._early.append(event)
             return
-        self._void(life, event)
+        self._void(lifetime, event)
         if event.subscription is None:
-            self._end(life, event, ACKNOWLEDGED)
-        elif event.subscription in life.pending:
-            life.pending.remove(event.subscription)
-            if not life.pending:
-                self._end(life, event, ACKNOWLEDGED)
+            self._end(lifetime, event, ACKNOWLEDGED)
+        elif event.subscription in lifetime.pending:
+            lifetime.pending.remove(event.subscription)
+            if not lifetime.pending:
+                self._end(lifetime, event, ACKNOWLEDGED)
 
     def _count(self, event: Event) -> None:
-        life = self._life
-        if life is not None:
-            of = life.location >> FILE_SHIFT
+        lifetime = self._lifetime
+        if lifetime is not None:
+            of = lifetime.location >> FILE_SHIFT
             if event.pos >> FILE_SHIFT != of:
-                life.counted.append((event.pos, of))
+                lifetime.counted.append((event.pos, of))
 
     def _subscribe(self, event: Event) -> None:
         assert event.subscription is not None, "a subscription has a key"
         self._subscriptions.add(event.subscription)
-        if event.special and self._life is not None:
-            self._life.pending.add(event.subscription)
+        if event.special and self._lifetime is not None:
+            self._lifetime.pending.add(event.subscription)
 
     def _unsubscribe(self, event: Event) -> None:
         key = event.subscription
         assert key is not None, "a subscription has a key"
-        life = self._life
+        lifetime = self._lifetime
         self._subscriptions.discard(key)
-        if life is not None and key in life.pending:
-            self._void(life, event)
-            life.pending.remove(key)
-            if not life.pending:
-                self._end(life, event, UNSUBSCRIBED)
+        if lifetime is not None and key in lifetime.pending:
+            self._void(lifetime, event)
+            lifetime.pending.remove(key)
+            if not lifetime.pending:
+                self._end(lifetime, event, UNSUBSCRIBED)
 
     def _remove(self, event: Event) -> None:
         self._subscriptions.clear()
-        if self._life is not None:
-            self._void(self._life, event)
-            self._end(self._life, event, REMOVED)
+        if self._lifetime is not None:
+            self._void(self._lifetime, event)
+            self._end(self._lifetime, event, REMOVED)
 
     @staticmethod
-    def _void(life: Life, event: Event) -> None:
+    def _void(lifetime: Lifetime, event: Event) -> None:
         by = event.pos >> FILE_SHIFT
-        life.voided += [(by, of) for of in life.files if of != by]
+        lifetime.voided += [(by, of) for of in lifetime.files if of != by]
 
-    def _end(self, life: Life, event: Event, ended_by: str) -> None:
-        life.ended_at, life.ended_pos, life.ended_time, life.ended_by = event.at, event.pos, event.time, ended_by
-        life.pending.clear()
-        self._life = None
+    def _end(self, lifetime: Lifetime, event: Event, ended_by: str) -> None:
+        lifetime.ended_at, lifetime.ended_pos = event.at, event.pos
+        lifetime.ended_time, lifetime.ended_by = event.time, ended_by
+        lifetime.pending.clear()
+        self._lifetime = None
 
 
-def replay(own: Sequence[Event], around: Sequence[Event] = (), *, is_topic: bool = False) -> list[Life]:
-    """Replay a message and return its lives, in their order.
+def replay(own: Sequence[Event], around: Sequence[Event] = (), *, is_topic: bool = False) -> list[Lifetime]:
+    """Replay a message and return its lifetimes, in their order.
 
     Args:
         own: its records that take effect, in any order.
         around: its destination's, in their order; see `Event.kind`.
-        is_topic: it was sent to a topic, so it lives for the durable subscriptions there are.
+        is_topic: it was sent to a topic, so it is stored for the durable subscriptions there are.
     """
-    message = Lives(is_topic=is_topic)
+    message = MessageReplay(is_topic=is_topic)
     events = sorted(own, key=_ORDER)
     message.apply(merge(events, around, key=_ORDER) if around else events)
     return message.all
 
 
-class SubscriptionLife:
+class SubscriptionLifetime:
     """A durable subscription from its making to its end.
 
     Attributes:
@@ -273,15 +274,15 @@ class SubscriptionLife:
         self.ended: int | None = None
 
 
-def subscription_lives(around: Iterable[Event]) -> list[SubscriptionLife]:
+def subscription_lifetimes(around: Iterable[Event]) -> list[SubscriptionLifetime]:
     """Replay a topic's own records, in their order, and return its subscriptions, past ones included."""
-    found: list[SubscriptionLife] = []
-    current: dict[str, SubscriptionLife] = {}
+    found: list[SubscriptionLifetime] = []
+    current: dict[str, SubscriptionLifetime] = {}
     for event in around:
         key = event.subscription
         if event.kind == REMOVE:
-            for life in current.values():
-                life.ended = event.pos
+            for lifetime in current.values():
+                lifetime.ended = event.pos
             current.clear()
         elif key is None:
             continue
@@ -292,6 +293,6 @@ def subscription_lives(around: Iterable[Event]) -> list[SubscriptionLife]:
             known.location = event.pos
             known.files.add(event.pos >> FILE_SHIFT)
         else:
-            current[key] = SubscriptionLife(key, event.pos)
+            current[key] = SubscriptionLifetime(key, event.pos)
             found.append(current[key])
     return found

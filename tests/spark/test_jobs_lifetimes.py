@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import Destination, queue, topic
-from pybroker.spark_jobs.lives import (
+from pybroker.spark_jobs.lifetimes import (
     ACK,
     ADD,
     FILE_SHIFT,
@@ -18,9 +18,9 @@ from pybroker.spark_jobs.lives import (
     UNSUBSCRIBE,
     UPDATE,
     Event,
-    Life,
+    Lifetime,
     replay,
-    subscription_lives,
+    subscription_lifetimes,
 )
 from pybroker.store.journal.commands import (
     AddMessage,
@@ -65,8 +65,10 @@ def test_each_message_for_itself_comes_to_what_the_store_comes_to(journal: list[
     own, around = _events(journal, places)
     found = {key: replay(events, around[key[0]], is_topic=key[0].is_topic) for key, events in own.items()}
 
-    live = {key: lives[-1] for key, lives in found.items() if lives and lives[-1].ended_at is None}
-    assert {key: (life.location >> FILE_SHIFT, life.pending, life.superseded) for key, life in live.items()} == {
+    live = {key: lifetimes[-1] for key, lifetimes in found.items() if lifetimes and lifetimes[-1].ended_at is None}
+    assert {
+        key: (lifetime.location >> FILE_SHIFT, lifetime.pending, lifetime.superseded) for key, lifetime in live.items()
+    } == {
         (destination, message_id): (
             packed >> PACKED_FILE_SHIFT,
             _pending(state, destination, message_id),
@@ -76,7 +78,7 @@ def test_each_message_for_itself_comes_to_what_the_store_comes_to(journal: list[
         for message_id, packed in contents.messages.items()
     }
     for destination, contents in state.destinations.items():
-        ordered = sorted((life.added_at, key[1]) for key, life in live.items() if key[0] == destination)
+        ordered = sorted((lifetime.added_at, key[1]) for key, lifetime in live.items() if key[0] == destination)
         assert [message_id for _, message_id in ordered] == list(contents.messages)
     assert _references(found, around) == {by: of for by, of in state.usage.references.items() if of}
 
@@ -88,9 +90,13 @@ def test_subscriptions_come_to_what_the_store_comes_to(journal: list[Command]) -
     for command, place in zip(journal, places, strict=True):
         state.apply(command, place)
 
-    lives = subscription_lives(_events(journal, places)[1][TOPIC])
+    lifetimes = subscription_lifetimes(_events(journal, places)[1][TOPIC])
 
-    existing = {life.key: (life.location >> FILE_SHIFT, life.files) for life in lives if life.ended is None}
+    existing = {
+        lifetime.key: (lifetime.location >> FILE_SHIFT, lifetime.files)
+        for lifetime in lifetimes
+        if lifetime.ended is None
+    }
     assert existing == {key: (each.location.file_id, each.files) for _, key, each in state.subscriptions()}
 
 
@@ -125,17 +131,17 @@ def _pending(state: StoreState, destination: Destination, message_id: str) -> se
 
 
 def _references(
-    found: dict[tuple[Destination, str], list[Life]], around: dict[Destination, list[Event]]
+    found: dict[tuple[Destination, str], list[Lifetime]], around: dict[Destination, list[Event]]
 ) -> dict[int, set[int]]:
     references: defaultdict[int, set[int]] = defaultdict(set)
-    for lives in found.values():
-        for life in lives:
-            for by, of in life.voided:
+    for lifetimes in found.values():
+        for lifetime in lifetimes:
+            for by, of in lifetime.voided:
                 references[by].add(of)
-    for life in subscription_lives(around[TOPIC]):
-        if life.ended is not None:
-            by = life.ended >> FILE_SHIFT
-            references[by] |= life.files - {by}
+    for lifetime in subscription_lifetimes(around[TOPIC]):
+        if lifetime.ended is not None:
+            by = lifetime.ended >> FILE_SHIFT
+            references[by] |= lifetime.files - {by}
     return {by: of for by, of in references.items() if of}
 
 
@@ -150,10 +156,10 @@ def test_an_acknowledgement_in_a_transaction_is_counted_where_its_record_lies() 
     far = 3 << FILE_SHIFT
     events = [Event(10, 10, ADD), Event(far, far, "met"), Event(far + 9, far, ACK)]
 
-    (life,) = replay(events)
+    (lifetime,) = replay(events)
 
-    assert life.counted == [(far, 0)]
-    assert life.voided == [(3, 0)]
+    assert lifetime.counted == [(far, 0)]
+    assert lifetime.voided == [(3, 0)]
 
 
 def test_a_message_sent_again_after_it_was_consumed_lives_again() -> None:
