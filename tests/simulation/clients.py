@@ -4,10 +4,17 @@ They speak through the client's own conversations, which do no I/O. When a conne
 of their list, restore what they had, and send again what was not answered, with the same numbers.
 """
 
+import enum
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from pybroker.broker.core.scheduled import DELAY
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.openwire import commands as wire
+from pybroker.broker.domain.openwire.commands import TransactionType
+from pybroker.broker.domain.openwire.values import Long
+from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.client.conversation import (
     FIRST_NUMBER,
     AckMode,
@@ -32,6 +39,7 @@ from pybroker.client.messages import Message, Outgoing
 from pybroker.client.openwire import OpenWireConversation
 from pybroker.client.stomp import StompConversation
 from tests.simulation.net import Link
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_scenario import ClusterScenario
@@ -73,7 +81,7 @@ class Client:
         """Log in."""
         self._link = link
         self._heard_at = self.world.now
-        self._conversation = OpenWireConversation() if self.protocol == "openwire" else StompConversation()
+        self._conversation = self.converse()
         connection_id = f"ID:{self.name}-1-1-1:1"
         login = Login(connection_id=connection_id, client_id=self.name, is_failover=True, is_again=self._is_again)
         self._conversation.open(login)
@@ -129,6 +137,10 @@ class Client:
             case _:
                 pass
 
+    def converse(self) -> Conversation:
+        """Return what is spoken on a new connection."""
+        return OpenWireConversation() if self.protocol == "openwire" else StompConversation()
+
     def request(self, request: Request, number: int, *, answer: bool = True) -> None:
         """Ask the broker for something."""
         assert self._conversation is not None
@@ -146,6 +158,11 @@ class Client:
         """Tell whether the broker owes an answer."""
         return not self.is_open
 
+    @property
+    def is_done(self) -> bool:
+        """Tell whether there is nothing more to do, and nothing more to come of it."""
+        return True
+
     def opened(self) -> None:
         """Restore what there was."""
 
@@ -160,13 +177,14 @@ class Client:
 
 
 class Producer(Client):
-    """Sends to a queue, some messages at a time, alone or in transactions."""
+    """Sends to a destination, some messages at a time, alone or in transactions."""
 
-    def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, queue: Destination, count: int) -> None:
-        self.queue = queue
+    def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, to: Destination, count: int) -> None:
+        self.destination = to
         self.left = count
         self.window = scenario.world.random.choice((1, 3, 10))
         self.transacts = scenario.world.random.random() < 0.3
+        self.schedules = scenario.schedules
         self._sequence = 0
         self._unanswered: dict[int, Send] = {}
         self._transaction: tuple[int, list[str]] | None = None
@@ -176,7 +194,6 @@ class Producer(Client):
 
     @property
     def is_done(self) -> bool:
-        """Tell whether everything was sent, and answered or given up."""
         return not self.left and not self._unanswered and self._transaction is None
 
     @property
@@ -244,25 +261,182 @@ class Producer(Client):
         self._sequence += 1
         self.left -= 1
         body = f"{self.name}-{self._sequence}-{'x' * self.world.random.choice((0, 0, 20, 2000))}"
-        self.scenario.checker.sent(self.name, self._sequence, body)
-        return Outgoing(producer=1, sequence=self._sequence, destination=self.queue, body=body, transaction=transaction)
+        delay_ms = self.world.random.randint(1, 300) if self.schedules and self.world.random.random() < 0.5 else 0
+        self.scenario.checker.sent(self, self._sequence, body, delay_ms / 1000)
+        return Outgoing(
+            producer=1,
+            sequence=self._sequence,
+            destination=self.destination,
+            body=body,
+            properties={DELAY: Long(delay_ms)} if delay_ms else {},
+            transaction=transaction,
+        )
+
+
+class _XAConversation(OpenWireConversation):
+    """OpenWire with XA branches, which our own client does not offer. A transaction is named by its branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_doubt: frozenset[XATransactionId] = frozenset()
+        """What the latest RECOVER found."""
+
+    def transact(self, kind: TransactionType, branch: XATransactionId | None, number: int, *, answer: bool) -> None:
+        """Ask for a step of a branch's life, or for the branches that are in doubt."""
+        connection_id = wire.ConnectionId(self._connection_id)
+        info = wire.TransactionInfo(connection_id=connection_id, transaction_id=branch, type=kind)
+        info.command_id, info.response_required = number, answer
+        self._put(info)
+
+    def send(self, message: Outgoing, branch: XATransactionId, number: int) -> None:
+        """Send a message in a branch."""
+        command = self._message(message)
+        assert isinstance(command, wire.ActiveMQMessage)
+        command.transaction_id, command.command_id = branch, number
+        self._put(command)
+
+    def _answered(self, number: int, response: wire.Response) -> Sequence[Event]:
+        if isinstance(response, wire.DataArrayResponse):
+            self.in_doubt = frozenset(each for each in response.data or () if isinstance(each, XATransactionId))
+        return super()._answered(number, response)
+
+
+class Stage(enum.Enum):
+    """How far a branch has come, as far as its transaction manager knows."""
+
+    BEGUN = enum.auto()
+    PREPARING = enum.auto()
+    PREPARED = enum.auto()
+    COMMITTING = enum.auto()
+    ROLLING_BACK = enum.auto()
+
+
+class XAProducer(Producer):
+    """Sends in XA branches, and is their transaction manager: after each loss it asks which are in doubt.
+
+    What was prepared with an answer is in doubt until its outcome is sent, and then has that outcome, or is still in
+    doubt. What was not is rolled back.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._stage: Stage | None = None
+        self._branch = XATransactionId(0, b"", b"")
+        self._bodies: list[str] = []
+        self._asked = 0
+        """Number of the request that is not answered; 0 when there is none."""
+        self._asks = TransactionType.RECOVER
+        """What it asks for."""
+        super().__init__(*arguments)
+        self.schedules = False
+
+    def converse(self) -> Conversation:
+        return _XAConversation()
+
+    @property
+    def is_done(self) -> bool:
+        return not self.left and self._stage is None
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.is_open or bool(self._asked)
+
+    def opened(self) -> None:
+        self.request(AddProducer(producer=1), self.number(), answer=False)
+        if self._stage is not None:
+            self._ask(TransactionType.RECOVER)
+        self.flush()
+
+    def lost(self) -> None:
+        self._asked = 0
+        if self._stage is Stage.BEGUN:
+            self._stage = None
+
+    def _go_on(self) -> None:
+        if self.is_open and not self._asked:
+            if self._stage is None and self.left:
+                self._begin()
+            elif self._stage is Stage.BEGUN:
+                self._step(TransactionType.PREPARE, Stage.PREPARING)
+            elif self._stage is Stage.PREPARED and self.world.random.random() < 0.3:
+                self._step(TransactionType.ROLLBACK, Stage.ROLLING_BACK)
+            elif self._stage is Stage.PREPARED:
+                self.scenario.checker.committing(self._bodies)
+                self._step(TransactionType.COMMIT_TWO_PHASE, Stage.COMMITTING)
+            self.flush()
+        if not self.is_done:
+            self.world.after(self.world.duration(0.005), self._go_on)
+
+    def _begin(self) -> None:
+        conversation, number = cast("_XAConversation", self._conversation), self.number()
+        self._branch = XATransactionId(1, b"%s-%d" % (self.name.encode(), number), b"b")
+        messages = [self._message() for _ in range(min(self.left, self.world.random.randint(1, 4)))]
+        self._bodies = [str(each.body) for each in messages]
+        self.scenario.checker.transacted(self._bodies)
+        self._stage = Stage.BEGUN
+        conversation.transact(TransactionType.BEGIN, self._branch, number, answer=False)
+        for message in messages:
+            conversation.send(message, self._branch, self.number())
+        conversation.transact(TransactionType.END, self._branch, self.number(), answer=False)
+
+    def _step(self, kind: TransactionType, stage: Stage) -> None:
+        self._stage = stage
+        self._ask(kind)
+
+    def _ask(self, kind: TransactionType) -> None:
+        self._asked = self.number()
+        self._asks = kind
+        branch = None if kind is TransactionType.RECOVER else self._branch
+        cast("_XAConversation", self._conversation).transact(kind, branch, self._asked, answer=True)
+
+    def answered(self, number: int, error: ClientError | None) -> None:
+        if number != self._asked:
+            return
+        self._asked = 0
+        self.world.say(self.name, f"{self._branch} {self._asks.name}: {error or 'done'}")
+        if error is not None:
+            self.hang_up()
+        elif self._asks is TransactionType.RECOVER:
+            self._recovered(self._branch in cast("_XAConversation", self._conversation).in_doubt)
+        elif self._stage is Stage.PREPARING:
+            self._stage = Stage.PREPARED
+        else:
+            self._end()
+
+    def _recovered(self, is_in_doubt: bool) -> None:
+        """Go on with a branch after a loss."""
+        if self._stage is Stage.PREPARED and not is_in_doubt and self.scenario.checker.is_wanted(self._bodies):
+            raise Violation(f"{self.name} prepared {self._branch}, and that is not in doubt any more")
+        if not is_in_doubt:
+            self._end()
+        elif self._stage is Stage.COMMITTING:
+            self._ask(TransactionType.COMMIT_TWO_PHASE)
+        elif self._stage is not Stage.PREPARED:
+            self._step(TransactionType.ROLLBACK, Stage.ROLLING_BACK)
+
+    def _end(self) -> None:
+        if self._stage is Stage.COMMITTING:
+            self.scenario.checker.committed(self._bodies)
+        self._stage = None
 
 
 class Consumer(Client):
-    """Takes from a queue, and acknowledges each message some time later, alone."""
+    """Takes from a queue or a durable subscription, and acknowledges each message some time later, alone."""
 
-    def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, queue: Destination) -> None:
-        self.queue = queue
+    def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, source: Destination) -> None:
+        self.destination = source
+        self.reader = name if source.is_topic else str(source)
+        """For whom it gets messages: all consumers of a queue share them."""
         self.prefetch = scenario.world.random.choice((1, 5, 100))
         self.is_alone = False
-        """True: the queue has no other consumer."""
+        """True: there is no other consumer for this reader."""
+        self._subscribing = 0
         self._acknowledged: dict[int, Message] = {}
         self._generation = 0
         super().__init__(scenario, name, protocol)
 
     @property
     def is_waiting(self) -> bool:
-        return not self.is_open or bool(self._acknowledged)
+        return not self.is_open or bool(self._subscribing or self._acknowledged)
 
     @property
     def is_at_former_master(self) -> bool:
@@ -271,12 +445,20 @@ class Consumer(Client):
         return self._link is not None and (holder is None or holder.process is not self._link.process)
 
     def opened(self) -> None:
-        subscribe = Subscribe(consumer=1, destination=self.queue, ack=AckMode.INDIVIDUAL, prefetch=self.prefetch)
-        self.request(subscribe, self.number(), answer=False)
+        subscribe = Subscribe(
+            consumer=1,
+            destination=self.destination,
+            ack=AckMode.INDIVIDUAL,
+            prefetch=self.prefetch,
+            durable="d" if self.destination.is_topic else None,
+        )
+        self._subscribing = self.number()
+        self.request(subscribe, self._subscribing)
         self.flush()
 
     def lost(self) -> None:
         self._generation += 1
+        self._subscribing = 0
         self._acknowledged.clear()
 
     def delivered(self, message: Message) -> None:
@@ -292,6 +474,13 @@ class Consumer(Client):
         self.flush()
 
     def answered(self, number: int, error: ClientError | None) -> None:
+        if number == self._subscribing:
+            self._subscribing = 0
+            if error is None:
+                self.scenario.checker.subscribed(self)
+            else:
+                self.hang_up()
+            return
         message = self._acknowledged.pop(number, None)
         if message is not None and error is None:
             self.scenario.checker.consumed(self, message.id)

@@ -1,8 +1,8 @@
 """Scenario `cluster`: whole members, with listeners and clients over OpenWire and STOMP.
 
 Each member is what `pybroker start` runs, from `Node` down: it waits for the lock, follows the journal, takes over,
-serves, steps back. Its machine is simulated: clocks, threads, files, the lock, ports. Producers and consumers are
-clients with failover. What happens to them is in `faults`.
+serves, steps back. Its machine is simulated: clocks, threads, files, the lock, ports. Producers, consumers, durable
+subscribers and transaction managers are clients with failover. What happens to members is in `faults`.
 
 The checker sees what clients see, and who publishes that it is master:
 
@@ -11,6 +11,8 @@ The checker sees what clients see, and who publishes that it is master:
 * A message whose acknowledgement was answered never comes again, and one that comes again says so. A former master that
   was frozen may still have on its way what the next one has given out: no delivery waits for a fence.
 * Where a queue has one consumer, first deliveries are in the order of each producer's sends.
+* A durable subscription gets what is sent after it was answered; a scheduled message comes, and not before its time; an
+  XA branch that is prepared stays in doubt until its outcome is sent.
 * Two members are not both master for longer than an idle one may take to look at the journal.
 """
 
@@ -19,17 +21,18 @@ import gc
 import shutil
 from collections import Counter
 from functools import partial
+from typing import NamedTuple
 
 from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.machine import Machine
 from pybroker.broker.app.node import Node
 from pybroker.broker.core.mastership import Role
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld
 from pybroker.broker.domain.ports import LockProvider
 from pybroker.store.journal.files import System
-from tests.simulation.clients import PORTS, Client, Consumer, Producer
+from tests.simulation.clients import PORTS, Client, Consumer, Producer, XAProducer
 from tests.simulation.disk import SimDisk, SimSystem, make_root
 from tests.simulation.faults import Faults
 from tests.simulation.locks import LockServer, SimLock
@@ -48,8 +51,29 @@ OVERLAP_SECONDS = 1.6
 FILE_BYTES = 1 << 20
 """As short as data files may be: preallocated ones, which are written in memory, take their time."""
 
+CLOCK_TICK_SECONDS = 0.001
+
+DESTINATIONS = ((queue("A"),), (queue("A"), queue("B")), (topic("T"),), (queue("A"), topic("T")))
+"""What clients use in a history; whoever consumes a topic has a durable subscription."""
+
 PAUSE_SECONDS = 0.05
 """Before a member that has lost its lock stands by again."""
+
+
+class Sending(NamedTuple):
+    """A message that a producer has begun to send.
+
+    Attributes:
+        producer: whose it is.
+        sequence: the producer's number of it.
+        readers: who must get it: its queue, or the durable subscriptions that its topic had before.
+        not_before: when a scheduled message may be delivered; 0 for one that is not scheduled.
+    """
+
+    producer: str
+    sequence: int
+    readers: frozenset[str]
+    not_before: float
 
 
 class ClientChecker:
@@ -57,18 +81,29 @@ class ClientChecker:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._sent: dict[str, tuple[str, int]] = {}
+        self._sent: dict[str, Sending] = {}
         self._confirmed: set[str] = set()
-        self._delivered: Counter[str] = Counter()
-        self._unflagged: set[str] = set()
-        self._consumed: set[str] = set()
+        self._delivered: Counter[tuple[str, str]] = Counter()
+        self._unflagged: set[tuple[str, str]] = set()
+        self._consumed: set[tuple[str, str]] = set()
         self._transactions: list[list[str]] = []
         self._uncommitted: set[str] = set()
         self._latest: dict[tuple[str, str], int] = {}
+        self._subscriptions: dict[str, Destination] = {}
 
-    def sent(self, producer: str, sequence: int, body: str) -> None:
+    def subscribed(self, consumer: Consumer) -> None:
+        """A subscription was answered."""
+        self._subscriptions[consumer.reader] = consumer.destination
+
+    def sent(self, producer: Producer, sequence: int, body: str, delay: float) -> None:
         """A producer is about to send."""
-        self._sent[body] = (producer, sequence)
+        to = producer.destination
+        readers = {name for name, topic in self._subscriptions.items() if topic == to} if to.is_topic else {str(to)}
+        self._sent[body] = Sending(producer.name, sequence, frozenset(readers), delay and self._world.now + delay)
+
+    def is_wanted(self, bodies: list[str]) -> bool:
+        """Tell whether anybody must get one of them. A topic's message that nobody has subscribed to is not stored."""
+        return any(self._sent[body].readers for body in bodies)
 
     def confirmed(self, body: str) -> None:
         """A send was answered."""
@@ -100,36 +135,50 @@ class ClientChecker:
             raise Violation(f"{consumer.name} got {body!r}, which was never sent")
         if body in self._uncommitted:
             raise Violation(f"{consumer.name} got {body[:20]} before its commit")
-        if message_id in self._consumed and not consumer.is_at_former_master:
+        sent, reader = self._sent[body], consumer.reader
+        if self._world.now < sent.not_before - CLOCK_TICK_SECONDS:
+            raise Violation(f"{consumer.name} got {body[:20]} before its time")
+        if not sent.not_before:
+            self._require_no_surprise(consumer, message_id, body, redeliveries)
+            if consumer.is_alone and not self._delivered[reader, body]:
+                latest = self._latest.get((sent.producer, reader), 0)
+                if sent.sequence < latest:
+                    raise Violation(f"{consumer.name} got {body[:20]} first after number {latest} of the same producer")
+                self._latest[sent.producer, reader] = sent.sequence
+        self._delivered[reader, body] += 1
+
+    def _require_no_surprise(self, consumer: Consumer, message_id: str, body: str, redeliveries: int) -> None:
+        """Require that a message comes again only if it may, and says so. A scheduled one may come twice (ha.md)."""
+        key = consumer.reader, message_id
+        if key in self._consumed and not consumer.is_at_former_master:
             raise Violation(f"{consumer.name} got {body[:20]} ({message_id}) after its acknowledgement was answered")
         if not redeliveries:
-            if message_id in self._unflagged:
+            if key in self._unflagged:
                 raise Violation(f"{consumer.name} got {body[:20]} ({message_id}) again as if for the first time")
-            self._unflagged.add(message_id)
-        if not self._delivered[body]:
-            producer, sequence = self._sent[body]
-            latest = self._latest.get((producer, str(consumer.queue)), 0)
-            if consumer.is_alone and sequence < latest:
-                raise Violation(f"{consumer.name} got {body[:20]} first after number {latest} of the same producer")
-            self._latest[producer, str(consumer.queue)] = max(latest, sequence)
-        self._delivered[body] += 1
+            self._unflagged.add(key)
 
     def consumed(self, consumer: Consumer, message_id: str) -> None:
         """An acknowledgement was answered."""
-        self._consumed.add(message_id)
+        self._consumed.add((consumer.reader, message_id))
 
     def missing(self) -> list[str]:
         """Return what was confirmed and not delivered yet."""
-        return sorted(body[:20] for body in self._confirmed if not self._delivered[body])
+        return sorted(
+            f"{body[:20]} to {reader}"
+            for body in self._confirmed
+            for reader in self._sent[body].readers
+            if not self._delivered[reader, body]
+        )
 
     def require_all(self) -> None:
         """Look at everything once all queues are empty."""
         if missing := self.missing():
             raise Violation(f"confirmed, and never delivered: {missing}")
         for bodies in self._transactions:
-            found = [body[:20] for body in bodies if self._delivered[body]]
-            if found and len(found) != len(bodies):
-                raise Violation(f"of a transaction of {len(bodies)} only these were delivered: {found}")
+            for reader in frozenset.intersection(*(self._sent[body].readers for body in bodies)):
+                found = [body[:20] for body in bodies if self._delivered[reader, body]]
+                if found and len(found) != len(bodies):
+                    raise Violation(f"of a transaction of {len(bodies)} only these were delivered: {found}")
 
 
 class Slot:
@@ -152,7 +201,7 @@ class Slot:
         scenario, self._lives = self.scenario, self._lives + 1
         scenario.world.say(self.name, "starts")
         self.process = process = Process(scenario.world, self.name)
-        process.clock_error_ms = scenario.world.random.choice((0, 0, -3_600_000, 5000))
+        process.clock_error_ms = 0 if scenario.schedules else scenario.world.random.choice((0, 0, -3_600_000, 5000))
         process.on_death.append(self._died)
         self.system = SimSystem(scenario.disk, process)
         self.system.failing = scenario.faults.check
@@ -245,6 +294,8 @@ class ClusterScenario:
         self.reserve_bytes = random.choice((0, 65536))
         self.memory_limit = random.choice((1 << 30, 65536))
         self.preallocates = random.random() < 0.1
+        self.schedules = random.random() < 0.4
+        """True: some messages are scheduled, and the members' clocks are together, as these need it."""
         self.slots: list[Slot] = []
         self.faults = Faults(self.disk, self.locks, self.slots)
         self.hosts = [f"10.0.0.{number}" for number in range(1, random.choice((2, 2, 3)) + 1)]
@@ -279,10 +330,10 @@ class ClusterScenario:
             shutil.rmtree(self.root)
 
     def _run_until_consumed(self) -> None:
-        while any(isinstance(each, Producer) and not each.is_done for each in self.clients) or self.checker.missing():
+        while not all(each.is_done for each in self.clients) or self.checker.missing():
             if self.world.now >= END:
                 roles = [(slot.name, slot.role.value) for slot in self.slots]
-                busy = [each.name for each in self.clients if isinstance(each, Producer) and not each.is_done]
+                busy = [each.name for each in self.clients if not each.is_done]
                 raise Violation(f"not consumed at the end: {self.checker.missing()}, {roles}, {busy}")
             self.world.run(self.world.now + 0.05)
         self.world.run(self.world.now + 0.1)  # whatever else there is
@@ -291,16 +342,17 @@ class ClusterScenario:
 
     def _start_clients(self) -> None:
         random = self.world.random
-        queues = [queue("A"), queue("B")][: random.choice((1, 2))]
-        for number, name in enumerate(queues):
+        for number, name in enumerate(random.choice(DESTINATIONS)):
             consumers = random.choice((1, 1, 2))
             for letter in "xy"[:consumers]:
                 consumer = Consumer(self, f"consumer-{number}{letter}", random.choice(tuple(PORTS)), name)
-                consumer.is_alone = consumers == 1
+                consumer.is_alone = consumers == 1 or name.is_topic
                 self.clients.append(consumer)
             for letter in "xy"[: random.choice((1, 2))]:
                 protocol = random.choice(tuple(PORTS))
                 self.clients.append(Producer(self, f"p{number}{letter}", protocol, name, random.randint(5, 60)))
+            if random.random() < 0.4:
+                self.clients.append(XAProducer(self, f"p{number}z", "openwire", name, random.randint(10, 40)))
 
     # ------------------------------------------------------------ faults
 
@@ -314,7 +366,7 @@ class ClusterScenario:
             faults.stop: 2.0,
             faults.fill: 0.7,
             faults.fail_disk: 0.7,
-            faults.step_clock: 1.0,
+            faults.step_clock: 0.0 if self.schedules else 1.0,
             self._drop_client: 2.0,
         }
         faults.plan(0.01, FAULTS_END, 6, weights)

@@ -13,10 +13,12 @@ from unittest.mock import patch
 
 from pybroker.broker.core.consumer import Consumer as CoreConsumer
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.scheduler import Scheduler
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.server import Server
 
 
@@ -110,6 +112,30 @@ def _no_remove(self: JournalStore, destination: Any, message_id: str, transactio
     """Acknowledge in memory alone."""
 
 
+def _no_subscription(self: JournalStore, subscription: Any, *, retroactive: bool = False) -> Sequence[str]:
+    """Keep a durable subscription in memory alone."""
+    return ()
+
+
+def _no_acknowledgement(self: JournalStore, *what: Any, **how: Any) -> None:
+    """Acknowledge for a durable subscription in memory alone."""
+
+
+def _jobs_told_at_once(self: JournalJobStore, callback: Callable[[], None]) -> None:
+    callback()
+
+
+_fire = Scheduler.fire
+
+
+def _fire_early(self: Scheduler, now: int) -> None:
+    _fire(self, now + 100)
+
+
+def _no_prepare(self: JournalStore, transaction: Any) -> None:
+    """Prepare in memory alone."""
+
+
 def _clients_kept(self: Server) -> None:
     self.close_listeners()
 
@@ -172,6 +198,25 @@ VARIANTS: dict[str, Variant] = {
         "cluster", "stores again what was consumed", JournalStore, "last_sequence", _forgetful
     ),
     "never-synced": Variant("cluster", "answers what is written and not synced", JournalFiles, "sync", _no_sync),
+    "subscribed-in-memory": Variant(
+        "cluster", "does not write durable subscriptions", JournalStore, "subscribe", _no_subscription
+    ),
+    "subscribers-forgotten": Variant(
+        "cluster",
+        "does not write what durable subscriptions acknowledge",
+        JournalStore,
+        "acknowledge",
+        _no_acknowledgement,
+    ),
+    "scheduled-at-once": Variant(
+        "cluster",
+        "confirms scheduled messages before it writes them",
+        JournalJobStore,
+        "when_durable",
+        _jobs_told_at_once,
+    ),
+    "scheduled-early": Variant("cluster", "sends scheduled messages before their time", Scheduler, "fire", _fire_early),
+    "prepared-in-memory": Variant("cluster", "does not write what was prepared", JournalStore, "prepare", _no_prepare),
     "clients-kept": Variant("cluster", "steps back and serves its clients", Server, "abort", _clients_kept),
 }
 """By name."""
