@@ -1,5 +1,6 @@
 """Runs histories, one or many, and says what was found."""
 
+import gc
 import logging
 import multiprocessing
 import traceback
@@ -14,6 +15,10 @@ from tests.simulation.variants import VARIANTS, broken
 from tests.simulation.world import Violation
 
 SCENARIOS: dict[str, type[StoreScenario | ClusterScenario]] = {"store": StoreScenario, "cluster": ClusterScenario}
+
+
+COLLECT_EVERY = 50
+"""Histories. A new master freezes what there is, so that the garbage collector never finds much by itself."""
 
 
 class History(NamedTuple):
@@ -41,6 +46,8 @@ def run(scenario: str, seed: int, *, variant: str | None = None, is_traced: bool
             found = str(violation)
         except Exception:
             found = traceback.format_exc()
+    if seed % COLLECT_EVERY == 0:
+        gc.collect()
     return History(seed, found, history.world.trace)
 
 
