@@ -203,7 +203,7 @@ class Broker(Host):
         usages = [self.usage, *[queue.usage for queue in self.queues.values()]]
         usages += [topic.usage for topic in self.topics.values()]
         for usage in usages:
-            attempt(usage.release_stalled, "having producers go on")
+            attempt(usage.release_stalled, "releasing producers")
 
     def report(self) -> None:
         """Log the counts of events of single messages since the last report; called every few seconds."""

@@ -56,7 +56,7 @@ class TimedRecovery:
 
 
 RecoveryPolicy = FixedCountRecovery | FixedSizeRecovery | LastImageRecovery | TimedRecovery
-"""What a topic keeps for retroactive consumers; all of it in memory."""
+"""Selects the messages that a topic keeps for retroactive consumers, in memory only."""
 
 
 class Eviction(enum.Enum):

@@ -162,7 +162,7 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
         ClientError: a required field is missing.
     """
     fields = decode(data)
-    told = replace(
+    description = replace(
         fields,
         transaction_id=None,
         original_transaction_id=None,
@@ -174,8 +174,8 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
         response_required=False,
         jms_type="Advisory",
     )
-    told.set_properties({**fields.properties, JOB_ID: job.job_id})
-    return to_message(told)
+    description.set_properties({**fields.properties, JOB_ID: job.job_id})
+    return to_message(description)
 
 
 def spawned(job: Job, data: bytes, now: int) -> Job:

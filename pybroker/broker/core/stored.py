@@ -82,7 +82,7 @@ class StoredSource(Source):
         self._next_stored_expiry = _NEVER
         """No paged-out message expires before this time."""
         self._scanned: dict[Pending, int] | None = None
-        """Where the scan for expired messages that are paged out goes on, by level; None: no scan is running."""
+        """The position of the scan for expired paged-out messages, by level; None: no scan is running."""
         self._page_out_at = _NEVER
         """Memory usage above which messages are paged out: the watermark, or more if the last page-out left more."""
         self._is_paging_out = False
@@ -140,7 +140,7 @@ class StoredSource(Source):
             _log.log(severity(error), "the scan for expired messages pauses: %s", error)
 
     def _scan_page(self) -> bool:
-        """Scan one page; return True if the scan goes on with the next."""
+        """Scan one page; return True if the next page is to be scanned too."""
         scanned = self._scanned
         if scanned is None or self._progress is Search.IN_TURNS or self._progress is Search.PAUSED:
             return False

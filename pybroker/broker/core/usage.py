@@ -193,7 +193,7 @@ class Usage:
 
     def _serve(self) -> None:
         self._is_stalled = False
-        if self._is_serving:  # called from within a callback, after which the loop below goes on
+        if self._is_serving:  # called by a callback of the loop below, which continues after it
             return
         self._is_serving = True
         try:

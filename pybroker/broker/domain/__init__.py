@@ -1,1 +1,1 @@
-"""Values and ports every other room speaks: no I/O, no clock, no randomness, no import of ours."""
+"""Values and ports that all packages use: no I/O, no clock, no randomness, no imports of other packages."""

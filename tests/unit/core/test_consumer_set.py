@@ -122,7 +122,7 @@ class TestGroups:
         assert (first.names, second.names) == (["a0", "a1", "a2"], ["b0", "b1", "b2"])
         assert (first.firsts, second.firsts) == (["a0"], ["b0"])
 
-    def test_what_waits_for_its_owner_holds_nobody_up(self, world):
+    def test_message_waiting_for_its_owner_blocks_no_other(self, world):
         owner, other = world.consume(prefetch=1), world.consume()
         world.put("a0", "a1", group_id="a")
         world.put("b0", group_id="b")
@@ -131,7 +131,7 @@ class TestGroups:
         owner.ack()
         assert owner.names == ["a0", "a1"]
 
-    def test_new_groups_go_to_who_owns_fewest(self, world):
+    def test_new_group_goes_to_the_consumer_with_fewest_groups(self, world):
         busy = world.consume()
         for group in "abc":
             world.put(group, group_id=group)
@@ -158,7 +158,7 @@ class TestGroups:
         assert sorted(first.names + second.names) == ["a0", "a1", "a2", "b"]
         assert "a2" in first.firsts + second.firsts
 
-    def test_a_negative_sequence_opens_a_group_that_nobody_owns(self, world):
+    def test_negative_sequence_opens_a_group_without_owner(self, world):
         first, second = world.consume(), world.consume()
         world.put("a0", group_id="a", group_sequence=-1)
         world.put("x", "a1", group_id="a")
@@ -185,7 +185,7 @@ class TestGroups:
         assert first.names == ["a0", "c0"]
         assert (second.names, second.firsts) == (["b0", "a1", "a2"], ["b0", "a1"])
 
-    def test_who_takes_a_group_over_gets_what_waits_of_it(self, world):
+    def test_new_owner_of_a_group_gets_its_waiting_messages(self, world):
         owner, other = world.consume(prefetch=1), world.consume()
         world.put("a0", "a1", group_id="a")
         world.put("a2", group_id="a", group_sequence=1)
@@ -377,7 +377,7 @@ STEPS = st.lists(
 
 @settings(max_examples=300)
 @given(steps=STEPS, prioritized=st.booleans(), grouped=st.booleans(), strict=st.booleans())
-def test_nothing_waits_that_somebody_would_take(steps, prioritized, grouped, strict):
+def test_no_message_waits_that_a_consumer_with_room_accepts(steps, prioritized, grouped, strict):
     world = World(prioritized_messages=prioritized, strict_order_dispatch=strict, max_redeliveries=-1)
     clients: list[Client] = []
     sent = 0

@@ -92,7 +92,7 @@ def test_an_oversized_retained_message_is_published(make_world: Callable[..., Wo
     assert len(inbox.deliveries) == 1
 
 
-def test_an_oversized_message_is_told_of_in_advisories(world: World, text: bytes) -> None:
+def test_oversized_message_has_advisories(world: World, text: bytes) -> None:
     told = world.client().subscribe("topic://ActiveMQ.Advisory.Expired.>")
     world.client().connection.send(oversized("queue://Q", text, expiration=world.now_ms + 1))
     world.now_ms += 10

@@ -90,7 +90,7 @@ def test_a_letter_is_the_message_and_says_where_it_was_and_why(origin: str) -> N
     assert type(fields.properties["originalExpiration"]) is Long
 
 
-def test_the_original_expiration_is_told_even_if_there_was_none_and_never_overwritten() -> None:
+def test_original_expiration_is_set_and_never_overwritten() -> None:
     plain = DeadLetterRig().dead_letter(make_message("m", "queue://A"))
     told = DeadLetterRig().dead_letter(
         make_message("m", "queue://A", expiration=9, properties={"originalExpiration": Long(5)})
@@ -101,14 +101,14 @@ def test_the_original_expiration_is_told_even_if_there_was_none_and_never_overwr
     assert view(told).properties["originalExpiration"] == 5
 
 
-def test_letters_may_expire_themselves_and_then_do_not_tell_the_old_expiration() -> None:
+def test_dead_letter_that_expires_lacks_original_expiration() -> None:
     letter = shared(expiration=60_000).dead_letter(make_message("m", "queue://A", expiration=NOW + 1))
     assert letter is not None
     assert letter.expiration == view(letter).expiration == NOW + 60_000
     assert "originalExpiration" not in view(letter).properties
 
 
-def test_an_expired_message_says_when_it_expired_and_is_told_of_twice() -> None:
+def test_expired_message_has_its_expiration_and_two_callbacks() -> None:
     rig = DeadLetterRig()
     rig.dead_letters.expire(make_message("m", "queue://A", expiration=NOW - 1))
     cause = f"java.lang.Throwable: Message Expired. Expiration:{NOW - 1}"
@@ -137,7 +137,7 @@ def test_a_message_that_does_not_decode_is_kept_as_it_is() -> None:
 # ---------------------------------------------------------------- what is dropped
 
 
-def test_non_persistent_messages_are_dropped_and_told_of() -> None:
+def test_non_persistent_message_is_dropped_with_a_callback() -> None:
     rig = DeadLetterRig()
     assert rig.dead_letter(make_message("m", "queue://A", persistent=False)) is None
     assert rig.events == [("dead-lettered: why", None)]
@@ -167,7 +167,7 @@ def test_expired_messages_are_dropped_if_the_strategy_says_so_even_if_only_the_c
     assert [event for event, _ in rig.events][1:] == ["expired"]
 
 
-def test_then_a_rejected_message_whose_time_is_over_is_dropped_too() -> None:
+def test_rejected_message_that_has_expired_is_dropped_too() -> None:
     rig = shared(process_expired=False)
     assert rig.dead_letter(make_message("m", "queue://A", expiration=NOW - 1)) is None
     assert rig.dead_letter(make_message("m", "queue://A", expiration=NOW + 1)) is not None

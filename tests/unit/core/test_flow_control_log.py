@@ -44,7 +44,7 @@ def drain(inbox: Inbox) -> None:
         inbox.consumer.acknowledge_all(held)
 
 
-def test_a_wait_is_told_with_the_destination_and_its_limit_and_so_is_its_end(make_world, told) -> None:
+def test_wait_is_logged_with_destination_limit_and_end(make_world, told) -> None:
     world = make_world(memory_limit=SMALL)
     fill(world)
     producer = world.client()
@@ -56,7 +56,7 @@ def test_a_wait_is_told_with_the_destination_and_its_limit_and_so_is_its_end(mak
     assert told() == [f"{name} goes on sending to queue://Q"]
 
 
-def test_the_brokers_limit_is_told_as_such(make_world, told) -> None:
+def test_wait_at_the_brokers_limit_names_that_limit(make_world, told) -> None:
     world = make_world(limits=Limits(memory_bytes_max=SMALL))
     fill(world, "queue://OTHER")
     producer = world.client()
@@ -65,7 +65,7 @@ def test_the_brokers_limit_is_told_as_such(make_world, told) -> None:
     assert told() == [f"{name} waits to send to queue://Q: the broker's memory limit of 2000 bytes is reached"]
 
 
-def test_a_connection_that_is_not_read_is_told_too(make_world, told) -> None:
+def test_connection_that_is_not_read_is_logged_too(make_world, told) -> None:
     world = make_world(memory_limit=SMALL)
     fill(world)
     producer = world.client()
@@ -78,7 +78,7 @@ def test_a_connection_that_is_not_read_is_told_too(make_world, told) -> None:
     assert told() == [f"{name} goes on sending to queue://Q"]
 
 
-def test_waits_are_told_now_and_then_only(make_world, told) -> None:
+def test_waits_are_logged_once_in_an_interval(make_world, told) -> None:
     """A producer at a limit waits for nearly every message."""
     world = make_world(memory_limit=SMALL)
     fill(world)
@@ -105,13 +105,13 @@ def test_waits_are_told_now_and_then_only(make_world, told) -> None:
     assert len([line for line in told() if producer.connection.connection_id + " " in line]) == 1
 
 
-def test_who_finds_room_says_nothing(make_world, told) -> None:
+def test_send_with_room_logs_nothing(make_world, told) -> None:
     world = make_world(memory_limit=10 * SMALL)
     assert send_answered(world.client()) == ["answer"]
     assert told() == []
 
 
-def test_who_leaves_while_it_waits_says_nothing_more(make_world, told) -> None:
+def test_connection_closed_while_waiting_logs_no_end(make_world, told) -> None:
     world = make_world(memory_limit=SMALL)
     fill(world)
     producer = world.client()

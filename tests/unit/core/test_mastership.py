@@ -43,7 +43,7 @@ def test_clients_are_cut_off_before_the_lock_is_released(role, event):
 
 @pytest.mark.parametrize("event", [Event.LOCK_LOST, Event.STORE_FAILED])
 @pytest.mark.parametrize("role", list(Role))
-def test_who_lost_lock_or_disk_writes_nothing_more(role, event):
+def test_master_without_lock_or_disk_writes_nothing_more(role, event):
     actions = decide(role, event).actions
     assert Action.CLOSE_STORE not in actions
     assert Action.DRAIN_CLIENTS not in actions

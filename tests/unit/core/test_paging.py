@@ -490,7 +490,7 @@ def test_a_search_reads_a_page_per_turn_and_what_arrives_waits_for_it():
     assert client.names[-1] == "newest", "at once, now that all was looked at"
 
 
-def test_a_search_that_is_over_looks_at_nothing_twice():
+def test_finished_search_looks_at_no_message_twice():
     world = PagedWorld()
     world.put(*map(str, range(50)), properties={"n": 1})
     client = world.consume(selector="n = 2")
@@ -531,7 +531,7 @@ def test_groups_are_kept_together_when_they_are_read_back():
 
 
 @pytest.mark.parametrize("has_loop", [False, True])
-def test_expired_messages_are_found_though_nobody_consumes(has_loop):
+def test_expired_messages_are_found_without_consumers(has_loop):
     world = PagedWorld(has_loop=has_loop)
     for number in range(60):
         world.put(str(number), expiration=world.now_ms + 5 if number % 3 else 0)
@@ -571,7 +571,7 @@ def test_the_search_for_expired_messages_is_bounded():
     assert [view(letter).content for letter in world.letters] == [str(number).encode() for number in range(300)]
 
 
-def test_a_page_that_is_over_is_not_delivered():
+def test_page_of_expired_messages_is_not_delivered():
     world = PagedWorld()
     world.put(*map(str, range(30)), expiration=world.now_ms + 5)
     world.put("alive")
@@ -622,7 +622,7 @@ def test_while_the_store_is_away_nothing_is_lost(failing, caplog, selector):
     assert client.names == [str(number) for number in range(41)]
 
 
-def test_a_queue_that_nobody_acknowledges_on_is_served_again_by_and_by(failing):
+def test_queue_without_acknowledgements_resumes_in_time(failing):
     failing.disk.is_away = True
     client = failing.consume(prefetch=100)
     assert len(client.names) == 2

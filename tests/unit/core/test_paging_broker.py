@@ -103,7 +103,7 @@ def test_what_a_branch_in_doubt_holds_is_locked_wherever_it_lies(disk, outcome, 
     assert disk.recover().queues.get(Q, []) == []
 
 
-def test_a_stop_reads_nothing_and_tells_what_consumers_saw(world, disk):
+def test_stop_reads_nothing_and_returns_delivered_ids(world, disk):
     client = world.client()
     client.send("queue://Q", *numbers(*range(100)))
     inbox = client.subscribe("queue://Q", prefetch=5)

@@ -154,7 +154,7 @@ def test_six_redeliveries_and_then_the_dead_letter_queue(world):
     assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == ["poison"]
 
 
-def test_only_the_oldest_of_a_returned_window_is_suspect(world):
+def test_only_the_oldest_of_a_returned_window_gets_a_strike(world):
     world.client().send("queue://Q", "poison", "innocent")
     for _ in range(7):
         world.client().subscribe("queue://Q").consumer.close()
@@ -409,7 +409,7 @@ class TestLeaving:
         assert [len(inbox.ids) for inbox in inboxes] == [1] + [0] * 19
         assert len(list(world.broker.delivered())) == 1
 
-    def test_a_consumer_that_finishes_one_message_per_life_buries_none(self, world):
+    def test_consumer_acking_once_per_connection_dead_letters_none(self, world):
         world.client().send("queue://Q", *(str(n) for n in range(20)))
         done = []
         for _ in range(20):

@@ -31,7 +31,7 @@ def test_listening_to_everything_makes_no_topic_per_subject(world):
     assert [name for name in world.broker.topics if name.name.startswith("ActiveMQ.")] == []
 
 
-def test_clients_may_create_as_many_destinations_whoever_listens(make_world):
+def test_listeners_do_not_reduce_the_destinations_limit(make_world):
     world = make_world(limits=Limits(destinations_max=3))
     listener = world.client().subscribe(PREFIX + ">")
     client = world.client()
@@ -72,7 +72,7 @@ def test_a_durable_subscription_to_everything_keeps_no_advisories(world):
     assert [each.destination.name for each in durable.topics] == ["T"]
 
 
-def test_listeners_by_name_and_by_pattern_are_told_once_each(world):
+def test_listeners_by_name_and_pattern_get_one_advisory_each(world):
     client = world.client()
     by_name, by_pattern = client.subscribe(PREFIX + "Queue"), client.subscribe("topic://ActiveMQ.>")
     by_pattern.deliveries.clear()
@@ -81,7 +81,7 @@ def test_listeners_by_name_and_by_pattern_are_told_once_each(world):
     assert names(by_pattern) == ["Queue"]
 
 
-def test_a_listener_that_left_is_told_nothing(world):
+def test_closed_listener_gets_no_advisory(world):
     client = world.client()
     inbox = client.subscribe(PREFIX + ">")
     inbox.consumer.close()
@@ -90,7 +90,7 @@ def test_a_listener_that_left_is_told_nothing(world):
     assert inbox.deliveries == []
 
 
-def test_a_listener_is_told_what_there_is_of_what_it_asked_for(world):
+def test_new_listener_gets_what_exists_and_matches(world):
     client = world.client()
     client.subscribe("queue://Q")
     client.connection.add_producer(ProducerId("c", 1, 1), parse("queue://Q"))
@@ -113,7 +113,7 @@ def test_what_no_one_hears_is_not_made(world, monkeypatch):
     client.connection.close()
 
 
-def test_what_nobody_asked_for_is_not_looked_through_for_a_newcomer(world, monkeypatch):
+def test_new_listener_reads_only_what_it_subscribes_to(world, monkeypatch):
     client = world.client()
     client.subscribe("queue://Q")
     client.connection.add_producer(ProducerId("c", 1, 1), parse("queue://Q"))
@@ -140,7 +140,7 @@ def test_a_producer_that_is_announced_twice_counts_once(world):
     assert counts(inbox, "producerCount")[-1] == 1
 
 
-def test_the_end_of_a_temporary_destination_is_told_once(world):
+def test_deleted_temporary_destination_has_one_advisory(world):
     inbox = world.client().subscribe(PREFIX + "TempQueue")
     owner, other = world.client(), world.client()
     temporary = owner.connection.create_temporary(parse("temp-queue://x").type)

@@ -143,7 +143,7 @@ def test_a_listener_that_waits_for_its_own_acknowledgement_goes_on_after_a_while
     assert inbox.ids == ["one", "two"]
 
 
-def test_who_waits_while_others_make_room_is_not_let_go_early(make_world):
+def test_waiting_producer_is_not_released_while_memory_is_freed(make_world):
     world = make_world(memory_limit=4 * SMALL)
     client = world.client()
     client.send("queue://Q", *"abcdefghijkl")
@@ -155,7 +155,7 @@ def test_who_waits_while_others_make_room_is_not_let_go_early(make_world):
     assert answers == []
 
 
-def test_nobody_is_let_go_beyond_twice_the_limit():
+def test_no_producer_is_released_beyond_twice_the_limit():
     usage = Usage(limit=100)
     usage.acquire(200)
     answers = []
@@ -173,7 +173,7 @@ def test_a_full_broker_refuses_though_the_queue_is_not_at_twice_its_own_limit():
     assert queue.is_overrun
 
 
-def test_a_deleted_queue_answers_who_waited_for_it(make_world):
+def test_deleted_queue_answers_waiting_producers(make_world):
     world = make_world(memory_limit=SMALL)
     fill(world)
     client = world.client()
@@ -198,7 +198,7 @@ def test_a_transaction_is_refused_as_a_whole_when_there_is_no_room_for_part_of_i
 # ---------------------------------------------------------------- expiry
 
 
-def test_what_comes_back_to_a_queue_that_nobody_reads_expires(world):
+def test_returned_message_expires_in_queue_without_consumers(world):
     client = world.client()
     inbox = client.subscribe("queue://Q")
     client.send("queue://Q", "a", expiration=world.now_ms + 1000)
@@ -210,7 +210,7 @@ def test_what_comes_back_to_a_queue_that_nobody_reads_expires(world):
 
 
 @interpreted
-def test_a_backlog_is_not_looked_through_before_anything_in_it_is_over(world, monkeypatch):
+def test_backlog_is_not_scanned_before_a_message_has_expired(world, monkeypatch):
     client = world.client()
     client.send("queue://Q", "a", expiration=world.now_ms + 10_000)
     client.send("queue://Q", "b", expiration=world.now_ms + 5000)

@@ -102,7 +102,7 @@ def test_a_prepared_branch_cannot_be_doomed(world):
     assert client.subscribe("queue://Q").ids == ["a"]
 
 
-def test_a_doomed_branch_is_not_prepared_and_is_over(world):
+def test_doomed_branch_is_rolled_back_by_prepare(world):
     client = world.client()
     client.connection.begin(BRANCH)
     client.connection.doom(BRANCH, "a send failed")
@@ -173,7 +173,7 @@ def test_a_rollback_keeps_the_order_of_what_several_consumers_that_left_had(worl
     assert waiting.ids == ["a", "b", "c", "d"]
 
 
-def test_a_rollback_after_a_crash_keeps_the_order_and_suspects_the_oldest_only(make_world):
+def test_rollback_after_a_crash_keeps_order_and_adds_one_strike(make_world):
     world = make_world(max_redeliveries=0)
     client = world.client()
     acknowledged_in_branch(world, client, "a", "b", "c")

@@ -235,7 +235,7 @@ def test_the_timer_rings_for_the_first_and_no_more_than_needed(world: World) -> 
     assert world.wake_time == -1, "it rings before that already"
 
 
-def test_a_clock_that_somebody_sets_is_noticed(world: World) -> None:
+def test_changed_clock_is_noticed(world: World) -> None:
     world.send(properties={"AMQ_SCHEDULED_DELAY": 86_400_000})
     assert world.wake_time == START + WAKE_MS_MAX
     world.now += 86_400_000
@@ -538,7 +538,7 @@ def test_a_message_there_is_no_room_for_waits(world: World, caplog: Any) -> None
     assert not world.jobs.recover()
 
 
-def test_a_message_nobody_can_take_any_more_is_dropped_aloud(world: World, caplog: Any) -> None:
+def test_message_without_destination_is_dropped_and_logged(world: World, caplog: Any) -> None:
     world.send(destination="temp-queue://ID:gone:1", properties={"AMQ_SCHEDULED_DELAY": 500})
     world.refusal = InvalidDestination("gone")
     world.run_to(START + 2000)

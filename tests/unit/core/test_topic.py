@@ -209,7 +209,7 @@ class TestDurable:
             world.client("me").subscribe("topic://T", subscription_name="s", selector="XPATH '//a'")
         assert len(world.broker.durables["me:s"].pending) == 1
 
-    def test_keys_that_the_store_cannot_tell_apart_are_refused(self, world):
+    def test_subscription_keys_that_collide_are_refused(self, world):
         world.client("a:b").subscribe("topic://T", subscription_name="c").consumer.close()
         with pytest.raises(SubscriptionInUse, match="without a colon"):
             world.client("a").subscribe("topic://T", subscription_name="b:c")
@@ -225,7 +225,7 @@ class TestTemporary:
         other.send(str(destination), "reply")
         assert inbox.ids == ["reply"]
 
-    def test_nobody_else_consumes(self, world):
+    def test_temporary_destination_has_no_foreign_consumers(self, world):
         destination = world.client().connection.create_temporary(DestinationType.TEMP_TOPIC)
         with pytest.raises(InvalidDestination, match="another connection"):
             world.client().subscribe(str(destination))

@@ -149,7 +149,7 @@ def slow(make_world):
 
 
 @pytest.mark.parametrize("destination", ["queue://Q", "topic://T"])
-def test_nobody_sees_a_transaction_before_its_commit_is_on_disk(slow, destination):
+def test_transaction_is_not_seen_before_its_commit_is_on_disk(slow, destination):
     client = slow.client()
     inbox = client.subscribe(destination)
     transaction = client.connection.begin()

@@ -112,7 +112,7 @@ def test_transaction_follows_the_table(state: State, event: Event, after: State 
     assert subject.transaction.state is (after or state)
 
 
-def test_empty_branch_is_over_once_it_is_prepared(world: World) -> None:
+def test_empty_branch_ends_when_it_is_prepared(world: World) -> None:
     transaction = Transaction(XATransactionId(1, b"global", b"branch"), world.store)
     assert not transaction.prepare()
     assert transaction.state is State.COMMITTED

@@ -35,7 +35,7 @@ class TestWaiting:
         Usage(1).when_room(lambda: called.append(1))
         assert called == [1]
 
-    def test_those_who_wait_are_called_in_their_order_once_there_is_room(self):
+    def test_waiting_callbacks_run_in_order_once_there_is_room(self):
         usage, called = Usage(10), []
         usage.acquire(11)
         for number in range(3):
@@ -45,7 +45,7 @@ class TestWaiting:
         usage.release(1)
         assert called == [0, 1, 2]
 
-    def test_who_takes_the_room_leaves_the_next_waiting(self):
+    def test_callback_that_uses_the_room_leaves_the_next_waiting(self):
         usage, called = Usage(10), []
 
         def send(number):
@@ -70,7 +70,7 @@ class TestWaiting:
         one.release(1)
         assert called == ["other", "one"]
 
-    def test_who_finds_the_other_limit_reached_goes_on_waiting(self):
+    def test_callback_waits_on_while_the_other_limit_is_reached(self):
         broker = Usage(10)
         small, other = Usage(3, broker), Usage(0, broker)
         called = []
@@ -82,7 +82,7 @@ class TestWaiting:
         small.release(1)
         assert called == [1]
 
-    def test_who_makes_room_while_being_served_does_not_nest(self):
+    def test_callback_that_frees_memory_does_not_nest(self):
         usage, called, depth = Usage(2), [], 0
 
         def serve(number):
@@ -100,7 +100,7 @@ class TestWaiting:
         usage.release(1)
         assert called == list(range(5000))
 
-    def test_who_comes_while_others_are_served_comes_after_them(self):
+    def test_new_callback_runs_after_those_being_called(self):
         usage, called = Usage(1), []
         usage.acquire(1)
         usage.when_room(lambda: (called.append("a"), usage.when_room(lambda: called.append("late"))))

@@ -247,7 +247,7 @@ def test_a_postfix_in_the_topics_last_level_is_not_what_a_pattern_of_that_level_
     assert targets(routed, "topic://A") == ["topic://A"]
 
 
-def test_selector_aware_queues_get_what_a_consumer_of_theirs_wants_now() -> None:
+def test_selector_aware_queue_gets_what_its_consumers_accept() -> None:
     queues: Queues = {queue("Consumer.a.VirtualTopic.X"): Queue(), queue("Consumer.b.VirtualTopic.X"): Queue()}
     routed = router(VirtualTopic(selector_aware=True), queues=queues)
     a, b = queues
@@ -314,7 +314,7 @@ def test_a_pattern_names_many_composite_destinations_of_its_type() -> None:
     assert is_plain(routed, queue("A.B"))
 
 
-def test_filtered_targets_get_what_their_selector_wants() -> None:
+def test_filtered_target_gets_messages_of_its_selector() -> None:
     large = Forward(destination=queue("LARGE"), selector="amount > 1000")
     routed = router(composite("queue://ORDERS", "queue://ALL", large))
     assert targets(routed, "queue://ORDERS", properties={"amount": 1001}) == ["queue://ALL", "queue://LARGE"]

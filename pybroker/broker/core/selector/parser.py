@@ -38,7 +38,7 @@ from pybroker.broker.core.selector.tree import (
 from pybroker.broker.domain.big_endian import FLOAT
 
 DEPTH_MAX: Final = 100
-"""How deep operators may nest. Every level is a Python call per message; chains of AND and OR count as one level."""
+"""The maximum nesting of operators. Each level is a Python call per message; a chain of AND or OR is one level."""
 
 _EXACT_MAX = 2**63
 """Largest exact number. One more than a Java long holds, because the minus of -9223372036854775808 is read apart."""

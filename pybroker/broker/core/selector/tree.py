@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class Kind(enum.Flag):
-    """What a node's value may turn out to be; a property may be anything."""
+    """The types that the value of a node may have; a property may have any type."""
 
     CONDITION = enum.auto()
     NUMBER = enum.auto()

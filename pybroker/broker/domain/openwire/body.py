@@ -16,7 +16,7 @@ from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, decode_mutf8, encode_mutf8
 
 BODY_BYTES_MAX: Final = 100 * 1024 * 1024
-"""What a compressed body may grow to: the largest frame a stock ActiveMQ accepts."""
+"""Limit of the uncompressed size of a body: the largest frame that ActiveMQ accepts by default."""
 
 
 def encode_text(text: str) -> bytes:

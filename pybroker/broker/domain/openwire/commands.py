@@ -37,7 +37,7 @@ from pybroker.broker.domain.openwire.throwables import Throwable as Throwable
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
 MAGIC: Final = b"ActiveMQ"
-"""What a WireFormatInfo begins with, so that a port can tell OpenWire from other protocols."""
+"""The first bytes of a WireFormatInfo, by which a port distinguishes OpenWire from other protocols."""
 
 LAST_DELIVERED_UNSET: Final = -2
 """`RemoveInfo` of a client that does not say what it has delivered."""
@@ -46,7 +46,7 @@ TRANSACTION_IDS: Final = (LocalTransactionId, XATransactionId)
 
 
 class TransactionType(IntEnum):
-    """What a TransactionInfo asks for."""
+    """The operation that a TransactionInfo requests."""
 
     BEGIN = 0
     PREPARE = 1
@@ -59,7 +59,7 @@ class TransactionType(IntEnum):
 
 
 class AckType(IntEnum):
-    """What a MessageAck says about its messages."""
+    """The type of a MessageAck."""
 
     DELIVERED = 0
     POISON = 1
@@ -71,7 +71,7 @@ class AckType(IntEnum):
 
 
 class DestinationOperation(IntEnum):
-    """What a DestinationInfo does to its destination."""
+    """The operation that a DestinationInfo requests."""
 
     ADD = 0
     REMOVE = 1
@@ -141,7 +141,7 @@ class WireFormatInfo:
 
 @dataclass(slots=True, kw_only=True)
 class BaseCommand:
-    """What every command has.
+    """The fields that every command has.
 
     Attributes:
         command_id: its number on the connection; a response names it.
@@ -370,7 +370,7 @@ class RemoveInfo(BaseCommand):
 
 @dataclass(slots=True, kw_only=True)
 class RemoveSubscriptionInfo(BaseCommand):
-    """A durable subscription ends for good."""
+    """Deletes a durable subscription."""
 
     DATA_TYPE: ClassVar[int] = 9
     connection_id: ConnectionId | None = cached(ConnectionId)
@@ -485,7 +485,7 @@ class ActiveMQTextMessage(ActiveMQMessage):
 
 @dataclass(slots=True, kw_only=True)
 class ActiveMQBlobMessage(ActiveMQMessage):
-    """A message whose body lies elsewhere, behind a URL."""
+    """A message whose body is at a URL."""
 
     DATA_TYPE: ClassVar[int] = 29
     SINCE: ClassVar[int] = 3
@@ -556,7 +556,7 @@ class MessagePull(BaseCommand):
 
 @dataclass(slots=True, kw_only=True)
 class MessageDispatchNotification(BaseCommand):
-    """A master of old told its slave what it had dispatched; accepted and ignored."""
+    """A report of a dispatch, sent by the masters of old ActiveMQ versions to their slaves; accepted and ignored."""
 
     DATA_TYPE: ClassVar[int] = 90
     consumer_id: ConsumerId | None = cached(ConsumerId)
@@ -721,7 +721,7 @@ Record: TypeAlias = (
     | JournalTrace
     | JournalTransaction
 )
-"""What is declared field by field."""
+"""The structures that are declared field by field."""
 
 Identifier: TypeAlias = (
     Destination
@@ -735,7 +735,7 @@ Identifier: TypeAlias = (
     | BlankLocalTransactionId
     | BlankXATransactionId
 )
-"""What only ever names something: immutable, hashable."""
+"""Identifiers, which are immutable and hashable."""
 
 DataStructure: TypeAlias = Record | Identifier
 """Anything that has a data type of its own."""

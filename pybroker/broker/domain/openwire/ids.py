@@ -47,7 +47,7 @@ DESTINATION_TYPES: Final = {
     103: DestinationType.TEMP_TOPIC,
 }
 USUAL_MESSAGE_ID: Final = b"\x01\x6e\x00\x01\x7b\x01"
-"""How a JMS client's message id begins: it has no text view, but a producer id with a connection id."""
+"""The first bytes of a JMS client's message id, which has no text view, and a producer id with a connection id."""
 
 _DATA_TYPES = {kind: data_type for data_type, kind in DESTINATION_TYPES.items()}
 
@@ -110,7 +110,7 @@ class OpenWireMessageId(NamedTuple):
 
     @property
     def jms_message_id(self) -> str:
-        """What a JMS client sees: the text view, with `ID:` before it, or the producer key."""
+        """The id that a JMS client sees: the text view with the prefix `ID:`, or the producer key."""
         text = self.text_view
         if text is None:
             return str(self)

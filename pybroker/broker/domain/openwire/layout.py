@@ -99,24 +99,24 @@ BLOB_TYPE: Final = ActiveMQBlobMessage.DATA_TYPE
 """The highest data type of a message."""
 
 HEAD: Final = packed("B", MESSAGE.run("command_id", "response_required"))
-"""What every command and message begins with: its data type and the fields that belong to the connection."""
+"""The first fields of every command and message: its data type, and the fields of the connection."""
 BODY_AT: Final = HEAD.size
-"""Where the fields proper begin: a message's producer id, an acknowledgement's destination."""
+"""The offset behind these fields, at which a message's producer id or an acknowledgement's destination begins."""
 
 _SEQUENCES = MESSAGE_ID.run("producer_sequence_id")
 SEQUENCES: Final = packed(_SEQUENCES)
-"""What a message id ends in: the producer's number of the message, and the broker's."""
+"""The last fields of a message id: the sequence numbers of the producer and of the broker."""
 
 HEADERS: Final = packed(MESSAGE.run("original_transaction_id", "jms_type"))
-"""From behind the message id to the content."""
+"""The fields between the message id and the content."""
 DELIVERY: Final = packed(MESSAGE.run("persistent", "priority"))
 MIDDLE: Final = packed(_SEQUENCES, MESSAGE.run("original_transaction_id", "content"), "i")
-"""From a message id's numbers to the content's length, for a message that has content."""
+"""The fields from the sequence numbers to the content's length, for a message that has content."""
 BROKER_FIELDS: Final = packed(MESSAGE.run("data_structure"))
-"""What follows the properties: fields that a broker fills in, or that brokers alone use."""
+"""The fields behind the properties, which only brokers set or use."""
 BROKER_FLAGS: Final = packed(MESSAGE.run("data_structure", shown=()))
 """The null flags among them."""
 NO_BROKER_FIELDS: Final = (0,) * MESSAGE.run("data_structure", shown=()).count("B")
-"""What they are in nearly all messages."""
+"""The values of these flags in nearly all messages."""
 BROKER_IN_FROM_END: Final = packed(MESSAGE.run("broker_in_time")).size
-"""Where a message's time of arrival is, seen from the end of all but blob messages."""
+"""The offset of a message's time of arrival, counted from the end; not for blob messages."""

@@ -45,7 +45,7 @@ class UnencodableOpenWire(ClientError):
 
 
 class Reader:
-    """Takes one primitive after the other from bytes. Every method checks what is left and raises `MalformedOpenWire`.
+    """Reads primitives from bytes, one after the other. Each method raises `MalformedOpenWire` if too few are left.
 
     Attributes:
         data: the bytes, of which `Reader` makes no copy.
@@ -60,7 +60,7 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
+        """The number of bytes left."""
         return len(self.data) - self.offset
 
     def boolean(self) -> bool:
@@ -84,7 +84,7 @@ class Reader:
         return value
 
     def nulls(self, count: int) -> bool:
-        """Read that many null flags (4 at most) if they all are null; tell whether they were."""
+        """Read that many null flags (at most 4) if all of them are null, and return True; otherwise read nothing."""
         if self.data.startswith(_NULLS[count], self.offset):
             self.offset += count
             return True

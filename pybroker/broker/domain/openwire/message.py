@@ -55,7 +55,7 @@ from pybroker.broker.domain.transaction import TransactionId
 
 
 class MessageType(IntEnum):
-    """What kind of message it is; the values are OpenWire's data types."""
+    """The type of a message; the values are OpenWire's data types."""
 
     MESSAGE = 23
     BYTES = 24
@@ -75,10 +75,10 @@ class OpenWireMessage:
         marshalled_properties: a primitive map, None when no property was ever set; see `properties`.
         data_structure: subject of an advisory, as bytes from its data type on.
         expiration: milliseconds since the epoch, 0 for never; so are `timestamp`, `arrival` and the broker times.
-        redelivery_counter: how often it was delivered before. The stored bytes keep what the producer said: 0.
+        redelivery_counter: number of earlier deliveries. In the stored bytes it is that of the producer: 0.
         broker_path: brokers it has passed, for networks of brokers.
         transaction_id: the transaction it was sent in; without meaning once that is committed.
-        user_id: the authenticated user who sent it, if the broker was told to say so.
+        user_id: the authenticated user who sent it, if the broker is configured to set it.
         rendered: what a transport made of the message for one consumer and keeps for the next: the form it is in, its
             head, its body. Who finds another form than its own does the work again.
     """

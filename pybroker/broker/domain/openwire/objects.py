@@ -1,4 +1,4 @@
-"""What a journal holds besides messages: durable subscriptions and acknowledgements; and the journal's size prefix.
+"""The OpenWire objects in a journal that are no messages: durable subscriptions and acknowledgements; the size prefix.
 
 ```text
 size prefix         | i32 n | n bytes: data type and fields |

@@ -36,14 +36,14 @@ _NEVER_NESTED = (
     PartialCommand,
     LastPartialCommand,
 )
-"""What no message carries."""
+"""Data types that no message contains."""
 
 SHAPES: Final = {
     data_type: "".join(LETTERS[spec.kind] for _, spec in layout.fields_in(STORED_VERSION))
     for data_type, layout in LAYOUTS.items()
     if layout.since <= STORED_VERSION and not set(layout.types) & set(_NEVER_NESTED)
 }
-"""By data type."""
+"""The shapes by data type."""
 
 NESTING_MAX: Final = 16
 """Structures inside one another. An advisory about a message in a transaction takes five."""

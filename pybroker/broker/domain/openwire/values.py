@@ -67,7 +67,7 @@ NESTING_MAX: Final = 32
 """Maps and lists inside one another; deeper ones only serve to exhaust the stack."""
 
 BIG_STRING_UNITS: Final = 8191
-"""From this many UTF-16 units on Java tags a string as big."""
+"""The number of UTF-16 units from which on Java tags a string as big."""
 
 _NULL, _BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT, _STRING, _BYTES, _MAP, _LIST, _BIG_STRING = range(
     14

@@ -31,13 +31,13 @@ from pybroker.broker.domain.stomp.frames import (
 HEART_BEAT = b"\n"
 
 _GAP = re.compile(rb"[\x00\r\n\t ]*")
-"""What may stand between frames: heart-beats, the line end after a NUL, stray NULs and blanks."""
+"""The bytes allowed between frames: heart-beats, the line end after a NUL, further NULs and blanks."""
 
 _LENGTH_DIGITS_MAX = 18
 """A content-length with more digits exceeds any limit; Python would take seconds to convert a long enough one."""
 
 FRAME_END = b"\0\n"
-"""What ends a server's frame: the NUL and, as ActiveMQ does, a line feed, which makes captures readable."""
+"""The end of a server's frame: the NUL and, as in ActiveMQ, a line feed, which makes captures readable."""
 
 
 _Head = tuple[str, dict[str, str], int, int | None]

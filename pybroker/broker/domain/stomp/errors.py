@@ -1,4 +1,4 @@
-"""What a client did wrong, and what it should do instead: both go into the ERROR frame.
+"""Errors of STOMP clients: the cause and a hint for the client, which are both sent in the ERROR frame.
 
 The first part is ActiveMQ's wording where it has one, because programs look for it; the remedy is for people.
 """
@@ -7,7 +7,7 @@ from pybroker.broker.domain.errors import BrokerError, ClientError, RemoteProtoc
 
 
 class Refused(ClientError):
-    """A frame that cannot be granted; the conversation goes on.
+    """A frame that cannot be granted; the connection stays open.
 
     Attributes:
         remedy: one or more sentences.
@@ -19,7 +19,7 @@ class Refused(ClientError):
 
 
 class Broken(RemoteProtocolError):
-    """Bytes after which the conversation cannot go on.
+    """Bytes that violate the protocol, after which the connection is closed.
 
     Attributes:
         remedy: one or more sentences.

@@ -1,4 +1,4 @@
-r"""What a STOMP frame is, in which versions, within which limits, and how header values are escaped.
+r"""STOMP frames: versions, commands, limits, and the escapes in header values.
 
 Source: STOMP 1.0, 1.1 and 1.2, "Augmented BNF" and "Value Encoding", as ActiveMQ 5.17 applies them:
 escapes are understood in *values* of every version (also 1.0's), and written in values of 1.1 and 1.2 only.
@@ -26,7 +26,7 @@ class Version(enum.Enum):
 
 
 class Command(enum.StrEnum):
-    """What a client may say."""
+    """The commands of clients."""
 
     CONNECT = "CONNECT"
     STOMP = "STOMP"
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StompLimits:
-    """What one peer may make the broker hold. The frame's limits are ActiveMQ's defaults.
+    """Limits on what one peer may make the broker hold. Those of frames are ActiveMQ's defaults.
 
     Attributes:
         command_bytes: length of a command; the longest real one has 11 bytes.
@@ -66,8 +66,8 @@ class StompLimits:
         head_bytes: command and headers together: 1000 lines of 10 KB would be 10 MB before anything is checked.
         body_bytes: a frame's body; one message must not be able to fill the broker's memory.
         stranger_body_bytes: the same before CONNECT, when no frame needs a body.
-        connect_seconds: until the first CONNECT; whoever is silent longer is no STOMP client.
-        heart_beat_min_ms: the shortest beat agreed to, so that nobody buys a timer that fires all the time.
+        connect_seconds: time until the first CONNECT, after which the connection is closed.
+        heart_beat_min_ms: the shortest interval that is agreed to, so that timers do not fire all the time.
         heart_beat_grace: how many of its beats a peer may miss; 3 is the most patient ActiveMQ ever is.
         subscriptions: consumers of one connection.
         transactions: open transactions of one connection.
@@ -108,7 +108,7 @@ def unescape(value: str, version: Version) -> str:
 
 
 def _escape_1_0(value: str) -> str:
-    """STOMP 1.0 has no escapes. A line feed would let whoever wrote the value write headers, so it becomes a space."""
+    """Return a value for STOMP 1.0, which has no escapes: a line feed would begin a new header, and becomes a space."""
     return value.replace("\n", " ").replace("\0", _NUL_STAND_IN)
 
 

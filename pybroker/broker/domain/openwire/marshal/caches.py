@@ -17,17 +17,17 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 
 NOT_STORED: Final = -1
 SLOTS_DEFAULT: Final = 16383
-"""What a negotiated cache size of 0 stands for."""
+"""The cache size if a size of 0 was negotiated."""
 SLOTS_MAX: Final = 32767
 """An index is a signed short."""
 BYTES_MAX: Final = 16 * 1024 * 1024
-"""What a peer may have us keep: ten times what a full table of ordinary identifiers takes."""
+"""Limit of the bytes cached for a peer: ten times the size of a full table of ordinary identifiers."""
 ROOM: Final = 100
 """Slots that a writer keeps free for the values of the next frame."""
 
 
 class ReadCache:
-    """What the peer has stored."""
+    """The values that the peer has stored in its direction of the connection."""
 
     __slots__ = ("_bytes", "_sizes", "_slots", "_values")
 
@@ -66,7 +66,7 @@ class ReadCache:
 
 
 class WriteCache:
-    """What we have stored at the peer. Values are equal if type and contents are, as Java's `equals` has it."""
+    """The values that this end has stored at the peer. Values are equal if their types and contents are, as in Java."""
 
     __slots__ = ("_added", "_indexes", "_next", "_oldest", "_slots", "_values")
 

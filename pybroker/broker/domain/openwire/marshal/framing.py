@@ -14,20 +14,20 @@ from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 
 FRAME_BYTES_MAX: Final = 104857600
-"""What a stock ActiveMQ's connectors take."""
+"""The default limit of ActiveMQ's connectors."""
 
 _PREFIX: Final = INT.size
 _size_at: Final = INT.unpack_from
 
 
 class FrameReader:
-    """Gathers chunks and gives frames. Feed a chunk, then `advance` from frame to frame; who stops may go on later.
+    """Splits chunks into frames. After a chunk, `advance` moves from frame to frame, at once or later.
 
     Attributes:
-        frame_bytes_max: the largest frame that is taken; may change between two frames, as negotiation has it.
-        data: bytes with the frame that was found last.
-        start: where in them it starts, at its data type.
-        stop: where it ends, and what follows begins.
+        frame_bytes_max: the largest frame that is accepted; it may change between two frames, after a negotiation.
+        data: bytes that contain the last frame found.
+        start: the offset of that frame's data type.
+        stop: the offset behind that frame.
     """
 
     __slots__ = ("_missing", "_partial", "data", "frame_bytes_max", "start", "stop")

@@ -20,7 +20,7 @@ VERSION_MAX: Final = 12
 
 
 class Kind(Enum):
-    """What a field holds; the values are the field's own words for it."""
+    """The kind of value that a field has."""
 
     BOOLEAN = "boolean"
     BYTE = "byte"
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a marshaller has to know about a field.
+    """The properties of a field that marshalling needs.
 
     Attributes:
         kind: how its value is encoded.

@@ -1,4 +1,4 @@
-"""Where encoded bytes go: the primitives of both encodings behind one set of methods.
+"""Sinks of encoded bytes: write the primitives of both encodings by the same methods.
 
 A sink gathers one frame, from its data type on; `sources` draws the formats.
 

@@ -1,4 +1,4 @@
-"""Where decoded bytes come from: the primitives of both encodings behind one set of methods.
+"""Sources of encoded bytes: read the primitives of both encodings by the same methods.
 
 In loose encoding everything stands in one row. In tight encoding a frame's booleans come first, packed:
 
@@ -44,7 +44,7 @@ class LooseSource(Reader):
         """Get ready for the fields, after the data type."""
 
     def string(self) -> str | None:
-        """Take a nullable string; most are null."""
+        """Read a nullable string; most are null."""
         data, offset = self.data, self.offset
         if offset < len(data) and not data[offset]:
             self.offset = offset + 1
@@ -52,7 +52,7 @@ class LooseSource(Reader):
         return super().string()
 
     def count_max(self) -> int:
-        """How many nullable elements there could be at most."""
+        """The maximum number of nullable elements in the bytes left."""
         return len(self.data) - self.offset
 
     def deeper(self) -> None:
@@ -68,7 +68,7 @@ class TightSource(LooseSource):
     __slots__ = ("_bit", "_bit_end", "_bits")
 
     def begin(self) -> None:
-        """Take the booleans."""
+        """Read the booleans."""
         size = self.unsigned_byte()
         if size >= 64:
             if size == 0xC0:
@@ -88,7 +88,7 @@ class TightSource(LooseSource):
             raise MalformedOpenWire(f"{self._bit_end - self._bit} booleans too many")
 
     def boolean(self) -> bool:
-        """Take one bit."""
+        """Read one bit."""
         bit = self._bit
         if bit >= self._bit_end:
             raise MalformedOpenWire("more booleans wanted than there are")
@@ -96,19 +96,19 @@ class TightSource(LooseSource):
         return self._bits[bit >> 3] >> (bit & 7) & 1 == 1
 
     def long(self) -> int:
-        """Take a number of as many bytes as two bits say."""
+        """Read a number whose width is given by two bits."""
         if not self.boolean():
             return self.unsigned_short() if self.boolean() else 0
         value: int = self.unpack(LONG if self.boolean() else UNSIGNED_INT)[0]
         return value
 
     def string(self) -> str | None:
-        """Take a nullable string; that it is ASCII is of no interest here."""
+        """Read a nullable string; the flag for ASCII is ignored."""
         if not self.boolean():
             return None
         self.boolean()
         return self.mutf8()
 
     def count_max(self) -> int:
-        """How many nullable elements there could be at most: each takes a bit."""
+        """The maximum number of nullable elements in the bits left: each takes one."""
         return self._bit_end - self._bit

@@ -20,7 +20,7 @@ STORE: Final = WireFormat(STORED_VERSION, stack_traces=True)
 """The form in which messages are kept."""
 
 _LAYOUT_CLASS_STARTS = {spec.since for data_type in (BLOB_TYPE, MESSAGE_ID) for _, spec in LAYOUTS[data_type].fields}
-"""With each of these versions a message, or its id, got fields."""
+"""The versions in which fields were added to messages or their ids."""
 
 
 def layout_class(version: int) -> int:

@@ -1,4 +1,4 @@
-"""What the two ends agree on: each sends a WireFormatInfo first, and both draw the same conclusion from the two.
+"""Negotiation of the wire format: each end first sends a WireFormatInfo, and both derive the same format from the two.
 
 ```text
 WireFormatInfo 1 | 8 bytes "ActiveMQ" | i32 version | u8 1 | i32 n | n bytes primitive map: the options |
@@ -33,7 +33,7 @@ _ALWAYS_LOOSE = WireFormat(VERSION_MIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What one end is ready for.
+    """The wire format that one end offers.
 
     Attributes:
         version: highest wire version it speaks.
@@ -42,7 +42,7 @@ class Offer:
         cache_enabled: value caching.
         cache_size: slots of its tables; 0 stands for 16383.
         tight_encoding_enabled: tight encoding rather than loose.
-        size_prefix_disabled: frames go without their size; nobody does so.
+        size_prefix_disabled: frames have no size prefix; unused in practice.
         max_inactivity_ms: silence after which the peer counts as dead; 0 for no watch.
         initial_delay_ms: grace before that watch begins.
         frame_bytes_max: largest frame it takes; 0 and below for no opinion.
@@ -88,7 +88,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, type]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """What holds for a connection, in both directions.
+    """The wire format of a connection, in both directions.
 
     Attributes:
         version: wire version.
