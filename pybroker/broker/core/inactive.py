@@ -63,7 +63,7 @@ class InactiveDestinations:
         self._users = users
         self._destinations_max = destinations_max
         self._marks: dict[Destination, tuple[int, int]] = {}
-        """By inactive destination: since when it is inactive, and the number of messages that it had received."""
+        """Inactive destinations, with the time since when they are, and the number of messages received until then."""
         self._remaining: Iterator[Destination] | None = None
         self._is_near = False
         """True while a sweep removes inactive destinations at once."""

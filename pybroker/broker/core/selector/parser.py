@@ -62,7 +62,7 @@ def parse(text: str) -> Node:
         position = len(text) if token.type == "$END" else _position(token)
         raise unexpected(text, position, error.accepts) from None
     except UnexpectedCharacters as error:
-        # The lexer does not ask the grammar, so it cannot tell which of the two.
+        # The lexer does not use the grammar, so it cannot distinguish the two.
         raise unexpected(text, cast("int", error.pos_in_stream), ("a value or an operator",)) from None
     except _Refused as error:
         raise refusal(text, error.position, error.complaint) from None

@@ -200,7 +200,7 @@ class ConnectionInfo(BaseCommand):
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionControl(BaseCommand):
-    """A broker tells its clients about itself and its peers; a failover client says that it is one.
+    """Information about a broker and its peers, sent to clients; a failover client sends it to identify itself.
 
     Attributes:
         connected_brokers: comma list of addresses a failover client may also use.
