@@ -2,14 +2,13 @@
 
 Run from the root of the checkout: `python -m benchmarks.database [--rows KEY,…] [--scale F] [--json FILE]`.
 
-One private server with PostgreSQL's defaults, a database for each broker, the stock Java client for both. How it is
-measured is as in `benchmarks.side_by_side`; of the processor time only the broker's own is counted, not the server's.
-Both commit to disk before they answer.
+One private server with PostgreSQL's defaults, a database for each broker, the stock Java client for both. Both commit
+to disk before they answer. pybroker is compiled, and measured, as in `benchmarks.side_by_side`. Of the processor time
+only the broker's own is counted, not the server's.
 """
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -52,7 +51,7 @@ class DatabaseBench(Bench):
                 broker = start_activemq(Path(folder), self.cluster, database.name)
             else:
                 extra = ["--store", database.url, *self._extra]
-                broker = brokers.start_pybroker(Path(folder), row.protocol, python=self._python, extra=extra)
+                broker = brokers.start_pybroker(Path(folder), row.protocol, extra=extra, variables=self._variables)
             with broker:
                 yield broker
         database.drop()
@@ -90,8 +89,9 @@ def main() -> None:
     command_line.add_argument("--only", choices=(PYBROKER, ACTIVEMQ), help="measure one broker, for no ratios")
     command_line.add_argument("--repeat", type=int, default=REPETITIONS, metavar="N", help="repetitions")
     command_line.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies counts of messages")
+    command_line.add_argument("--pure", action="store_true", help="measure pybroker without its compiled modules")
     options = command_line.parse_args()
-    options.python, options.pybroker = sys.executable, ""
+    options.python, options.profile, options.pybroker = None, None, ""
     options.repeat = 1 if options.quick else options.repeat
     keys = options.rows.split(",") if options.rows else [row.key for row in ROWS]
     factor = QUICK_FACTOR if options.quick else options.scale

@@ -64,7 +64,7 @@ TRIAL_EVERY = 64
 NEWEST_SHARE = 1 / 8
 """Of the newest write in the moving average. One of ten milliseconds counts against a quick disk for ten more."""
 
-GATHER_SECONDS_MAX = 0.002
+GATHER_SECONDS_MAX = 0.004
 """How long a batch waits at most for those who were just answered."""
 
 logger = logging.getLogger(__name__)
@@ -345,6 +345,7 @@ class GroupCommit(Generic[C]):
         self._number += 1
         self._waiters = []
         self._is_open = False
+        self._expected_count = 0
         if self._replica is not None:
             self._replica.take(batch.number, batch.content)
         return batch
@@ -428,11 +429,12 @@ class GroupCommit(Generic[C]):
         call_later, share = self._runtime.call_later, self._manner.gather_share
         if call_later is not None and share and count > 1 and self._source.open_bytes <= IDLE_BYTES_MAX:
             self._expected_count = count
-            call_later(min(GATHER_SECONDS_MAX, share * (self._runtime.monotonic() - self._sent_at)), self._gathered)
+            seconds = min(GATHER_SECONDS_MAX, share * (self._runtime.monotonic() - self._sent_at))
+            call_later(seconds, partial(self._gathered, self._number))
 
-    def _gathered(self) -> None:
-        """Wait no longer."""
-        if self._expected_count:
+    def _gathered(self, number: int) -> None:
+        """End the gathering of a batch, unless it is complete or was sent."""
+        if number == self._number and self._expected_count:
             self._expected_count = 0
             if self._is_open:
                 self._schedule_turn_end()

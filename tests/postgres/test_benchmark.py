@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_both_brokers_take_the_same_load_and_are_compared(tmp_path: Path) -> None:
     require_postgres()
     file = tmp_path / "figures.json"
-    command = [sys.executable, "-W", "error", "-m", "benchmarks.database", "--quick", "--rows", "backlog-8"]
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.database", "--quick", "--pure", "--rows", "backlog-8"]
     command += ["--json", str(file), "--directory", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

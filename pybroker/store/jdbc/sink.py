@@ -30,7 +30,9 @@ RETRY_SECONDS = 0.1
 FULL_RETRY_SECONDS = 0.5
 """Between two looks for room on a full disk."""
 
-MANNER = Manner(noun="store", writer="database writer", gather_share=0.25, asks_in_thread=True)
+MANNER = Manner(noun="store", writer="database writer", gather_share=1.0, asks_in_thread=True)
+"""A commit costs the server a sync, however many messages it has. So a batch waits for the producers that were just
+answered, as long as the last commit took; where they do not come, the next batch waits for no more than came."""
 
 logger = logging.getLogger(__name__)
 

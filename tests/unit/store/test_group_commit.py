@@ -50,9 +50,11 @@ class Desk:
         self.gate = threading.Event()
         self.gate.set()
         self.failures: list[Exception] = []
+        self.timers: list[Callback] = []
         self.lock: Exception | None = None
         self.replica = FakeReplica(self.log) if replicated else None
-        world = runtime(self.loop.call_soon, on_failure=self.failures.append, fence=self.fence)
+        call_later = self.call_later if manner.gather_share else None
+        world = runtime(self.loop.call_soon, on_failure=self.failures.append, fence=self.fence, call_later=call_later)
         parts: dict[str, Any] = {"inline": self if inline else None, "replica": self.replica}
         self.commits = GroupCommit[str](self, self, manner, world, **parts)
         self.commits.start()
@@ -105,6 +107,9 @@ class Desk:
 
     # the test
 
+    def call_later(self, seconds: float, callback: Callback) -> None:
+        self.timers.append(callback)
+
     def note(self, text: str) -> Callback:
         return lambda: self.log.append(text)
 
@@ -155,6 +160,40 @@ def test_failure_while_the_thread_begins_is_the_only_one(caplog: pytest.LogCaptu
     with pytest.raises(StoreUnavailable, match="broken"):
         it.commits.close()
     assert [each.getMessage() for each in caplog.records] == ["the test writer stops: broken"]
+
+
+class TestGathering:
+    @pytest.fixture
+    def gathering(self, desk: Build) -> Desk:
+        """Two producers were just answered."""
+        it = desk(Manner(noun="store", writer="test writer", gather_share=1.0))
+        it.send("a")
+        it.send("b")
+        it.run_until("told b")
+        return it
+
+    def test_batch_waits_for_those_who_were_answered(self, gathering: Desk) -> None:
+        gathering.send("c")
+        assert not gathering.loop.ready
+        gathering.send("d")
+        gathering.run_until("told d")
+        assert "sink cd" in gathering.log
+
+    def test_batch_does_not_wait_longer_than_its_time(self, gathering: Desk) -> None:
+        gathering.send("c")
+        gathering.timers.pop()()
+        gathering.run_until("told c")
+
+    def test_time_of_the_batch_before_ends_no_gathering(self, gathering: Desk) -> None:
+        gathering.send("c")
+        gathering.send("d")
+        gathering.run_until("told d")
+        gathering.send("e")
+        first, second = gathering.timers
+        first()
+        assert not gathering.loop.ready
+        second()
+        gathering.run_until("told e")
 
 
 class TestReplica:
