@@ -3,8 +3,8 @@
 `spark-submit` runs it: see `cli`. Messages of transactions that are open, rolled back or undecided are not there.
 Messages whose acknowledgement is prepared are, and `hidden_from` lists the consumers that do not get them until then.
 
-Messages come in the order in which the store numbers them. A queue that dispatches by priority orders its consumers'
-messages anew, which no record shows.
+Messages come in the order in which the store numbers them. A queue that dispatches by priority delivers them in
+another order, which the journal does not record.
 """
 
 from pyspark.sql import SparkSession

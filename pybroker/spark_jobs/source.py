@@ -29,8 +29,8 @@ class KahaDBSource(DataSource):
     """`spark.read.format("kahadb")`; Spark finds it as `pyspark_kahadb.DefaultSource`."""
 
     pushdown_default = False
-    """Whether filters are pushed down where the option does not say: Spark refuses such a source until its session
-    allows it, see `pyspark_kahadb.register`."""
+    """The default of the option for filter pushdown. Spark refuses a source with pushdown until its session allows it,
+    see `pyspark_kahadb.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

@@ -247,11 +247,11 @@ class PostgresLock(ABC):
             raise DatabaseUnreachable(self.name, "the former session had to be ended first")
 
     _outlives_session = False
-    """Whether another session can confirm the lock."""
+    """True if another session can confirm the lock."""
 
     @property
     def _is_reacquired(self) -> bool:
-        """Whether the lock ends with its session and may be acquired again."""
+        """True if the lock ends with its session and may be acquired again."""
         return not self._outlives_session and self._database.grace_seconds > 0
 
     # ------------------------------------------------------------ acquisition

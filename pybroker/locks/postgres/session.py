@@ -342,7 +342,7 @@ class StatementRefused(LockError):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the cause is temporary, such as another member's lock or an operator's cancel."""
+        """True if the cause is temporary, such as another member's lock or an operator's cancel."""
         return self.state.startswith(_TRANSIENT)
 
 

@@ -32,7 +32,7 @@ LEASE_SECONDS = 9.0
 """The default. A standby then serves within ten seconds after the master's network was cut."""
 
 LEASE_SECONDS_MIN = 1.0
-"""With a shorter lease, a busy machine loses its lock because its own threads are scheduled too late."""
+"""The shortest lease. On a busy machine, the thread that renews a shorter one may be scheduled too late."""
 
 CONNECT_SECONDS = 5.0
 """Time limit for a connection with all its round trips, and for a statement that waits for no lock."""

@@ -220,7 +220,7 @@ def held_by_subscription(key: str, topic: str, pending: int, *, is_latest: bool)
             count=pending,
             remedy="let its client come and take its messages, or unsubscribe"
             if pending
-            else "none: pybroker writes it anew when nothing else holds the file",
+            else "none: pybroker rewrites it when nothing else holds the file",
         )
 
 
