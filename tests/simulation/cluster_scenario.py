@@ -201,6 +201,7 @@ class Slot:
         scenario, self._lives = self.scenario, self._lives + 1
         scenario.world.say(self.name, "starts")
         self.process = process = Process(scenario.world, self.name)
+        self.node = None
         process.clock_error_ms = 0 if scenario.schedules else scenario.world.random.choice((0, 0, -3_600_000, 5000))
         process.on_death.append(self._died)
         self.system = SimSystem(scenario.disk, process)
@@ -237,21 +238,18 @@ class Slot:
     async def _live(self) -> None:
         """Live one life after another, as `serve` has it."""
         creatable = wiring.creatable(self.config)
-        while True:
+        while not self.is_stopping:
             self.node = node = Node(self.config, self._publish, None, creatable, self.machine)
             try:
                 await node.run()
             except LockNotHeld:
-                if self.is_stopping:
-                    return
+                creatable = node.creatable
+                if not self.is_stopping:
+                    await asyncio.sleep(PAUSE_SECONDS)
             except BrokerError as error:
                 self.scenario.world.say(self.name, f"gives up: {type(error).__name__}")
                 return
             else:
-                return
-            creatable = node.creatable
-            await asyncio.sleep(PAUSE_SECONDS)
-            if self.is_stopping:
                 return
 
     def stop(self) -> None:
