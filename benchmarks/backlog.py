@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.report import Report, Row, parser
 from benchmarks.workload import QUEUE, durable, messages, open_store
-from pybroker.broker.core.broker import Broker
-from pybroker.broker.core.connection import Connection
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.domain.ports import Delivery
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.store.journal.store import JournalStore
@@ -84,7 +84,7 @@ async def _take_over(directory: Path, count: int) -> Row:
     before = resident_megabytes()
     store = open_store(directory)
     recovery = store.recover()
-    broker = Broker("bench", store=store, clock=_clock)
+    broker = BrokerCore("bench", store=store, clock=_clock)
     broker.usage.paging.call_soon = asyncio.get_running_loop().call_soon
     begun = time.perf_counter()
     broker.load(recovery)
@@ -120,15 +120,15 @@ def _row(queue: str, count: int, before: float, *, loaded_ms: float, filled: flo
     }
 
 
-def _start(directory: Path) -> tuple[JournalStore, Broker, Connection]:
+def _start(directory: Path) -> tuple[JournalStore, BrokerCore, BrokerConnection]:
     store = open_store(directory)
-    broker = Broker("bench", store=store, clock=_clock)
+    broker = BrokerCore("bench", store=store, clock=_clock)
     broker.usage.paging.call_soon = asyncio.get_running_loop().call_soon
     broker.recover()
     return store, broker, broker.connect("c", "c", Throttle())
 
 
-async def _send(store: JournalStore, broker: Broker, client: Connection, count: int) -> None:
+async def _send(store: JournalStore, broker: BrokerCore, client: BrokerConnection, count: int) -> None:
     wanted = messages(count)
     while chunk := list(islice(wanted, PER_TURN)):
         for message in chunk:
@@ -141,7 +141,7 @@ async def _send(store: JournalStore, broker: Broker, client: Connection, count: 
     await durable(store)
 
 
-async def _consume(store: JournalStore, broker: Broker, client: Connection, count: int) -> float:
+async def _consume(store: JournalStore, broker: BrokerCore, client: BrokerConnection, count: int) -> float:
     """Consume that many; return how long it took, in seconds."""
     unsettled: deque[Delivery] = deque()
     left = count

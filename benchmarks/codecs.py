@@ -16,7 +16,7 @@ from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.message import MessageType, routing
 from pybroker.broker.domain.openwire.message import decode as decode_message
-from pybroker.broker.domain.ports import Connection
+from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.stomp.codec import FrameDecoder
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.store.journal.commands import (
@@ -65,7 +65,7 @@ def measured(name: str, call: Callable[[], object], per_call: int, count: int) -
 def stomp_work() -> list[Work]:
     """Frames to messages and back."""
     limits = StompLimits()
-    names = DestinationNames(cast("Connection", None), temporaries_max=0)  # asked only for temporary destinations
+    names = DestinationNames(cast("ConnectionPort", None), temporaries_max=0)  # asked only for temporary destinations
     reader = MessageReader(CONNECTION_ID, names, lambda: 1_700_000_000_000, itertools.count(1).__next__)
     writer = MessageWriter(names, Version.V1_2, subscription_id="1", transformation=None)
     chunk = send_frame(f"/queue/{QUEUE.name}", receipt="4711") * CHUNK_FRAMES

@@ -33,7 +33,7 @@ from pybroker.client.arguments import (
 from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
-from pybroker.client.link import Link
+from pybroker.client.link import ClientLink
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import PendingResult
 from pybroker.client.transactions import ClientTransaction
@@ -71,10 +71,10 @@ def connect(
     return Connection(parse(uri), settings, timeout)
 
 
-class Waiter:
+class TaskWaiter:
     """Suspends tasks until a result is complete or a message arrives."""
 
-    def __init__(self, link: Link, timeout: float | None) -> None:
+    def __init__(self, link: ClientLink, timeout: float | None) -> None:
         self.link = link
         self._timeout = timeout
 
@@ -178,7 +178,7 @@ class Connection:
 
     def __init__(self, uri: BrokerURI, settings: Settings, timeout: float | None) -> None:
         self._link = make_link(uri, settings)
-        self._waiter = Waiter(self._link, uri.failover.timeout_seconds if uri.failover is not None else None)
+        self._waiter = TaskWaiter(self._link, uri.failover.timeout_seconds if uri.failover is not None else None)
         self._connect_timeout = timeout
         self._running: asyncio.Task[None] | None = None
         self._producer: int | None = None
@@ -300,7 +300,7 @@ class Connection:
 class Producer:
     """A producer for one destination. An async context manager."""
 
-    def __init__(self, link: Link, waiter: Waiter, destination: Destination, number: int) -> None:
+    def __init__(self, link: ClientLink, waiter: TaskWaiter, destination: Destination, number: int) -> None:
         self.destination = destination
         self._link = link
         self._waiter = waiter
@@ -325,7 +325,7 @@ class Producer:
 class Consumer:
     """A consumer of one destination. An async context manager, and an async iterator. See `sync.Consumer`."""
 
-    def __init__(self, link: Link, waiter: Waiter, consumer: ConsumerState) -> None:
+    def __init__(self, link: ClientLink, waiter: TaskWaiter, consumer: ConsumerState) -> None:
         self._link = link
         self._waiter = waiter
         self._consumer = consumer
@@ -368,7 +368,7 @@ class Consumer:
 class Transaction:
     """A transaction: sends and acknowledgements that take effect together or not at all. An async context manager."""
 
-    def __init__(self, link: Link, waiter: Waiter, transaction: ClientTransaction) -> None:
+    def __init__(self, link: ClientLink, waiter: TaskWaiter, transaction: ClientTransaction) -> None:
         self._link = link
         self._waiter = waiter
         self._transaction = transaction

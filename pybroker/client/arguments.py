@@ -18,13 +18,13 @@ from pybroker.broker.domain.openwire.values import Value
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.conversation import AckMode, Conversation, Login
 from pybroker.client.errors import DestinationRefused, UnsendableMessage
-from pybroker.client.link import Link
+from pybroker.client.link import ClientLink
 from pybroker.client.messages import Kind
 from pybroker.client.openwire import OpenWireConversation
 from pybroker.client.pending import PendingResult
 from pybroker.client.state import ClientState
 from pybroker.client.stomp import StompConversation
-from pybroker.client.uri import Address, BrokerURI, Protocol
+from pybroker.client.uri import Address, BrokerURI, WireProtocol
 
 PREFETCH: Final = 1000
 PREFETCH_DURABLE: Final = 100
@@ -119,7 +119,7 @@ class Settings:
     on_resumed: Callable[[str], object] | None = None
 
 
-def make_link(uri: BrokerURI, settings: Settings) -> Link:
+def make_link(uri: BrokerURI, settings: Settings) -> ClientLink:
     """Return a link that is not connected yet."""
     name = f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS_ID}-{next(_connection_numbers)}"
     failover = uri.failover
@@ -136,7 +136,7 @@ def make_link(uri: BrokerURI, settings: Settings) -> Link:
         tracked_bytes_max=failover.max_cache_bytes if failover is not None and failover.track_messages else 0,
         restore_transactions=failover is None or failover.track_transaction_producers,
     )
-    return Link(
+    return ClientLink(
         uri,
         state,
         make=make_conversation,
@@ -152,7 +152,7 @@ def make_conversation(address: Address) -> Conversation:
     inactivity_ms = round((options.inactivity_seconds or 0) * 1000)
     initial_delay_ms = round(options.inactivity_initial_seconds * 1000)
     frame_bytes_max = min(options.frame_bytes_max or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
-    if address.scheme.protocol is Protocol.STOMP:
+    if address.scheme.protocol is WireProtocol.STOMP:
         return StompConversation(
             host=address.host,
             inactivity_ms=inactivity_ms,

@@ -9,7 +9,7 @@ Source: OpenWire, `ConsumerInfo.browser` and the dispatch without message at the
 from collections.abc import Callable
 
 from pybroker.client.consumers import ConsumerState, Redelivery, RedeliveryCache
-from pybroker.client.conversation import Subscribe
+from pybroker.client.conversation import AddConsumer
 from pybroker.client.messages import DeliveryState, Message
 from pybroker.client.requests import Requests
 
@@ -21,7 +21,7 @@ class AllShown(Exception):
 class BrowserState(ConsumerState):
     """The state of one browser. Not thread-safe."""
 
-    def __init__(self, subscribe: Subscribe, *, requests: Requests, clock: Callable[[], float]) -> None:
+    def __init__(self, subscribe: AddConsumer, *, requests: Requests, clock: Callable[[], float]) -> None:
         """Create the state; the arguments are those of `ConsumerState`."""
         super().__init__(
             subscribe, requests=requests, redelivery_cache=RedeliveryCache(), redelivery=Redelivery(), clock=clock

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.client.conversation import AckMode, Acknowledge, Pull, Subscribe
+from pybroker.client.conversation import AckMode, Acknowledge, AddConsumer, Pull
 from pybroker.client.errors import ClientError, ConnectionClosed
 from pybroker.client.messages import DeliveryState, Message
 from pybroker.client.pending import Callbacks, PendingResult
@@ -146,7 +146,7 @@ class ConsumerState:
 
     def __init__(
         self,
-        subscribe: Subscribe,
+        subscribe: AddConsumer,
         *,
         requests: Requests,
         redelivery_cache: RedeliveryCache,

@@ -95,7 +95,7 @@ class AckMode(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscribe:
+class AddConsumer:
     """Open a consumer.
 
     Attributes:
@@ -140,7 +140,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsubscribe:
+class RemoveConsumer:
     """Close a consumer; a durable subscription stays.
 
     Attributes:
@@ -162,7 +162,7 @@ class RemoveDurable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class SendMessage:
     """Send a message. The broker answers a persistent one when it is on disk."""
 
     message: Outgoing
@@ -188,21 +188,21 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
+class BeginTransaction:
     """Begin a transaction."""
 
     transaction: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class CommitTransaction:
     """Commit a transaction."""
 
     transaction: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
+class RollbackTransaction:
     """Roll a transaction back. Messages acknowledged in it are outstanding again, with the same consumer."""
 
     transaction: int
@@ -213,15 +213,15 @@ Request: TypeAlias = (
     | RemoveTemporary
     | AddProducer
     | RemoveProducer
-    | Subscribe
+    | AddConsumer
     | Pull
-    | Unsubscribe
+    | RemoveConsumer
     | RemoveDurable
-    | Send
+    | SendMessage
     | Acknowledge
-    | Begin
-    | Commit
-    | Rollback
+    | BeginTransaction
+    | CommitTransaction
+    | RollbackTransaction
 )
 
 # ---------------------------------------------------------------- events
@@ -337,7 +337,7 @@ class Conversation(Protocol):
         Args:
             request: the request.
             number: its number, for `Answered`; the same request has the same number on each transport.
-            answer: whether one `Answered` follows. Always false for `Begin`.
+            answer: whether one `Answered` follows. Always false for `BeginTransaction`.
 
         Raises:
             UnsendableMessage: the request has no form in this protocol, and was not sent.

@@ -1,4 +1,4 @@
-"""`Link`, the I/O of one connection: it keeps a `ClientState` connected to a broker, as its `Reconnector` decides.
+"""`ClientLink`, the I/O of one connection: keeps a `ClientState` connected to a broker, as its `Reconnector` decides.
 
 The I/O runs in one event loop. Applications call the state in any thread, inside `with link:`, which locks the state
 and sends its requests. The asyncio API runs the link in the application's loop, the synchronous API in a thread of its
@@ -54,7 +54,7 @@ _FATAL: Final = (LoginRefused, FrameTooLarge)
 _log = logging.getLogger(__name__)
 
 
-class Link:
+class ClientLink:
     """The I/O of one connection. Every call of the state must be inside `with link:`.
 
     Attributes:

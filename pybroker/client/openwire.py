@@ -30,11 +30,12 @@ from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.client.conversation import (
     Acknowledge,
+    AddConsumer,
     AddProducer,
     AddTemporary,
     Answered,
-    Begin,
-    Commit,
+    BeginTransaction,
+    CommitTransaction,
     ConsumerEnded,
     Delivered,
     Ended,
@@ -46,14 +47,13 @@ from pybroker.client.conversation import (
     Opened,
     Pull,
     Redirected,
+    RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
     RemoveTemporary,
     Request,
-    Rollback,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    RollbackTransaction,
+    SendMessage,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -326,22 +326,22 @@ class OpenWireConversation:
 
     def _commands(self, request: Request) -> Sequence[wire.BaseCommand]:
         match request:
-            case Send(message=message):
+            case SendMessage(message=message):
                 return (self._message(message),)
             case Acknowledge():
                 return self._acks(request)
-            case Begin(transaction=number):
+            case BeginTransaction(transaction=number):
                 return (self._transaction(number, wire.TransactionType.BEGIN),)
-            case Commit(transaction=number):
+            case CommitTransaction(transaction=number):
                 return (self._transaction(number, wire.TransactionType.COMMIT_ONE_PHASE),)
-            case Rollback(transaction=number):
+            case RollbackTransaction(transaction=number):
                 return (self._transaction(number, wire.TransactionType.ROLLBACK),)
-            case Subscribe():
+            case AddConsumer():
                 return (self._consumer_info(request),)
             case Pull(consumer=consumer, destination=destination, seconds=seconds):
                 consumer_id = self._consumer_id(consumer)
                 return (wire.MessagePull(consumer_id=consumer_id, destination=destination, timeout=_pull_ms(seconds)),)
-            case Unsubscribe(consumer=consumer, last=last):
+            case RemoveConsumer(consumer=consumer, last=last):
                 return (_removed(self._consumer_id(consumer), _broker_sequence(last)),)
             case AddProducer(producer=producer, destination=destination):
                 return (wire.ProducerInfo(producer_id=self._producer_id(producer), destination=destination),)
@@ -417,7 +417,7 @@ class OpenWireConversation:
             for receipt in receipts
         )
 
-    def _consumer_info(self, request: Subscribe) -> wire.BaseCommand:
+    def _consumer_info(self, request: AddConsumer) -> wire.BaseCommand:
         return wire.ConsumerInfo(
             consumer_id=self._consumer_id(request.consumer),
             destination=request.destination,

@@ -14,15 +14,15 @@ from typing import Final
 from pybroker.client.conversation import (
     FIRST_NUMBER,
     Acknowledge,
-    Commit,
+    CommitTransaction,
     Conversation,
+    RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
     RemoveTemporary,
     Request,
-    Rollback,
-    Send,
-    Unsubscribe,
+    RollbackTransaction,
+    SendMessage,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -35,7 +35,7 @@ from pybroker.client.errors import (
 from pybroker.client.messages import Body
 from pybroker.client.pending import PendingResult
 
-_NOT_REPEATED: Final = (Unsubscribe, RemoveProducer, RemoveTemporary, Rollback, Acknowledge)
+_NOT_REPEATED: Final = (RemoveConsumer, RemoveProducer, RemoveTemporary, RollbackTransaction, Acknowledge)
 """Requests that the loss of the connection fulfils or makes void, and that are not sent to the next broker."""
 
 _NO_SUBSCRIPTION: Final = "No durable subscription exists"
@@ -127,10 +127,10 @@ class Requests:
             return
         pending.is_sent = True
         if not pending.answer:
-            if isinstance(request, Send):
+            if isinstance(request, SendMessage):
                 self._tracked.add(request)
             self.complete(pending.number)
-        elif isinstance(request, Commit):
+        elif isinstance(request, CommitTransaction):
             self._unwritten.append(pending)
 
     def written(self) -> None:
@@ -174,7 +174,7 @@ class Requests:
         for pending in list(self._unanswered.values()):
             if isinstance(pending.request, _NOT_REPEATED):
                 self.complete(pending.number)
-            elif isinstance(pending.request, Commit) and self.may_have_been_received(pending):
+            elif isinstance(pending.request, CommitTransaction) and self.may_have_been_received(pending):
                 doubt = "the connection broke before the commit was answered: it may be done, or not"
                 self.complete(pending.number, TransactionInDoubt(doubt))
         self._unwritten.clear()
@@ -221,9 +221,9 @@ class _Tracked:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._sends: deque[tuple[Send, int]] = deque()
+        self._sends: deque[tuple[SendMessage, int]] = deque()
 
-    def add(self, request: Send) -> None:
+    def add(self, request: SendMessage) -> None:
         """Add a send, and remove the oldest ones above the limit."""
         if not self._bytes_max:
             return
@@ -233,7 +233,7 @@ class _Tracked:
         while self._bytes > self._bytes_max:
             self._bytes -= self._sends.popleft()[1]
 
-    def __iter__(self) -> Iterator[Send]:
+    def __iter__(self) -> Iterator[SendMessage]:
         return iter([request for request, _ in self._sends])
 
 

@@ -30,10 +30,11 @@ from pybroker.client.consumers import ConsumerState, Redelivery, RedeliveryCache
 from pybroker.client.conversation import (
     AckMode,
     Acknowledge,
+    AddConsumer,
     AddProducer,
     AddTemporary,
     Answered,
-    Commit,
+    CommitTransaction,
     ConsumerEnded,
     Conversation,
     Delivered,
@@ -42,12 +43,11 @@ from pybroker.client.conversation import (
     Exhausted,
     Login,
     Opened,
+    RemoveConsumer,
     RemoveDurable,
     RemoveTemporary,
     Request,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    SendMessage,
 )
 from pybroker.client.error_reports import ErrorReports
 from pybroker.client.errors import ClientError, ConnectionClosed, TransactionInDoubt
@@ -134,15 +134,15 @@ class ClientState:
             UnsendableMessage: there is no such header.
             ConnectionClosed: the producer is closed.
         """
-        request = Send(message=self.producers.message(producer, destination, body, headers))
+        request = SendMessage(message=self.producers.message(producer, destination, body, headers))
         return self._requests.submit(request, answer=request.message.persistent)
 
     def subscribe(
         self, destination: Destination, *, ack: AckMode, prefetch: int, **options: Any
     ) -> tuple[ConsumerState, PendingResult[None]]:
-        """Open a consumer; `options` are further attributes of `Subscribe`."""
+        """Open a consumer; `options` are further attributes of `AddConsumer`."""
         number = next(self._counters["consumer"])
-        request = Subscribe(consumer=number, destination=destination, ack=ack, prefetch=prefetch, **options)
+        request = AddConsumer(consumer=number, destination=destination, ack=ack, prefetch=prefetch, **options)
         consumer = ConsumerState(
             request,
             requests=self._requests,
@@ -156,7 +156,7 @@ class ClientState:
         self, destination: Destination, *, prefetch: int, selector: str | None
     ) -> tuple[ConsumerState, PendingResult[None]]:
         """Open a browser of a queue."""
-        request = Subscribe(
+        request = AddConsumer(
             consumer=next(self._counters["consumer"]),
             destination=destination,
             ack=AckMode.AUTO,
@@ -201,7 +201,7 @@ class ClientState:
         self._unsubscribing[number] = consumer  # until the broker confirms its acknowledgements
         if not self.is_open:
             return None
-        request = Unsubscribe(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
+        request = RemoveConsumer(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
         pending = self._requests.submit(request)
         pending.add_done_callback(lambda: self._unsubscribed(number))
         return pending
@@ -249,7 +249,7 @@ class ClientState:
         }
         reply: PendingResult[Message] = PendingResult()
         self._replies[correlation_id] = reply
-        sent = self._requests.submit(Send(message=self.producers.message(producer, destination, body, headers)))
+        sent = self._requests.submit(SendMessage(message=self.producers.message(producer, destination, body, headers)))
         sent.add_done_callback(lambda: reply.complete(error=sent.error) if sent.error else None)
         reply.add_done_callback(lambda: self._forget_reply(correlation_id))
         return reply
@@ -282,7 +282,7 @@ class ClientState:
     def _on_refused(self, request: Request, error: ClientError) -> None:
         """Remove the object whose request was refused, so that it is not restored."""
         match request:
-            case Subscribe(consumer=number) if number in self._consumers:
+            case AddConsumer(consumer=number) if number in self._consumers:
                 self._consumers.pop(number).end(error)
             case AddProducer(producer=number):
                 self.producers.forget(number)
@@ -301,11 +301,11 @@ class ClientState:
         if submitted is None:
             pending.complete(error=error)
             return
-        if isinstance(submitted.request, Commit) and submitted.is_sent:
+        if isinstance(submitted.request, CommitTransaction) and submitted.is_sent:
             in_doubt = TransactionInDoubt("the broker did not answer the commit in time")
             in_doubt.__cause__ = error
             error = in_doubt
-        if isinstance(submitted.request, Subscribe) and (consumer := self._consumers.get(submitted.request.consumer)):
+        if isinstance(submitted.request, AddConsumer) and (consumer := self._consumers.get(submitted.request.consumer)):
             self.unsubscribe(consumer, error=error)
         self._requests.complete(pending.number, error)
 

@@ -20,11 +20,12 @@ from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
 from pybroker.client.conversation import (
     Acknowledge,
+    AddConsumer,
     AddProducer,
     AddTemporary,
     Answered,
-    Begin,
-    Commit,
+    BeginTransaction,
+    CommitTransaction,
     Delivered,
     Ended,
     ErrorReported,
@@ -34,14 +35,13 @@ from pybroker.client.conversation import (
     LoginFailed,
     Opened,
     Pull,
+    RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
     RemoveTemporary,
     Request,
-    Rollback,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    RollbackTransaction,
+    SendMessage,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -210,7 +210,7 @@ class StompConversation:
         frames = self._frames(request, number)
         if answer:
             frames[-1][1]["receipt"] = str(number)
-            if isinstance(request, Send):
+            if isinstance(request, SendMessage):
                 self._sizes[number] = len(frames[-1][2])
         for frame in frames:
             self._put(frame)
@@ -268,7 +268,7 @@ class StompConversation:
 
     def _frames(self, request: Request, number: int) -> list[_ToSend]:
         match request:
-            case Send(message=message):
+            case SendMessage(message=message):
                 headers = send_headers(message, self._connection_id, again=self._is_restoring)
                 body = send_body(message.body, headers, message.kind)
                 if len(body) > self._frame_bytes_max:
@@ -277,15 +277,15 @@ class StompConversation:
                 return [("SEND", headers, body)]
             case Acknowledge():
                 return _acks(request)
-            case Begin(transaction=transaction):
+            case BeginTransaction(transaction=transaction):
                 return [("BEGIN", {"transaction": str(transaction)}, b"")]
-            case Commit(transaction=transaction):
+            case CommitTransaction(transaction=transaction):
                 return [("COMMIT", {"transaction": str(transaction)}, b"")]
-            case Rollback(transaction=transaction):
+            case RollbackTransaction(transaction=transaction):
                 return [("ABORT", {"transaction": str(transaction)}, b"")]
-            case Subscribe():
+            case AddConsumer():
                 return [("SUBSCRIBE", self._subscribe_headers(request), b"")]
-            case Unsubscribe(consumer=consumer):
+            case RemoveConsumer(consumer=consumer):
                 return [("UNSUBSCRIBE", {"id": str(consumer)}, b"")]
             case RemoveDurable(name=name):
                 return [("UNSUBSCRIBE", {"id": name, "activemq.subscriptionName": name}, b"")]
@@ -294,7 +294,7 @@ class StompConversation:
             case AddProducer() | RemoveProducer() | AddTemporary() | RemoveTemporary():
                 return _empty_transaction(number)
 
-    def _subscribe_headers(self, request: Subscribe) -> dict[str, str]:
+    def _subscribe_headers(self, request: AddConsumer) -> dict[str, str]:
         headers = {
             "id": str(request.consumer),
             "destination": write_destination(request.destination, self._connection_id),

@@ -54,7 +54,7 @@ from pybroker.client.messages import RESENT
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.stomp import login_refusal, refusal
 from pybroker.client.trust import client_context, probe
-from pybroker.client.uri import URI_CHARACTERS_MAX, Address, BrokerURI, Protocol, parse
+from pybroker.client.uri import URI_CHARACTERS_MAX, Address, BrokerURI, WireProtocol, parse
 
 _RECEIPT_PREFIX: Final = "pybroker-failover-"
 _LISTENER: Final = "pybroker-failover"
@@ -143,7 +143,7 @@ class FailoverConnection:
             BadOption: the URI has an option that only `pybroker.connect` supports.
         """
         self._uri: BrokerURI = parse(uri)
-        if self._uri.protocol is not Protocol.STOMP:
+        if self._uri.protocol is not WireProtocol.STOMP:
             raise UnusableURI("stomp.py speaks STOMP", part=uri, hint="write stomp:// instead of tcp://")
         failover = self._uri.failover
         if failover is not None and (failover.backup or failover.priority_backup):

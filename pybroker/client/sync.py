@@ -34,7 +34,7 @@ from pybroker.client.arguments import (
 from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
-from pybroker.client.link import Link
+from pybroker.client.link import ClientLink
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import PendingResult
 from pybroker.client.transactions import ClientTransaction
@@ -95,10 +95,10 @@ def connect(
     return connection
 
 
-class Waiter:
+class ThreadWaiter:
     """Blocks threads until a result is complete or a message arrives."""
 
-    def __init__(self, link: Link, timeout: float | None) -> None:
+    def __init__(self, link: ClientLink, timeout: float | None) -> None:
         self.link = link
         self._timeout = timeout
 
@@ -187,9 +187,9 @@ _open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 class Connection:
     """A connection, which `connect` opens. A context manager that closes the connection at its end."""
 
-    def __init__(self, link: Link, timeout: float | None) -> None:
+    def __init__(self, link: ClientLink, timeout: float | None) -> None:
         self._link = link
-        self._waiter = Waiter(link, timeout)
+        self._waiter = ThreadWaiter(link, timeout)
         self._thread = threading.Thread(target=self._run, name="pybroker-client", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[None]
@@ -407,7 +407,7 @@ class Connection:
 class Sending:
     """A send in flight, which `Connection.begin_send` returns."""
 
-    def __init__(self, waiter: Waiter, pending: PendingResult[None]) -> None:
+    def __init__(self, waiter: ThreadWaiter, pending: PendingResult[None]) -> None:
         self._waiter = waiter
         self._pending = pending
 
@@ -433,7 +433,7 @@ class Sending:
 class Producer:
     """A producer for one destination. A context manager."""
 
-    def __init__(self, link: Link, waiter: Waiter, destination: Destination, number: int) -> None:
+    def __init__(self, link: ClientLink, waiter: ThreadWaiter, destination: Destination, number: int) -> None:
         self.destination = destination
         self._link = link
         self._waiter = waiter
@@ -463,7 +463,7 @@ class Consumer:
     `ack()` acknowledges it, with `"transacted"` the transaction.
     """
 
-    def __init__(self, link: Link, waiter: Waiter, consumer: ConsumerState) -> None:
+    def __init__(self, link: ClientLink, waiter: ThreadWaiter, consumer: ConsumerState) -> None:
         self._link = link
         self._waiter = waiter
         self._consumer = consumer
@@ -530,7 +530,7 @@ class Consumer:
 class Transaction:
     """A transaction: sends and acknowledgements that take effect together or not at all. A context manager."""
 
-    def __init__(self, link: Link, waiter: Waiter, transaction: ClientTransaction) -> None:
+    def __init__(self, link: ClientLink, waiter: ThreadWaiter, transaction: ClientTransaction) -> None:
         self._link = link
         self._waiter = waiter
         self._transaction = transaction

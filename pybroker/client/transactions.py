@@ -17,7 +17,7 @@ from typing import Any
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.client.consumers import ConsumerState
-from pybroker.client.conversation import Begin, Commit, Rollback, Send
+from pybroker.client.conversation import BeginTransaction, CommitTransaction, RollbackTransaction, SendMessage
 from pybroker.client.errors import (
     ClientError,
     ConnectionClosed,
@@ -50,7 +50,7 @@ class ClientTransaction:
 
     number: int
     producer: int
-    sends: dict[int, Send] = field(default_factory=dict[int, Send])
+    sends: dict[int, SendMessage] = field(default_factory=dict[int, SendMessage])
     acknowledged: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])
     is_begun: bool = False
     rollback_cause: ClientError | None = None
@@ -111,7 +111,7 @@ class Transactions:
         """
         self.check(transaction)
         message = self._producers.message(transaction.producer, destination, body, headers)
-        request = Send(message=replace(message, transaction=transaction.number))
+        request = SendMessage(message=replace(message, transaction=transaction.number))
         self._ensure_begun(transaction)
         number = self._requests.number()
         self._requests.send_once(request, number)
@@ -153,7 +153,7 @@ class Transactions:
             self._end(transaction)
             outcome.complete()
             return outcome
-        pending = transaction.commit = self._requests.submit(Commit(transaction=transaction.number))
+        pending = transaction.commit = self._requests.submit(CommitTransaction(transaction=transaction.number))
         pending.add_done_callback(lambda: self._committed(transaction, pending.error, outcome))
         outcome.number = pending.number
         return outcome
@@ -164,7 +164,7 @@ class Transactions:
             return
         transaction.is_ended = True
         if transaction.is_begun:
-            self._requests.send_once_or_log(Rollback(transaction=transaction.number))
+            self._requests.send_once_or_log(RollbackTransaction(transaction=transaction.number))
         self._redeliver(transaction)
         self._end(transaction)
 
@@ -185,7 +185,7 @@ class Transactions:
     def _ensure_begun(self, transaction: ClientTransaction) -> None:
         if not transaction.is_begun and self._requests.is_open:
             transaction.is_begun = True
-            self._requests.send_once(Begin(transaction=transaction.number), self._requests.number())
+            self._requests.send_once(BeginTransaction(transaction=transaction.number), self._requests.number())
 
     # ------------------------------------------------------------ ends
 
@@ -255,6 +255,6 @@ class Transactions:
             for number, request in transaction.sends.items():
                 self._requests.send_once(request, number)
         except (FrameTooLarge, UnsendableMessage) as error:
-            self._requests.send_once_or_log(Rollback(transaction=transaction.number))
+            self._requests.send_once_or_log(RollbackTransaction(transaction=transaction.number))
             transaction.is_begun = False
             self._mark_rollback_only(transaction, f"a message of the transaction cannot be sent: {error}", error)

@@ -37,7 +37,7 @@ MILLISECONDS_MAX = 7 * 24 * 3600 * 1000
 """The longest time of an option, a week. A longer one is a mistake; Python's locks and selectors have limits, too."""
 
 
-class Protocol(enum.Enum):
+class WireProtocol(enum.Enum):
     """The protocol of a connection."""
 
     OPENWIRE = "OpenWire"
@@ -53,9 +53,9 @@ class Scheme(enum.Enum):
     STOMP_SSL = "stomp+ssl"
 
     @property
-    def protocol(self) -> Protocol:
+    def protocol(self) -> WireProtocol:
         """The protocol of the scheme."""
-        return Protocol.OPENWIRE if self in (Scheme.TCP, Scheme.SSL) else Protocol.STOMP
+        return WireProtocol.OPENWIRE if self in (Scheme.TCP, Scheme.SSL) else WireProtocol.STOMP
 
     @property
     def is_tls(self) -> bool:
@@ -177,7 +177,7 @@ class BrokerURI:
     warnings: tuple[str, ...] = ()
 
     @property
-    def protocol(self) -> Protocol:
+    def protocol(self) -> WireProtocol:
         """The protocol of all brokers."""
         return self.addresses[0].scheme.protocol
 

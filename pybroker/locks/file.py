@@ -80,7 +80,7 @@ COARSE_SECONDS = 2.5
 """Longer than the coarsest time stamps of a file system: two seconds on FAT, a kernel tick (some ms) on ext4."""
 
 
-class _Held(NamedTuple):
+class _HeldFile(NamedTuple):
     """An acquired lock: its descriptor, and the state of the file after it was stamped."""
 
     fd: int
@@ -114,7 +114,7 @@ class FileLock:
         self._path = os.fspath(path)
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._held: _Held | None = None
+        self._held: _HeldFile | None = None
         self._cancelled = threading.Event()
         self._mutex = threading.Lock()  # guards `_waiting`, and orders `cancel` and an acquisition
         self._waiting: Future[int] | None = None
@@ -319,7 +319,7 @@ class FileLock:
             return False
         return os.path.samestat(ours, found)
 
-    def _stamp(self, fd: int) -> _Held:
+    def _stamp(self, fd: int) -> _HeldFile:
         stamp = LONG.pack(self._clock())
         if stamp == os.pread(fd, LONG.size, 0):
             # Acquired in the same millisecond as by the former master, which must see that the stamp is not its own.
@@ -329,7 +329,7 @@ class FileLock:
             raise OSError(errno.EIO, f"wrote {written} of {len(stamp)} bytes")
         os.fsync(fd)
         status = os.fstat(fd)
-        return _Held(
+        return _HeldFile(
             fd=fd,
             device=status.st_dev,
             inode=status.st_ino,

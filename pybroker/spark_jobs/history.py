@@ -35,8 +35,8 @@ from pybroker.spark_jobs.lifetimes import (
     SUBSCRIBE,
     UNSUBSCRIBE,
     UPDATE,
-    Event,
     Lifetime,
+    RecordEvent,
     replay,
 )
 from pybroker.spark_jobs.store_names import StoreNames
@@ -343,7 +343,7 @@ def _subscriptions(history: History) -> DataFrame:
 
 
 def _event(kind: Column, at: str, at_time: str, special: str | Column) -> Column:
-    """Build an `Event`, field by field in its order."""
+    """Build an `RecordEvent`, field by field in its order."""
     return F.struct(
         F.col(at).alias("at"),
         F.col("position").alias("pos"),
@@ -419,11 +419,11 @@ def _replayed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _events(column: Any) -> list[list[Event]]:
+def _events(column: Any) -> list[list[RecordEvent]]:
     """Return each message's events; going through flat columns spares a dictionary per event."""
     fields = column.flatten().flatten()
-    events = list(map(Event._make, zip(*(field.to_pylist() for field in fields), strict=True)))
-    found: list[list[Event]] = []
+    events = list(map(RecordEvent._make, zip(*(field.to_pylist() for field in fields), strict=True)))
+    found: list[list[RecordEvent]] = []
     start = 0
     for length in pc.list_value_length(column).to_pylist():
         end = start + (length or 0)

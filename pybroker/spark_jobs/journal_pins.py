@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pybroker.broker.domain.destination import queue
 from pybroker.spark_jobs.cli import run
 from pybroker.spark_jobs.history import PREPARED, History, Source, Tables, file_of, full_name, history_of
-from pybroker.spark_jobs.lifetimes import FILE_SHIFT, Event, subscription_lifetimes
+from pybroker.spark_jobs.lifetimes import FILE_SHIFT, RecordEvent, subscription_lifetimes
 from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.tools.snapshot import lowest_writable
@@ -165,7 +165,7 @@ def _add_subscriptions(history: History, found: Mapping[str, Holdings]) -> None:
     }
     for row in history.destination_events.withColumn("name", full_name()).collect():
         holdings = found[row.directory]
-        for each in subscription_lifetimes([Event(*event) for event in row.around]):
+        for each in subscription_lifetimes([RecordEvent(*event) for event in row.around]):
             if each.ended is not None:
                 _add_reference(holdings, each.ended >> FILE_SHIFT, each.files)
                 continue

@@ -39,10 +39,10 @@ UNSUBSCRIBED: Final = "unsubscribed"
 REMOVED: Final = "destination removed"
 
 _ORDER: Final = itemgetter(0, 1)
-"""Events by what `Event` begins with."""
+"""Events by what `RecordEvent` begins with."""
 
 
-class Event(NamedTuple):
+class RecordEvent(NamedTuple):
     """A record that takes effect.
 
     Attributes:
@@ -99,7 +99,7 @@ class Lifetime:
         "voided",
     )
 
-    def __init__(self, event: Event, pending: set[str]) -> None:
+    def __init__(self, event: RecordEvent, pending: set[str]) -> None:
         self.added_at = event.at
         self.added_pos = event.pos
         self.location = event.pos
@@ -134,9 +134,9 @@ class MessageReplay:
         self._is_topic = is_topic
         self._lifetime: Lifetime | None = None
         self._subscriptions: set[str] = set()
-        self._early: list[Event] = []
+        self._early: list[RecordEvent] = []
 
-    def apply(self, events: Iterable[Event]) -> None:
+    def apply(self, events: Iterable[RecordEvent]) -> None:
         """Apply events, which are in their order."""
         for event in events:
             match event.kind:
@@ -157,7 +157,7 @@ class MessageReplay:
                 case kind:
                     raise AssertionError(kind)
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: RecordEvent) -> None:
         lifetime = self._lifetime
         if lifetime is not None:
             lifetime.superseded.add(event.pos >> FILE_SHIFT)
@@ -171,7 +171,7 @@ class MessageReplay:
             for ack in early:
                 self._take(ack)
 
-    def _update(self, event: Event) -> None:
+    def _update(self, event: RecordEvent) -> None:
         lifetime = self._lifetime
         if lifetime is None:
             self._add(event)
@@ -179,12 +179,12 @@ class MessageReplay:
         lifetime.superseded.add(lifetime.location >> FILE_SHIFT)
         lifetime.location, lifetime.size = event.pos, event.size
 
-    def _ack(self, event: Event) -> None:
+    def _ack(self, event: RecordEvent) -> None:
         if event.at == event.pos:
             self._count(event)
         self._take(event)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: RecordEvent) -> None:
         lifetime = self._lifetime
         if lifetime is None:
             self._early.append(event)
@@ -197,20 +197,20 @@ class MessageReplay:
             if not lifetime.pending:
                 self._end(lifetime, event, ACKNOWLEDGED)
 
-    def _count(self, event: Event) -> None:
+    def _count(self, event: RecordEvent) -> None:
         lifetime = self._lifetime
         if lifetime is not None:
             of = lifetime.location >> FILE_SHIFT
             if event.pos >> FILE_SHIFT != of:
                 lifetime.counted.append((event.pos, of))
 
-    def _subscribe(self, event: Event) -> None:
+    def _subscribe(self, event: RecordEvent) -> None:
         assert event.subscription is not None, "a subscription has a key"
         self._subscriptions.add(event.subscription)
         if event.special and self._lifetime is not None:
             self._lifetime.pending.add(event.subscription)
 
-    def _unsubscribe(self, event: Event) -> None:
+    def _unsubscribe(self, event: RecordEvent) -> None:
         key = event.subscription
         assert key is not None, "a subscription has a key"
         lifetime = self._lifetime
@@ -221,30 +221,30 @@ class MessageReplay:
             if not lifetime.pending:
                 self._end(lifetime, event, UNSUBSCRIBED)
 
-    def _remove(self, event: Event) -> None:
+    def _remove(self, event: RecordEvent) -> None:
         self._subscriptions.clear()
         if self._lifetime is not None:
             self._void(self._lifetime, event)
             self._end(self._lifetime, event, REMOVED)
 
     @staticmethod
-    def _void(lifetime: Lifetime, event: Event) -> None:
+    def _void(lifetime: Lifetime, event: RecordEvent) -> None:
         by = event.pos >> FILE_SHIFT
         lifetime.voided += [(by, of) for of in lifetime.files if of != by]
 
-    def _end(self, lifetime: Lifetime, event: Event, ended_by: str) -> None:
+    def _end(self, lifetime: Lifetime, event: RecordEvent, ended_by: str) -> None:
         lifetime.ended_at, lifetime.ended_pos = event.at, event.pos
         lifetime.ended_time, lifetime.ended_by = event.time, ended_by
         lifetime.pending.clear()
         self._lifetime = None
 
 
-def replay(own: Sequence[Event], around: Sequence[Event] = (), *, is_topic: bool = False) -> list[Lifetime]:
+def replay(own: Sequence[RecordEvent], around: Sequence[RecordEvent] = (), *, is_topic: bool = False) -> list[Lifetime]:
     """Replay a message and return its lifetimes, in their order.
 
     Args:
         own: its records that take effect, in any order.
-        around: its destination's, in their order; see `Event.kind`.
+        around: its destination's, in their order; see `RecordEvent.kind`.
         is_topic: it was sent to a topic, so it is stored for the durable subscriptions there are.
     """
     message = MessageReplay(is_topic=is_topic)
@@ -274,7 +274,7 @@ class SubscriptionLifetime:
         self.ended: int | None = None
 
 
-def subscription_lifetimes(around: Iterable[Event]) -> list[SubscriptionLifetime]:
+def subscription_lifetimes(around: Iterable[RecordEvent]) -> list[SubscriptionLifetime]:
     """Replay a topic's own records, in their order, and return its subscriptions, past ones included."""
     found: list[SubscriptionLifetime] = []
     current: dict[str, SubscriptionLifetime] = {}

@@ -37,7 +37,7 @@ class JournalPartition(InputPartition):
     piece: Piece
 
 
-class Output:
+class OutputColumns:
     """The columns that Spark wants, and the form it wants them in.
 
     Attributes:

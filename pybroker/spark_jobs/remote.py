@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pybroker.broker.domain.errors import ConfigError, JournalCorrupt
-from pybroker.spark_jobs.output import Output
+from pybroker.spark_jobs.output import OutputColumns
 from pybroker.store.columns.files import Piece
 from pybroker.store.columns.schema import BY_NAME, DEFAULT_COLUMNS, arrow_schema
 from pybroker.store.columns.table import Mode, read
@@ -77,7 +77,7 @@ def _decode(
     batches: Iterator[pa.RecordBatch], schema: "StructType", newest: frozenset[str], mode: Mode
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of data files that come as path and content; in a worker."""
-    output = Output(schema)
+    output = OutputColumns(schema)
     for batch in batches:
         for row in batch.to_pylist():
             for rows in _decode_one(row["path"], row["content"], output, newest, mode):
@@ -85,7 +85,7 @@ def _decode(
 
 
 def _decode_one(
-    path: str, content: bytes, output: Output, newest: frozenset[str], mode: Mode
+    path: str, content: bytes, output: OutputColumns, newest: frozenset[str], mode: Mode
 ) -> Iterator[pa.RecordBatch]:
     directory, _, name = path.rpartition("/")
     file_id = data_file_id(name)

@@ -32,7 +32,7 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class HtmlTable:
     """Rows below headings; columns in `numbers` are aligned to the right."""
 
     headings: Sequence[str]
@@ -52,14 +52,14 @@ class Section:
 
     title: str
     intro: str
-    parts: list[tuple[str, Plot | Table | str]] = field(default_factory=list[tuple[str, "Plot | Table | str"]])
+    parts: list[tuple[str, Plot | HtmlTable | str]] = field(default_factory=list[tuple[str, "Plot | HtmlTable | str"]])
 
     @property
     def anchor(self) -> str:
         """Its name in links."""
         return self.title.lower().replace(" ", "-")
 
-    def add(self, part: Plot | Table | str, *, heading: str = "") -> None:
+    def add(self, part: Plot | HtmlTable | str, *, heading: str = "") -> None:
         """Add a plot, a table, or a note in small print."""
         self.parts.append((heading, part))
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pybroker.spark_jobs import report_plots as plots
 from pybroker.spark_jobs.history import DESTINATION, Tables
-from pybroker.spark_jobs.report_page import ROWS_MAX, Marked, Section, Table, Tile
+from pybroker.spark_jobs.report_page import ROWS_MAX, HtmlTable, Marked, Section, Tile
 from pybroker.spark_jobs.store_names import StoreNames
 from pybroker.store.journal.tools.why import Cause
 
@@ -147,7 +147,7 @@ def _waits(tables: Tables, name: StoreNames) -> Section:
         "most",
     ]
     section.add(
-        Table(
+        HtmlTable(
             headings,
             [
                 (name(row), *(f"{row[column]:,}" for column in _FATES), *(_duration(row[column]) for column in _WAITS))
@@ -220,7 +220,7 @@ def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
     )
     section.add(plots.bars([(name(row), row.messages, plots.size(row.bytes)) for row in rows[:NAMED]]))
     section.add(
-        Table(
+        HtmlTable(
             ["destination", "messages", "bytes", "oldest", "waits for", "last acknowledgement", "oldest message"],
             [
                 (
@@ -240,7 +240,7 @@ def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
     subscriptions = collected(tables["subscriptions"])
     if subscriptions:
         section.add(
-            Table(
+            HtmlTable(
                 ["durable subscription", "topic", "selector", "pending", "bytes", "oldest"],
                 [
                     (
@@ -280,7 +280,7 @@ def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
     if bars:
         section.add(plots.bars(bars))
     section.add(
-        Table(
+        HtmlTable(
             ["queue", "came from", "cause", "messages", "still there", "first", "last"],
             [
                 (
@@ -300,7 +300,7 @@ def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
     poison = collected(tables["poison"])
     if poison:
         section.add(
-            Table(
+            HtmlTable(
                 ["message", "times", "came from", "latest cause", "last"],
                 [(row.message_id, row.times, _origin(row, name), row.latest_cause, row.last_time) for row in poison],
                 numbers=(1,),
@@ -349,7 +349,7 @@ def draw_pins(tables: Tables, name: StoreNames) -> Drawn:
         spans.append(plots.Span(start, start + first.bytes, colour, words))
     section.add(plots.strips(list(strips.items()), plots.size, {**_CAUSE_COLOURS, "nothing: it can go": 0}))
     section.add(
-        Table(
+        HtmlTable(
             ["file", "bytes", "held by", "what", "how many", "for example", "because of"],
             [
                 (
@@ -388,7 +388,7 @@ def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
         section.add(plots.strips(list(strips.items()), plots.moment))
     gaps = {(row.directory, row.before_term): row for row in collected(tables["gaps"], 500)}
     section.add(
-        Table(
+        HtmlTable(
             ["master", "began with", "started", "last record", "ended by", "messages", "gap before it"],
             [
                 (
@@ -430,7 +430,7 @@ def draw_audit(tables: Tables, name: StoreNames) -> Drawn:
     rows = collected(tables["findings"])
     section = Section("Audit", "Where the journal does not agree with itself, the worst first.")
     section.add(
-        Table(
+        HtmlTable(
             ["severity", "check", "file", "offset", "how many", "what"],
             [
                 (

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pybroker.spark_jobs.filters import Pushed, push
 from pybroker.spark_jobs.options import Options, parse
-from pybroker.spark_jobs.output import JournalPartition, Output, set_imports_aside
+from pybroker.spark_jobs.output import JournalPartition, OutputColumns, set_imports_aside
 from pybroker.store.columns.files import NoJournal, list_files, plan
 from pybroker.store.columns.schema import arrow_schema
 from pybroker.store.columns.table import Mode, read
@@ -76,7 +76,7 @@ class JournalReader(DataSourceReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._output = Output(schema)
+        self._output = OutputColumns(schema)
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from pybroker.broker.domain.errors import ConfigError, StoreError
 from pybroker.spark_jobs.options import EARLIEST, LATEST, Options
-from pybroker.spark_jobs.output import JournalPartition, Output, set_imports_aside
+from pybroker.spark_jobs.output import JournalPartition, OutputColumns, set_imports_aside
 from pybroker.store import regular
 from pybroker.store.columns.files import Hop, Piece, growing, list_files
 from pybroker.store.columns.table import read
@@ -77,7 +77,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._output = Output(schema)
+        self._output = OutputColumns(schema)
         self._target: dict[str, dict[int, int]] | None = None
 
     def initialOffset(self) -> Offset:
@@ -245,7 +245,7 @@ def _end(path: Path, file_id: int, is_growing: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanResult:
     """The result of scanning a data file.
 
     Attributes:
@@ -257,7 +257,7 @@ class Scan:
     has_more: bool = False
 
 
-def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop: int = UNLIMITED) -> Scan:
+def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop: int = UNLIMITED) -> ScanResult:
     """Return how far a data file can be read from a batch on.
 
     Args:
@@ -275,20 +275,20 @@ def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop
     try:
         descriptor = regular.descriptor(path)
     except FileNotFoundError:
-        return Scan(start)  # collected in this moment: the next scan decides whether that is a loss
+        return ScanResult(start)  # collected in this moment: the next scan decides whether that is a loss
     except OSError as error:
         raise unavailable(path, error) from error
     try:
         while True:
             for _, first, last, base in sound_batches(descriptor, end):
                 if base + first - BATCH_HEADER_BYTES >= stop:
-                    return Scan(end)
+                    return ScanResult(end)
                 if end - start >= room:
-                    return Scan(end, has_more=True)
+                    return ScanResult(end, has_more=True)
                 end = base + last
             behind = _behind_damage(descriptor, path, file_id, end, is_growing)
             if behind == end or end >= stop:
-                return Scan(end)
+                return ScanResult(end)
             end = behind
     except OSError as error:
         raise unavailable(path, error) from error

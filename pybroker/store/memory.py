@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery, Sent, Settled
+from pybroker.broker.domain.ports import (
+    Page,
+    PreparedAck,
+    PreparedSend,
+    PreparedTransaction,
+    Recovery,
+    SubscriptionBacklog,
+)
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.pages import page_count
@@ -33,7 +40,7 @@ class _Transaction:
 
     operations: list[Operation] = field(default_factory=list[Operation])
     sent: list[Message] = field(default_factory=list[Message])
-    acknowledged: list[Settled] = field(default_factory=list[Settled])
+    acknowledged: list[PreparedAck] = field(default_factory=list[PreparedAck])
 
 
 class MemoryStore:
@@ -67,7 +74,7 @@ class MemoryStore:
                 if destination.is_queue and (messages or destination in self._kept)
             },
             backlogs=[
-                Backlog(
+                SubscriptionBacklog(
                     subscription=backlog.subscription,
                     message_ids=self._ordered(
                         m for m in self._messages[topic].values() if m.message_id in backlog.pending
@@ -80,7 +87,7 @@ class MemoryStore:
                 PreparedTransaction(
                     transaction_id=transaction_id,
                     sent=[
-                        Sent(each.destination, each.message_id, each if each.destination.is_topic else None)
+                        PreparedSend(each.destination, each.message_id, each if each.destination.is_topic else None)
                         for each in transaction.sent
                     ],
                     acknowledged=[each for each in transaction.acknowledged if self._is_pending(each)],
@@ -132,7 +139,7 @@ class MemoryStore:
     ) -> None:
         """Forget a queue's message; nothing happens when it is not there."""
         if self._contains(destination, message_id):
-            settled = Settled(destination, message_id)
+            settled = PreparedAck(destination, message_id)
             self._do(lambda: self._forget(destination, message_id), transaction, settled)
 
     def acknowledge(
@@ -147,7 +154,7 @@ class MemoryStore:
         """Take a message out of a durable subscription's backlog; nothing happens when it is not there."""
         backlog = self._topics.get(topic, {}).get(subscription_key)
         if backlog is not None and message_id in backlog.pending:
-            settled = Settled(topic, message_id, subscription_key)
+            settled = PreparedAck(topic, message_id, subscription_key)
             self._do(lambda: self._acknowledge(topic, subscription_key, message_id), transaction, settled)
 
     def subscribe(self, subscription: DurableSubscription, *, retroactive: bool = False) -> Sequence[str]:
@@ -241,7 +248,7 @@ class MemoryStore:
         """Note what consumers have seen, for the next `recover`."""
         self._delivered = frozenset(delivered)
 
-    def _do(self, operation: Operation, transaction: TransactionId | None, subject: Message | Settled) -> None:
+    def _do(self, operation: Operation, transaction: TransactionId | None, subject: Message | PreparedAck) -> None:
         """Perform an operation now, or at the commit."""
         if transaction is None:
             operation()
@@ -260,7 +267,7 @@ class MemoryStore:
             begun = self._prepared.pop(transaction, None)
         return begun or _Transaction()
 
-    def _is_pending(self, settled: Settled) -> bool:
+    def _is_pending(self, settled: PreparedAck) -> bool:
         if settled.subscription_key is None:
             return self._contains(settled.destination, settled.message_id)
         backlog = self._topics.get(settled.destination, {}).get(settled.subscription_key)

@@ -11,7 +11,7 @@ from typing import Self
 from pybroker.testing.disk import used_bytes
 from pybroker.testing.member import SCHEMES, Member, Settings, Site, options
 from pybroker.testing.process import ClusterError, State, tail
-from pybroker.testing.proxy import HOST, Gate
+from pybroker.testing.proxy import HOST, ListenerProxy
 
 TIMEOUT_SECONDS = 30.0
 """How long a broker may take for what takes it milliseconds, on a machine that is busy with other tests."""
@@ -261,7 +261,7 @@ class Cluster:
     # ------------------------------------------------------------ private
 
     def _make(self, name: str, site: Site, held: contextlib.ExitStack) -> Member:
-        gates = {setting: Gate(site.watcher.loop) for setting in SCHEMES}
+        gates = {setting: ListenerProxy(site.watcher.loop) for setting in SCHEMES}
         url = f"{SCHEMES['openwire']}://{HOST}:{gates['openwire'].port}"
         store = self._database or self.store
         member = Member(name, site, [f"--store={store}", f"--name={name}", f"--openwire-url={url}"], gates)

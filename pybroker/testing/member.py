@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pybroker.testing.launcher import NurseryFailed, nursery
 from pybroker.testing.process import BrokerProcess, ClusterError, State, Watcher, note, tail
-from pybroker.testing.proxy import HOST, Gate
+from pybroker.testing.proxy import HOST, ListenerProxy
 
 Settings = Mapping[str, str | int | float | bool]
 """Values by the names that `docs/settings.md` has."""
@@ -96,7 +96,9 @@ class Member:
         name: in status and logs.
     """
 
-    def __init__(self, name: str, site: Site | None, arguments: Sequence[str], gates: Mapping[str, Gate]) -> None:
+    def __init__(
+        self, name: str, site: Site | None, arguments: Sequence[str], gates: Mapping[str, ListenerProxy]
+    ) -> None:
         """Prepare; `Broker` and `Cluster` make their members themselves."""
         self.name = name
         self._site: Site | None = site
@@ -234,14 +236,14 @@ class Member:
         """Let nothing through between it and its clients."""
         note(self._log, "cut off from its clients")
         self._is_cut_off = True
-        self._at_gates(Gate.cut)
+        self._at_gates(ListenerProxy.cut)
 
     def heal(self) -> None:
         """Let everything through again; nothing happens to one that is not cut off."""
         if self._is_cut_off:
             note(self._log, "its clients can reach it again")
             self._is_cut_off = False
-            self._at_gates(Gate.heal)
+            self._at_gates(ListenerProxy.heal)
 
     async def close_gates(self) -> None:
         """Give the ports back. In the watcher's thread."""
@@ -254,7 +256,7 @@ class Member:
             raise ClusterError("it is not open: use it in a `with` statement")
         return self._site
 
-    def _at_gates(self, act: Callable[[Gate], None]) -> None:
+    def _at_gates(self, act: Callable[[ListenerProxy], None]) -> None:
         for gate in self._gates.values():
             self._at().watcher.call(act, gate)
 

@@ -24,7 +24,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time: closing sends a reset."""
 
 
-class Gate:
+class ListenerProxy:
     """One port in front of one listener. All but `port` and the constructor belong to the event loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -58,11 +58,11 @@ MakeSession = Callable[[ReplaceableLink], Session]
 class Registry(Protocol):
     """Who keeps count of connections."""
 
-    def admit(self, connection: "Connection") -> bool:
+    def admit(self, connection: "SocketConnection") -> bool:
         """Take a connection in; False when it was refused instead."""
         ...
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "SocketConnection") -> None:
         """Let a connection go that is gone."""
         ...
 
@@ -84,7 +84,7 @@ _OPEN: Final = Life.OPEN
 """A name of its own: looking a member up in its enum costs as much as all the rest of a `write`."""
 
 
-class Connection(asyncio.Protocol):
+class SocketConnection(asyncio.Protocol):
     """One TCP connection; a session's `Link`."""
 
     def __init__(self, registry: Registry, peer: str, make_session: MakeSession, refusal: bytes) -> None:
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         """Begin a conversation, or refuse it."""
         # Only uvloop's `writelines` hands the kernel piece after piece in one call. asyncio's joins them, up to Python
         # 3.11, or does not always say that the kernel took not all. And who changes the bytes wants them in one piece.
-        self._gathers = not isinstance(transport, asyncio.Transport) and type(self)._put is Connection._put
+        self._gathers = not isinstance(transport, asyncio.Transport) and type(self)._put is SocketConnection._put
         # A cast, not a check: uvloop's transports do what asyncio.Transport says and are no subclass of it.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=0)

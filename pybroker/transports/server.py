@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.transports.connection import Connection, MakeSession
+from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
@@ -66,7 +66,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol:
+class ListenerProtocol:
     """What a listener needs to know of the protocol it speaks.
 
     Attributes:
@@ -86,22 +86,22 @@ class Server:
     """All listeners and connections of one broker."""
 
     def __init__(self, *, connections_max: int, turn: Turn | None = None) -> None:
-        self.connections: dict[Connection, None] = {}  # in order of arrival, as the others below
+        self.connections: dict[SocketConnection, None] = {}  # in order of arrival, as the others below
         self.connections_max = connections_max
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
-        self._listeners: dict[socket.socket, Protocol] = {}
+        self._listeners: dict[socket.socket, ListenerProtocol] = {}
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and no transport has them yet
         self._arrivals: set[asyncio.Task[None]] = set()
         # Half of the connections: who only begins handshakes leaves the other half to the clients of plain listeners.
         self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
-        self._refused: dict[Connection, None] = {}
+        self._refused: dict[SocketConnection, None] = {}
         self._refusal_count = 0
         self._refusals_logged = _Seldom(_REFUSAL_LOG_SECONDS)
         self._failures_logged = _Seldom(_ACCEPT_LOG_SECONDS)
 
-    def listen(self, protocol: Protocol, bound: socket.socket) -> str:
+    def listen(self, protocol: ListenerProtocol, bound: socket.socket) -> str:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
 
         Returns:
@@ -152,7 +152,7 @@ class Server:
 
     # ------------------------------------------------------------ as connections see it
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: SocketConnection) -> bool:
         """Take a connection in; False when it was refused instead, or came when the listeners were closed already."""
         if self._is_closed:
             connection.abort()
@@ -168,12 +168,12 @@ class Server:
             connection.abort()
         return False
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: SocketConnection) -> None:
         """Let a connection go that is gone."""
         self.connections.pop(connection, None)
         self._refused.pop(connection, None)
 
-    def _log_refusal(self, connection: Connection) -> None:
+    def _log_refusal(self, connection: SocketConnection) -> None:
         self._refusal_count += 1
         if not self._refusals_logged.is_due(self._loop.time()):
             return
@@ -215,9 +215,9 @@ class Server:
             self._arrivals.add(arrival)
             arrival.add_done_callback(self._arrivals.discard)
 
-    def _connection(self, protocol: Protocol, peer: str) -> Connection:
+    def _connection(self, protocol: ListenerProtocol, peer: str) -> SocketConnection:
         if protocol.tls is None:
-            return Connection(self, peer, protocol.session, protocol.refusal)
+            return SocketConnection(self, peer, protocol.session, protocol.refusal)
         tls = protocol.tls
         return TlsConnection(
             self,
@@ -228,7 +228,7 @@ class Server:
             handshakes=self._handshakes,
         )
 
-    async def _arrive(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _arrive(self, accepted: socket.socket, connection: SocketConnection) -> None:
         """Have a connection move the bytes of a socket."""
         if accepted not in self._arriving:
             return  # the listeners were closed, and the socket with them

@@ -1,8 +1,8 @@
 """TLS over a connection.
 
 The record layer runs in memory between the transport and the session, the same under every event loop; so what
-`Connection` promises of its transport holds here too, and a failed handshake is one line in the log that says who and
-why. Output is encrypted when it leaves, a turn's worth at once, not frame by frame.
+`SocketConnection` promises of its transport holds here too, and a failed handshake is one line in the log, with peer
+and reason. Output is encrypted when it leaves, a turn's worth at once, not frame by frame.
 
 ```text
 transport --ciphertext--> TlsChannel --plaintext--> session
@@ -16,14 +16,14 @@ import logging
 import ssl
 from concurrent.futures import Future
 
-from pybroker.transports.connection import UNREAD_BYTES_MAX, Connection, Life, MakeSession, Registry
+from pybroker.transports.connection import UNREAD_BYTES_MAX, Life, MakeSession, Registry, SocketConnection
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls import TlsChannel, reason_of
 
 _log = logging.getLogger(__name__)
 
 
-class TlsConnection(Connection):
+class TlsConnection(SocketConnection):
     """A connection whose bytes are encrypted. Its session begins when the handshake is over.
 
     Nobody is refused in words: they would need a handshake, which costs a millisecond, when there are too many already.

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pybroker.broker.app import client
-from pybroker.broker.app.output import Output
+from pybroker.broker.app.output import BufferedOutput
 from pybroker.broker.domain.destination import queue as queue_of
 from pybroker.client import connect
 from pybroker.testing import Broker, Cluster
@@ -196,7 +196,7 @@ class TestOutput:
         assert done("browse", "--url", broker_uri, name) == b""
 
 
-class InterruptedOutput(Output):
+class InterruptedOutput(BufferedOutput):
     """Gets SIGINT, so many times, as soon as something is written and before it can be acknowledged."""
 
     def __init__(self, descriptor: int, times: int) -> None:

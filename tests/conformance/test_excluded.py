@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.core.broker import Broker
-from pybroker.broker.core.connection import Connection
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.message import Message
@@ -48,13 +48,13 @@ def leave(lives: Any, info: DurableSubscription, count: int = 6) -> list[Message
     return messages
 
 
-def begin(lives: Any, recovery: Recovery) -> Broker:
-    broker = Broker("b", store=lives.store, clock=lambda: NOW)
+def begin(lives: Any, recovery: Recovery) -> BrokerCore:
+    broker = BrokerCore("b", store=lives.store, clock=lambda: NOW)
     broker.load(recovery)
     return broker
 
 
-def subscribe(connection: Connection, info: DurableSubscription) -> list[str]:
+def subscribe(connection: BrokerConnection, info: DurableSubscription) -> list[str]:
     """Return the ids of what the subscription's consumer gets."""
     got: list[str] = []
 
@@ -66,7 +66,7 @@ def subscribe(connection: Connection, info: DurableSubscription) -> list[str]:
     return got
 
 
-def until(lives: Any, broker: Broker, condition: Callable[[], bool]) -> None:
+def until(lives: Any, broker: BrokerCore, condition: Callable[[], bool]) -> None:
     """Let what the store reads come in."""
     for _ in range(100):
         if condition():
@@ -133,7 +133,7 @@ def test_what_is_excluded_pins_no_journal_file(journal_lives: Any) -> None:
 
 def test_a_kill_before_the_refusal_delivers_nothing_excluded() -> None:
     store = SlowStore()
-    broker = Broker("b", store=store, clock=lambda: NOW)
+    broker = BrokerCore("b", store=store, clock=lambda: NOW)
     broker.recover()
     info = subscription()
     subscribe(broker.connect("c1", "me", Throttle()), info)
@@ -142,7 +142,7 @@ def test_a_kill_before_the_refusal_delivers_nothing_excluded() -> None:
     for number in (1, 2):
         sender.send(text_message(PRICES, number, priority=4 + number % 2), transaction)
     sender.commit(transaction)  # on disk; the messages come through the gate, and are refused, only when that is known
-    heir = Broker("b", store=store, clock=lambda: NOW)
+    heir = BrokerCore("b", store=store, clock=lambda: NOW)
     heir.recover()
     got = subscribe(heir.connect("c3", "me", Throttle()), info)
     assert got == [text_message(PRICES, 1).message_id]

@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery, Sent, Settled
+from pybroker.broker.domain.ports import PreparedAck, PreparedSend, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -307,8 +307,8 @@ class TestPrepared:
             recovery = next_life(in_doubt)
             (prepared,) = recovery.prepared
             assert prepared.transaction_id == XA
-            assert list(prepared.sent) == [Sent(each.destination, each.message_id) for each in new]
-            assert list(prepared.acknowledged) == [Settled(ORDERS, old.message_id)]
+            assert list(prepared.sent) == [PreparedSend(each.destination, each.message_id) for each in new]
+            assert list(prepared.acknowledged) == [PreparedAck(ORDERS, old.message_id)]
             assert {q: ids(messages) for q, messages in recovery.queues.items()} == {ORDERS: [old.message_id]}
 
     @BETWEEN
@@ -392,7 +392,7 @@ class TestPrepared:
         lives.store.acknowledge(PRICES, "client:a", sent[0].message_id, XA)
         lives.store.prepare(XA)
         recovery = next_life(lives)
-        assert list(recovery.prepared[0].acknowledged) == [Settled(PRICES, sent[0].message_id, "client:a")]
+        assert list(recovery.prepared[0].acknowledged) == [PreparedAck(PRICES, sent[0].message_id, "client:a")]
         assert backlog(recovery, "client:a") == backlog(recovery, "client:b") == ids(sent)
         lives.store.commit(XA)
         recovery = next_life(lives)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.store.journal.appender import JournalSettings
@@ -105,7 +105,7 @@ class World:
             ),
             settings=JournalSettings(inline_seconds_max=0.0),  # a disk that is held must not hold the loop
         )
-        self.broker = Broker("b", store=self.store, clock=lambda: 1)
+        self.broker = BrokerCore("b", store=self.store, clock=lambda: 1)
         self.broker.recover()
         self.peers: list[Peer] = []
 

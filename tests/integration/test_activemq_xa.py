@@ -10,7 +10,7 @@ import pytest
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.openwire.message import to_message, view
-from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.integration.test_activemq_reads_store import (
@@ -132,10 +132,10 @@ def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
     first, second = node.recovery.prepared
     assert (first.transaction_id, second.transaction_id) == (FIRST, SECOND)
     assert [each.destination for each in first.sent] == [ORDERS]
-    assert list(first.acknowledged) == [Settled(ORDERS, text(ORDERS, 0).message_id)]
+    assert list(first.acknowledged) == [PreparedAck(ORDERS, text(ORDERS, 0).message_id)]
     assert (list(second.sent), list(second.acknowledged)) == (
         [],
-        [Settled(PRICES, text(PRICES, 0).message_id, "client:a")],
+        [PreparedAck(PRICES, text(PRICES, 0).message_id, "client:a")],
     )
     assert len(node.recovery.queues[ORDERS]) == 3
     # ActiveMQ's transaction lives through another life of pybroker; then pybroker decides one, and ActiveMQ the other.

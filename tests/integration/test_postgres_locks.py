@@ -23,7 +23,7 @@ from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavail
 from pybroker.locks.postgres.lease import PostgresLeaseLock
 from pybroker.locks.postgres.provider import Database, PostgresLock
 from pybroker.locks.postgres.row import PostgresRowLock
-from pybroker.locks.postgres.session import DatabaseUnreachable, Session, StatementRefused, Target
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, DatabaseUnreachable, StatementRefused
 from pybroker.locks.postgres.timing import Timing, now
 from tests.conformance import test_locks as conformance
 from tests.conformance.test_locks import *  # noqa: F403 - the suite, run with the fixtures below
@@ -394,9 +394,9 @@ def test_cancelled_statement_ends_no_wait(
 
 
 def test_statement_cancelled_at_the_connect_ends_no_wait(new_lock: NewLock, monkeypatch: pytest.MonkeyPatch) -> None:
-    cancelled: list[Session] = []
+    cancelled: list[DatabaseSession] = []
 
-    def cancel_once(session: Session) -> None:
+    def cancel_once(session: DatabaseSession) -> None:
         if not cancelled:
             cancelled.append(session)
             raise StatementRefused("canceling statement due to user request", "57014")
@@ -409,7 +409,7 @@ def test_statement_cancelled_at_the_connect_ends_no_wait(new_lock: NewLock, monk
 def test_connection_limit_is_told_with_the_remedy(postgres_database: PostgresDatabase) -> None:
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} CONNECTION LIMIT 0")
     with pytest.raises(DatabaseUnreachable, match=r"too many connections for database.* CONNECTION LIMIT"):
-        Session(Target(postgres_database.url), Timing.of())
+        DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of())
 
 
 @pytest.mark.parametrize("kind", ["row", "lease"])
@@ -475,7 +475,7 @@ def test_lease_of_a_dead_holder_ends_though_the_clock_is_set_back(
     postgres_database.sql(CLOCK)
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET search_path = public, clock, pg_catalog")
     dead = make("lease", postgres_database.url, LEASE_SECONDS, "dead")
-    session = Session(Target(postgres_database.url), Timing.of(LEASE_SECONDS))
+    session = DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of(LEASE_SECONDS))
     dead._prepare(session)
     assert dead._take(session)
     standby = make("lease", postgres_database.url, LEASE_SECONDS, "standby")
@@ -514,7 +514,7 @@ def test_advisory_lock_of_another_process_is_not_ours(postgres_database: Postgre
     """A pooler by transaction answers from whatever process of the server is free."""
     lock = make("advisory", postgres_database.url, LEASE_SECONDS, "m")
     assert lock.try_acquire()
-    session = Session(Target(postgres_database.url), Timing.of(LEASE_SECONDS))
+    session = DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of(LEASE_SECONDS))
     with pytest.raises(LockNotHeld, match="let it pool by session"):
         lock._confirm(session, 5.0)
     session.close()
@@ -662,7 +662,7 @@ def test_members_that_start_together_create_one_row(
 
 def test_the_servers_side_of_the_session_is_bounded(postgres_database: PostgresDatabase) -> None:
     """What the server is told is what frees the lock when nobody says good-bye."""
-    session = Session(Target(postgres_database.url), Timing.of(9.0))
+    session = DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of(9.0))
     names = ["tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_session_timeout", "statement_timeout"]
     found = [session.run("SELECT current_setting(%s)", name)[0][0] for name in names]
     session.close()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.destination import Destination, DestinationType, parse
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -32,8 +32,8 @@ NOW_MS = 1_795_226_146_357
 """About when the conversations were recorded."""
 
 
-def new_broker() -> Broker:
-    return Broker("b1", store=MemoryStore(), clock=lambda: NOW_MS)
+def new_broker() -> BrokerCore:
+    return BrokerCore("b1", store=MemoryStore(), clock=lambda: NOW_MS)
 
 
 # ---------------------------------------------------------------- deviations
@@ -173,7 +173,7 @@ class FakeLink:
 class StompClient:
     """One recorded connection, and the MESSAGE frames it has seen."""
 
-    def __init__(self, broker: Broker, number: int) -> None:
+    def __init__(self, broker: BrokerCore, number: int) -> None:
         self.link = FakeLink()
         self.session = StompSession(
             broker=broker,
@@ -208,7 +208,7 @@ class StompClient:
 class JmsClient:
     """What the recorded Java client did, done directly in the core."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerCore) -> None:
         self._broker = broker
         self._connection = broker.connect("ID:testhost-39883-1795226085625-7:1", "java", FakeLink())
         self._count = 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.openwire.message import view
-from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.conftest import JAR_DIRECTORY, JDBC_JARS
@@ -240,8 +240,8 @@ def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
     found = {each.transaction_id: each for each in node.recovery.prepared}
     assert set(found) == {FIRST, SECOND}
     assert [each.destination for each in found[FIRST].sent] == [ORDERS]
-    assert list(found[FIRST].acknowledged) == [Settled(ORDERS, text(ORDERS, 0).message_id)]
-    assert list(found[SECOND].acknowledged) == [Settled(PRICES, text(PRICES, 0).message_id, "client:a")]
+    assert list(found[FIRST].acknowledged) == [PreparedAck(ORDERS, text(ORDERS, 0).message_id)]
+    assert list(found[SECOND].acknowledged) == [PreparedAck(PRICES, text(PRICES, 0).message_id, "client:a")]
     assert not found[SECOND].sent
     assert len(node.recovery.queues[ORDERS]) == 3
     # ActiveMQ's transaction lives through another life of pybroker; then pybroker decides one, and ActiveMQ the other.

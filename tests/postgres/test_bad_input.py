@@ -10,7 +10,7 @@ import psycopg2  # type: ignore[import-untyped]
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
-from pybroker.broker.domain.errors import BrokerError, ClientError, ConfigError, StoreUnavailable
+from pybroker.broker.domain.errors import BrokerError, ConfigError, RequestError, StoreUnavailable
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.jdbc.postgres import describe
@@ -156,7 +156,7 @@ def subscription(**fields: Any) -> DurableSubscription:
 def test_what_the_columns_cannot_hold_fails_who_sent_it_and_nobody_else(
     lives: Any, text_message: Any, number: int
 ) -> None:
-    with pytest.raises(ClientError):
+    with pytest.raises(RequestError):
         REFUSED[number](lives.store, text_message)
     message = text_message(ORDERS, 7)
     lives.store.add(message)

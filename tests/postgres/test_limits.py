@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.jdbc.store import JdbcStore
@@ -55,7 +55,7 @@ def three_long_names() -> DurableSubscription:
 def assert_refused(lives: JdbcLives, use: Use) -> None:
     """Check that something is refused, again and again, and that others are served."""
     for number in range(2, 4):
-        with pytest.raises(ClientError):
+        with pytest.raises(RequestError):
             use(lives.store)
         lives.store.add(text_message(ORDERS, number))
         lives.settle()

@@ -8,7 +8,7 @@ import pytest
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.locks.postgres import session as lock_session
-from pybroker.locks.postgres.session import Session, Target
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget
 from pybroker.locks.postgres.timing import Timing
 from pybroker.store.jdbc import postgres
 from pybroker.store.jdbc.changes import Changes
@@ -74,10 +74,10 @@ def test_store_refuses_a_pooler_that_drops_the_option(nonconforming: Any, monkey
 
 
 def test_lock_refuses_a_pooler_that_drops_the_option(nonconforming: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    Session(Target(nonconforming.url), Timing.of()).close()
+    DatabaseSession(DatabaseTarget(nonconforming.url), Timing.of()).close()
     monkeypatch.setattr(lock_session, "_STRINGS", "")
     with pytest.raises(ConfigError, match="standard_conforming_strings = off, and not on"):
-        Session(Target(nonconforming.url), Timing.of())
+        DatabaseSession(DatabaseTarget(nonconforming.url), Timing.of())
 
 
 def test_setting_changed_in_the_session_is_refused(lives: JdbcLives) -> None:
@@ -86,7 +86,7 @@ def test_setting_changed_in_the_session_is_refused(lives: JdbcLives) -> None:
     with pytest.raises(StoreUnavailable, match="and not on"):
         statements(connection, CHECK, Changes())
     connection.close()
-    session = Session(Target(lives.database.url), Timing.of())
+    session = DatabaseSession(DatabaseTarget(lives.database.url), Timing.of())
     session.run(f"SET {OFF}")
     with pytest.raises(ConfigError, match="and not on"):
         session.run("SELECT %s", "text")
@@ -98,6 +98,6 @@ def test_options_of_the_url_stay(postgres_database: Any) -> None:
     connection = Connection(url)
     assert connection.rows("SHOW search_path") == [("elsewhere",)]
     connection.close()
-    session = Session(Target(url), Timing.of())
+    session = DatabaseSession(DatabaseTarget(url), Timing.of())
     assert session.run("SHOW search_path") == [("elsewhere",)]
     session.close()

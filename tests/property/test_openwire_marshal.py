@@ -24,7 +24,7 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Unencodable
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, Layout
-from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
+from pybroker.broker.domain.openwire.marshal.schema import FieldKind, Spec
 from pybroker.broker.domain.openwire.marshal.wireformat import decode_offer
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 
@@ -39,7 +39,7 @@ ENCODINGS = [(tight, cache_size) for tight in (False, True) for cache_size in (0
 
 # ---------------------------------------------------------------- values of every kind
 
-NUMBERS = {Kind.BYTE: 8, Kind.INT: 32, Kind.LONG: 64}
+NUMBERS = {FieldKind.BYTE: 8, FieldKind.INT: 32, FieldKind.LONG: 64}
 NAMES = st.none() | st.text(max_size=8) | st.sampled_from(["ID:h-1-2-0:1", "\x00", "\U0001f600", "é" * 100])
 
 
@@ -60,7 +60,7 @@ def throwables(stack_traces: bool) -> st.SearchStrategy[Throwable | None]:
 
 
 def is_leaf(layout: Layout) -> bool:
-    return all(spec.kind not in (Kind.OBJECT, Kind.ARRAY) for _, spec in layout.fields)
+    return all(spec.kind not in (FieldKind.OBJECT, FieldKind.ARRAY) for _, spec in layout.fields)
 
 
 def structures(wire: WireFormat, types: tuple[type | str, ...], levels: int) -> st.SearchStrategy[Any]:
@@ -79,19 +79,19 @@ def structures(wire: WireFormat, types: tuple[type | str, ...], levels: int) -> 
 
 def field_values(wire: WireFormat, spec: Spec, levels: int) -> st.SearchStrategy[Any]:
     match spec.kind:
-        case Kind.BOOLEAN:
+        case FieldKind.BOOLEAN:
             return st.booleans()
-        case Kind.STRING:
+        case FieldKind.STRING:
             return NAMES
-        case Kind.BYTES:
+        case FieldKind.BYTES:
             return st.none() | st.binary(max_size=20)
-        case Kind.FIXED_BYTES:
+        case FieldKind.FIXED_BYTES:
             return st.binary(min_size=spec.size, max_size=spec.size)
-        case Kind.OBJECT:
+        case FieldKind.OBJECT:
             return structures(wire, spec.types, levels)
-        case Kind.ARRAY:
+        case FieldKind.ARRAY:
             return st.none() | st.lists(structures(wire, spec.types, levels), max_size=3).map(tuple)
-        case Kind.THROWABLE:
+        case FieldKind.THROWABLE:
             return throwables(wire.stack_traces)
         case kind:
             return number(NUMBERS[kind])

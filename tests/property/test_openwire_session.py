@@ -37,7 +37,7 @@ from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_off
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
-from pybroker.transports.openwire.states import State
+from pybroker.transports.openwire.states import OpenWireState
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, split
 from tests.unit.transports.openwire.conversation import settings as of_broker
 
@@ -237,13 +237,13 @@ def chunked(data: bytes, how: str, chance: random.Random) -> list[bytes]:
 
 def end_sanely(world: World, client: OpenWireClient, witness: OpenWireClient) -> None:
     """Have time pass and the connection end; nothing of it is left, and another client was not disturbed."""
-    assert client.link.closed == (client.session.state is State.CLOSED)
+    assert client.link.closed == (client.session.state is OpenWireState.CLOSED)
     client.wait(100)
     client.take()
     client.session.written()
     client.session.lost()
     client.session.lost()
-    assert client.session.state is State.CLOSED
+    assert client.session.state is OpenWireState.CLOSED
     assert all(each is witness.session for each in world.sessions.values())
     assert [each.client_id for each in world.broker.connections()] == ["witness"]
     assert not witness.link.closed

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.policy import DestinationPolicy, FixedCountRecovery, PolicyMap
 from pybroker.broker.core.virtual import CompositeDestination, Forward, MirroredQueues, VirtualTopic
 from pybroker.broker.domain.destination import Destination, parse, queue, topic
@@ -127,7 +127,7 @@ class Member:
     def begin(self) -> None:
         self.store = JournalStore(self.directory / "kahadb", **self._common())
         self.jobs = JournalJobStore(self.directory / "scheduler", held_bytes_max=1 << 20, **self._common())
-        self.broker = Broker(
+        self.broker = BrokerCore(
             "b1", store=self.store, clock=self.clock, policies=PolicyMap(default=POLICY), definitions=DEFINITIONS
         )
         self.broker.recover()
@@ -304,7 +304,7 @@ class Member:
 class StompClient:
     """A STOMP client that shows what it can see."""
 
-    def __init__(self, broker: Broker, connection_id: str, version: str, clock: Clock) -> None:
+    def __init__(self, broker: BrokerCore, connection_id: str, version: str, clock: Clock) -> None:
         self.link = FakeLink()
         self.link.session = self.session = StompSession(
             broker=broker, link=self.link, connection_id=connection_id, limits=StompLimits(), clock=clock

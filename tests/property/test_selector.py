@@ -19,9 +19,9 @@ from pybroker.broker.core.selector.tree import (
     Between,
     Comparison,
     Identifier,
+    InList,
     Like,
     Literal,
-    Membership,
     Node,
     Not,
     NullTest,
@@ -64,7 +64,7 @@ def conditions(depth: int) -> st.SearchStrategy[Node]:
         | st.builds(Comparison, st.sampled_from(("=", "<>")), anything, anything)
         | st.builds(Comparison, st.sampled_from(("<", "<=", ">", ">=")), number, number)
         | st.builds(Between, number, number, number, st.booleans())
-        | st.builds(Membership, identifiers, st.lists(texts, min_size=1, max_size=3).map(tuple), st.booleans())
+        | st.builds(InList, identifiers, st.lists(texts, min_size=1, max_size=3).map(tuple), st.booleans())
         | st.builds(Like, identifiers, texts, st.sampled_from(("", "", "\\", "_", "a")), st.booleans())
         | st.builds(NullTest, anything, st.booleans())
     )
@@ -120,7 +120,7 @@ def interpret(node: Node, message: dict[str, Any]) -> Any:
             return opposite(
                 either([opposite(relate(">=", value, bounds[0])), opposite(relate("<=", value, bounds[1]))])
             )
-        case Membership(identifier, choices, negated):
+        case InList(identifier, choices, negated):
             value = message.get(identifier.name)
             found = None if value is None else any(relate("=", value, choice) for choice in choices)
             return opposite(found) if negated else found
@@ -223,7 +223,7 @@ STRENGTH = {
     Comparison: 4,
     Between: 5,
     Like: 5,
-    Membership: 5,
+    InList: 5,
     Arithmetic: 6,
     Signed: 8,
 }
@@ -265,7 +265,7 @@ def spell(node: Node, style: random.Random) -> str:
             return line(inside(left, 4 if symbol in ("=", "<>") else 6), symbol, inside(right, 5))
         case Between(operand, low, high, _):
             return line(inside(operand, 6), negation, word("BETWEEN"), inside(low, 6), word("AND"), inside(high, 6))
-        case Membership(identifier, choices, _):
+        case InList(identifier, choices, _):
             return line(identifier.name, negation, word("IN"), "(" + chain(",", [*map(quoted, choices)]) + ")")
         case Like(identifier, pattern, escape, _):
             ending = (word("ESCAPE"), quoted(escape)) if escape else ()

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.errors import RemoteProtocolError
 from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version
@@ -136,7 +136,7 @@ class Link:
 
 def new_session() -> tuple[StompSession, Link]:
     link = Link()
-    broker = Broker("b", store=MemoryStore(), clock=lambda: 1)
+    broker = BrokerCore("b", store=MemoryStore(), clock=lambda: 1)
     session = StompSession(broker=broker, link=link, connection_id="ID:c", limits=StompLimits(), clock=lambda: 1)
     return session, link
 

@@ -19,10 +19,11 @@ from pybroker.client.conversation import (
     FIRST_NUMBER,
     AckMode,
     Acknowledge,
+    AddConsumer,
     AddProducer,
     Answered,
-    Begin,
-    Commit,
+    BeginTransaction,
+    CommitTransaction,
     Conversation,
     Delivered,
     Ended,
@@ -31,8 +32,7 @@ from pybroker.client.conversation import (
     LoginFailed,
     Opened,
     Request,
-    Send,
-    Subscribe,
+    SendMessage,
 )
 from pybroker.client.errors import ClientError
 from pybroker.client.messages import Message, Outgoing
@@ -186,7 +186,7 @@ class Producer(Client):
         self.transacts = scenario.world.random.random() < 0.3
         self.schedules = scenario.schedules
         self._sequence = 0
-        self._unanswered: dict[int, Send] = {}
+        self._unanswered: dict[int, SendMessage] = {}
         self._transaction: tuple[int, list[str]] | None = None
         """Number of the commit, 0 before it is sent, and what is sent."""
         super().__init__(scenario, name, protocol)
@@ -226,7 +226,7 @@ class Producer(Client):
                 self._send_transaction()
             while self.left and self._transaction is None and len(self._unanswered) < self.window:
                 number = self.number()
-                send = self._unanswered[number] = Send(message=self._message())
+                send = self._unanswered[number] = SendMessage(message=self._message())
                 self.request(send, number)
             self.flush()
         if self.left or self.is_waiting:
@@ -241,20 +241,20 @@ class Producer(Client):
         bodies = [str(each.body) for each in messages]
         self.scenario.checker.transacted(bodies)
         self._transaction = 0, bodies
-        self.request(Begin(transaction=transaction), self.number(), answer=False)
+        self.request(BeginTransaction(transaction=transaction), self.number(), answer=False)
         self._transact(transaction, messages, bodies)
 
     def _transact(self, transaction: int, messages: list[Outgoing], bodies: list[str]) -> None:
         if self._transaction is None or self._transaction[1] is not bodies:
             return  # the connection broke
         if messages:
-            self.request(Send(message=messages[0]), self.number(), answer=False)
+            self.request(SendMessage(message=messages[0]), self.number(), answer=False)
             self.world.after(self.world.duration(0.001), partial(self._transact, transaction, messages[1:], bodies))
         else:
             self.scenario.checker.committing(bodies)
             number = self.number()
             self._transaction = number, bodies
-            self.request(Commit(transaction=transaction), number)
+            self.request(CommitTransaction(transaction=transaction), number)
         self.flush()
 
     def _message(self, transaction: int | None = None) -> Outgoing:
@@ -445,7 +445,7 @@ class Consumer(Client):
         return self._link is not None and (holder is None or holder.process is not self._link.process)
 
     def opened(self) -> None:
-        subscribe = Subscribe(
+        subscribe = AddConsumer(
             consumer=1,
             destination=self.destination,
             ack=AckMode.INDIVIDUAL,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from pybroker.broker.core.consumer import Consumer as CoreConsumer
+from pybroker.broker.core.consumer import BrokerConsumer as CoreConsumer
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.store.journal.appender import JournalSettings

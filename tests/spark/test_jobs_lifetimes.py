@@ -17,8 +17,8 @@ from pybroker.spark_jobs.lifetimes import (
     SUBSCRIBE,
     UNSUBSCRIBE,
     UPDATE,
-    Event,
     Lifetime,
+    RecordEvent,
     replay,
     subscription_lifetimes,
 )
@@ -102,24 +102,24 @@ def test_subscriptions_come_to_what_the_store_comes_to(journal: list[Command]) -
 
 def _events(
     journal: Sequence[Command], places: Sequence[Location]
-) -> tuple[dict[tuple[Destination, str], list[Event]], dict[Destination, list[Event]]]:
-    own: defaultdict[tuple[Destination, str], list[Event]] = defaultdict(list)
-    around: defaultdict[Destination, list[Event]] = defaultdict(list)
+) -> tuple[dict[tuple[Destination, str], list[RecordEvent]], dict[Destination, list[RecordEvent]]]:
+    own: defaultdict[tuple[Destination, str], list[RecordEvent]] = defaultdict(list)
+    around: defaultdict[Destination, list[RecordEvent]] = defaultdict(list)
     for command, (file_id, offset) in zip(journal, places, strict=True):
         pos = file_id << FILE_SHIFT | offset
         match command:
             case AddMessage(destination, message_id):
-                own[destination, message_id].append(Event(pos, pos, ADD))
+                own[destination, message_id].append(RecordEvent(pos, pos, ADD))
             case UpdateMessage(AddMessage(destination, message_id)):
-                own[destination, message_id].append(Event(pos, pos, UPDATE))
+                own[destination, message_id].append(RecordEvent(pos, pos, UPDATE))
             case RemoveMessage(destination, message_id, _, key):
-                own[destination, message_id].append(Event(pos, pos, ACK, subscription=key))
+                own[destination, message_id].append(RecordEvent(pos, pos, ACK, subscription=key))
             case Subscribe(destination, key, _, retroactive):
-                around[destination].append(Event(pos, pos, SUBSCRIBE, subscription=key, special=retroactive))
+                around[destination].append(RecordEvent(pos, pos, SUBSCRIBE, subscription=key, special=retroactive))
             case Unsubscribe(destination, key):
-                around[destination].append(Event(pos, pos, UNSUBSCRIBE, subscription=key))
+                around[destination].append(RecordEvent(pos, pos, UNSUBSCRIBE, subscription=key))
             case RemoveDestination(destination):
-                around[destination].append(Event(pos, pos, REMOVE))
+                around[destination].append(RecordEvent(pos, pos, REMOVE))
             case _:
                 raise AssertionError(command)
     return own, around
@@ -131,7 +131,7 @@ def _pending(state: StoreState, destination: Destination, message_id: str) -> se
 
 
 def _references(
-    found: dict[tuple[Destination, str], list[Lifetime]], around: dict[Destination, list[Event]]
+    found: dict[tuple[Destination, str], list[Lifetime]], around: dict[Destination, list[RecordEvent]]
 ) -> dict[int, set[int]]:
     references: defaultdict[int, set[int]] = defaultdict(set)
     for lifetimes in found.values():
@@ -146,15 +146,15 @@ def _references(
 
 
 def test_an_early_acknowledgement_waits_for_a_copied_commit() -> None:
-    ack = Event(10, 10, ACK)
+    ack = RecordEvent(10, 10, ACK)
 
-    assert replay([ack, Event(20, 5, ADD, special=True)])[0].ended_pos == 10
-    assert replay([ack, Event(20, 5, ADD)])[0].ended_at is None
+    assert replay([ack, RecordEvent(20, 5, ADD, special=True)])[0].ended_pos == 10
+    assert replay([ack, RecordEvent(20, 5, ADD)])[0].ended_at is None
 
 
 def test_an_acknowledgement_in_a_transaction_is_counted_where_its_record_lies() -> None:
     far = 3 << FILE_SHIFT
-    events = [Event(10, 10, ADD), Event(far, far, "met"), Event(far + 9, far, ACK)]
+    events = [RecordEvent(10, 10, ADD), RecordEvent(far, far, "met"), RecordEvent(far + 9, far, ACK)]
 
     (lifetime,) = replay(events)
 
@@ -163,17 +163,17 @@ def test_an_acknowledgement_in_a_transaction_is_counted_where_its_record_lies() 
 
 
 def test_a_message_sent_again_after_it_was_consumed_lives_again() -> None:
-    first, second = replay([Event(1, 1, ADD, time=5), Event(2, 2, ACK, time=9), Event(3, 3, ADD)])
+    first, second = replay([RecordEvent(1, 1, ADD, time=5), RecordEvent(2, 2, ACK, time=9), RecordEvent(3, 3, ADD)])
 
     assert (first.added_time, first.ended_time, first.ended_by) == (5, 9, "acknowledged")
     assert second.ended_at is None
 
 
 def test_a_message_for_nobody_has_no_life() -> None:
-    assert replay([Event(1, 1, ADD)], is_topic=True) == []
+    assert replay([RecordEvent(1, 1, ADD)], is_topic=True) == []
 
 
 @pytest.mark.parametrize("kind", ["removed", ""])
 def test_an_unknown_event_is_a_mistake_of_ours(kind: str) -> None:
     with pytest.raises(AssertionError):
-        replay([Event(1, 1, kind)])
+        replay([RecordEvent(1, 1, kind)])

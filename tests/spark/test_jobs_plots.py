@@ -9,7 +9,7 @@ import pytest
 from markupsafe import Markup
 
 from pybroker.spark_jobs import report_plots as plots
-from pybroker.spark_jobs.report_page import Marked, Section, Table, Tile, page
+from pybroker.spark_jobs.report_page import HtmlTable, Marked, Section, Tile, page
 from pybroker.spark_jobs.store_names import short_names
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -129,7 +129,7 @@ def test_numbers_are_written_as_people_write_them(written: str, value: str) -> N
 
 def test_page_escapes_what_it_is_given() -> None:
     section = Section("A <b>", "x & y")
-    section.add(Table(["<h>"], [(HOSTILE,), (None,), (Marked("<script>", "bad"),)]), heading="<h>")
+    section.add(HtmlTable(["<h>"], [(HOSTILE,), (None,), (Marked("<script>", "bad"),)]), heading="<h>")
     section.add(plots.Plot(Markup("<svg></svg>"), [("<name>", "var(--c1)")]))
     section.add("<note>")
     text = page("t", "<i>", [Tile("<n>", "<1>", "<w>")], [section], "<f>")
@@ -143,8 +143,8 @@ def test_page_escapes_what_it_is_given() -> None:
 
 def test_page_shows_times_in_utc_and_the_absence_of_rows() -> None:
     section = Section("a", "b")
-    section.add(Table(["time"], [(datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=1))),)]))
-    section.add(Table(["empty"], []))
+    section.add(HtmlTable(["time"], [(datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=1))),)]))
+    section.add(HtmlTable(["empty"], []))
     text = page("t", "", [], [section], "")
 
     assert '<td class="t">2026-01-02 02:00:00</td>' in text
@@ -154,7 +154,7 @@ def test_page_shows_times_in_utc_and_the_absence_of_rows() -> None:
 
 def test_long_table_says_how_much_it_leaves_out() -> None:
     section = Section("a", "b")
-    section.add(Table(["n"], [(n,) for n in range(205)]))
+    section.add(HtmlTable(["n"], [(n,) for n in range(205)]))
     assert "5 more." in page("t", "", [], [section], "")
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from pybroker.broker.app import message_json
 from pybroker.broker.app.interrupts import Interrupts
 from pybroker.broker.app.message_json import Parcel
-from pybroker.broker.app.output import Output, OutputFailed
+from pybroker.broker.app.output import BufferedOutput, OutputFailed
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 from pybroker.client.errors import (
@@ -87,7 +87,7 @@ class Access:
     key_password: str | None = None
 
 
-class Presence:
+class BrokerAvailability:
     """Tracks whether a broker serves the connection, and since when; writes each change to standard error.
 
     Attributes:
@@ -110,7 +110,7 @@ class Presence:
         _say(f"connected again, to {address}")
 
 
-class Session:
+class CommandSession:
     """A connection to whichever broker serves, for the time of one command. A context manager."""
 
     def __init__(self, access: Access) -> None:
@@ -124,7 +124,7 @@ class Session:
         uri = _parsed(access.url)
         of_url = uri.failover.timeout_seconds if uri.failover is not None else None
         self.timeout = access.timeout or of_url or TIMEOUT_SECONDS
-        self.presence = Presence()
+        self.presence = BrokerAvailability()
         for warning in uri.warnings:
             _say(warning)
         try:
@@ -213,7 +213,7 @@ def _pem(file: Path, mark: bytes, setting: str, hint: str) -> bytes:
 
 
 @dataclass(slots=True)
-class Sent:
+class SendProgress:
     """How far `produce` came: messages sent, or about to be, and those that the broker has confirmed."""
 
     sent: int = 0
@@ -224,7 +224,7 @@ class Sent:
 class Sender:
     """Sends messages in their order, several under way at once."""
 
-    def __init__(self, session: Session, counts: Sent) -> None:
+    def __init__(self, session: CommandSession, counts: SendProgress) -> None:
         self._session = session
         self._counts = counts
         self._under_way: deque[tuple[Sending, int, bool]] = deque()
@@ -268,7 +268,7 @@ class Sender:
         self._counts.confirmed += is_confirmed
 
 
-def produce(access: Access, destination: Destination | None, parcels: Iterable[Parcel]) -> Sent:
+def produce(access: Access, destination: Destination | None, parcels: Iterable[Parcel]) -> SendProgress:
     """Send messages, and return how far that came; a failure is in the result, with what the broker has confirmed.
 
     Args:
@@ -280,8 +280,8 @@ def produce(access: Access, destination: Destination | None, parcels: Iterable[P
         ConfigError, ClientFailed: it did not begin.
         KeyboardInterrupt: passed on, after the counts were shown.
     """
-    counts = Sent()
-    session = Session(access)
+    counts = SendProgress()
+    session = CommandSession(access)
     with session:
         sender = Sender(session, counts)
         try:
@@ -326,7 +326,7 @@ class Received:
 def consume(
     access: Access,
     destination: Destination,
-    output: Output,
+    output: BufferedOutput,
     render: Callable[[Message], bytes],
     *,
     selector: str | None,
@@ -350,7 +350,7 @@ def consume(
         ConfigError, ClientFailed: it did not begin.
         KeyboardInterrupt: a further SIGINT came while the broker was asked to confirm.
     """
-    session = Session(access)
+    session = CommandSession(access)
     with session as connection:
         window = min(count or WINDOW, WINDOW)  # no more than asked for: others may wait for the rest
         try:
@@ -384,9 +384,9 @@ class Consumption:
 
     def __init__(
         self,
-        session: Session,
+        session: CommandSession,
         consumer: Consumer,
-        output: Output,
+        output: BufferedOutput,
         render: Callable[[Message], bytes],
         interrupts: Interrupts,
     ) -> None:
@@ -483,7 +483,11 @@ class Consumption:
 
 
 def browse(
-    access: Access, destination: Destination, output: Output, render: Callable[[Message], bytes], selector: str | None
+    access: Access,
+    destination: Destination,
+    output: BufferedOutput,
+    render: Callable[[Message], bytes],
+    selector: str | None,
 ) -> None:
     """Write what waits on a queue, and consume nothing.
 
@@ -491,7 +495,7 @@ def browse(
         ConfigError, ClientFailed: the broker cannot be reached, or does not let us.
         BrokenPipeError, OutputFailed: the output cannot be written.
     """
-    session = Session(access)
+    session = CommandSession(access)
     with session as connection:
         try:
             for message in connection.browse(destination, selector=selector, timeout=session.timeout):

@@ -285,7 +285,7 @@ def consume(
     from pybroker.broker.app.client import consume as run
     from pybroker.broker.app.message_json import as_json as in_json
     from pybroker.broker.app.message_json import dumps
-    from pybroker.broker.app.output import Output
+    from pybroker.broker.app.output import BufferedOutput
 
     if "stdout" in (click.get_current_context().obj or ()):
         problem = "it is closed, so messages would be acknowledged and not shown"
@@ -298,7 +298,7 @@ def consume(
     done = run(
         _access(access),
         _destination(destination),
-        Output(),
+        BufferedOutput(),
         render,
         selector=selector,
         count=count,
@@ -337,7 +337,7 @@ def browse(destination: str, selector: str | None, as_json: bool, **access: Any)
     from pybroker.broker.app.client import browse as run
     from pybroker.broker.app.message_json import as_json as in_json
     from pybroker.broker.app.message_json import dumps, headers
-    from pybroker.broker.app.output import Output
+    from pybroker.broker.app.output import BufferedOutput
     from pybroker.client.errors import UnreadableMessage
 
     def render(message: "Message") -> bytes:
@@ -349,4 +349,4 @@ def browse(destination: str, selector: str | None, as_json: bool, **access: Any)
             return dumps({"type": message.kind, "headers": headers(message), "problem": problem})
         return f"{message.id}  (damaged: {problem})".encode()
 
-    run(_access(access), _destination(destination), Output(), render, selector)
+    run(_access(access), _destination(destination), BufferedOutput(), render, selector)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Layout(NamedTuple):
+class StoreDirectories(NamedTuple):
     """The directories of one store."""
 
     root: Path
@@ -38,7 +38,7 @@ class Creatable(NamedTuple):
     jobs: bool = True
 
 
-def layout(store: str, scheduler: Path | None = None) -> Layout:
+def layout(store: str, scheduler: Path | None = None) -> StoreDirectories:
     """Return the directories of a store; looks, but creates nothing.
 
     Args:
@@ -46,7 +46,7 @@ def layout(store: str, scheduler: Path | None = None) -> Layout:
         scheduler: where scheduled messages are, if not in the default place.
     """
     root = Path(store)
-    return Layout(
+    return StoreDirectories(
         root=root,
         journal=root if has_data_files(root) else root / "kahadb",
         scheduler=scheduler or root / "scheduler",

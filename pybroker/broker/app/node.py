@@ -22,8 +22,8 @@ from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.standby import Standby
-from pybroker.broker.core.broker import Broker
-from pybroker.broker.core.mastership import Action, Event, Role, decide
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
@@ -62,7 +62,7 @@ class _Term:
 
     store: MessageStore
     jobs: JobStore | None
-    broker: Broker
+    broker: BrokerCore
     server: Server
     chores: list[asyncio.Task[None]]
     alarm: asyncio.TimerHandle | None = None
@@ -139,11 +139,11 @@ class Node:
     def stop(self) -> None:
         """Ask for an orderly end; asked again, not to wait for clients."""
         self.is_stopping = True
-        self._on(Event.STOP)
+        self._on(RoleEvent.STOP)
 
     # ------------------------------------------------------------ decide
 
-    def _on(self, event: Event, error: BrokerError | None = None) -> None:
+    def _on(self, event: RoleEvent, error: BrokerError | None = None) -> None:
         """Decide what an event means; the actions are performed in turn, but cutting clients off never waits."""
         role, actions, sentence = decide(self.role, event)
         if sentence:
@@ -174,7 +174,7 @@ class Node:
                 self._abandon_store()
             case Action.RELEASE_LOCK:
                 self._lock.release()
-                self._on(Event.RELEASED)
+                self._on(RoleEvent.RELEASED)
 
     # ------------------------------------------------------------ act
 
@@ -190,10 +190,10 @@ class Node:
             if not isinstance(error, BrokerError):
                 _log.exception("waiting for the lock failed unexpectedly")
             self._error = error if isinstance(error, BrokerError) else LockError(repr(error))
-            self._on(Event.STOP)
+            self._on(RoleEvent.STOP)
             return
         self._lock_won_at = asyncio.get_running_loop().time()
-        self._on(Event.LOCK_ACQUIRED)
+        self._on(RoleEvent.LOCK_ACQUIRED)
 
     async def _stand_by(self) -> bool:
         """Follow the journal until the lock is won; False when waiting was cancelled."""
@@ -213,10 +213,10 @@ class Node:
         try:
             await self._begin_term()
         except BrokerError as error:
-            self._on(Event.PROMOTION_FAILED, error)
+            self._on(RoleEvent.PROMOTION_FAILED, error)
         except Exception as error:  # a bug, or a file system that does what nobody thought of: not to be a master with
             _log.exception("the promotion failed unexpectedly")
-            self._on(Event.PROMOTION_FAILED, StoreUnavailable(f"the store cannot be opened: {error!r}"))
+            self._on(RoleEvent.PROMOTION_FAILED, StoreUnavailable(f"the store cannot be opened: {error!r}"))
 
     async def _begin_term(self) -> None:
         loop = asyncio.get_running_loop()
@@ -270,7 +270,7 @@ class Node:
         term.store.cleanup()  # else what each failover leaves would be replayed in the next
         self._begin_chores(term)
         self.has_served = True
-        self._on(Event.SERVING)
+        self._on(RoleEvent.SERVING)
         milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
         _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
         self._publish(self.role, listeners, term.store.epoch)
@@ -343,13 +343,13 @@ class Node:
         try:
             self._lock.check()
         except LockNotHeld as error:
-            self._on(Event.LOCK_LOST, error)
+            self._on(RoleEvent.LOCK_LOST, error)
 
     def _store_failed(self, error: Exception) -> None:
         if isinstance(error, LockNotHeld):
-            self._on(Event.LOCK_LOST, error)
+            self._on(RoleEvent.LOCK_LOST, error)
         else:
-            self._on(Event.STORE_FAILED, error if isinstance(error, BrokerError) else StoreUnavailable(repr(error)))
+            self._on(RoleEvent.STORE_FAILED, error if isinstance(error, BrokerError) else StoreUnavailable(repr(error)))
 
     def _abort_clients(self) -> None:
         if self._term is not None:

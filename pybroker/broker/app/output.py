@@ -1,7 +1,7 @@
 """Standard output for what must not get lost, and failures to write it as errors of one line.
 
-Nothing that `Output` has settled stays in a buffer of Python's, which would be written, or fail, after the command had
-said that all is well.
+Nothing that `BufferedOutput` has written stays in a buffer of Python's, where a failure would come to light only after
+the command had reported success.
 """
 
 import io
@@ -47,7 +47,7 @@ def _failed(error: OSError) -> OutputFailed:
     return OutputFailed(f"the output cannot be written: {error.strerror}")
 
 
-class Output:
+class BufferedOutput:
     """Collects bytes for a file descriptor. Not thread-safe."""
 
     def __init__(self, descriptor: int | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pybroker.broker.app.tables import Milliseconds, Size, Table, attempt, named, single, tables, typed
+from pybroker.broker.app.tables import Milliseconds, SettingsTable, Size, attempt, named, single, tables, typed
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DestinationPolicy,
@@ -42,7 +42,7 @@ _Limit = Annotated[int, Field(ge=-1, le=_INT_MAX)]
 # ---------------------------------------------------------------- values that are tables themselves
 
 
-class _DeadLetterTable(Table):
+class _DeadLetterTable(SettingsTable):
     process_expired: bool = True
     process_non_persistent: bool = False
     enable_audit: bool = True
@@ -96,7 +96,7 @@ class IndividualDeadLetterTable(_DeadLetterTable):
         return self
 
 
-class DiscardingDeadLetterTable(Table):
+class DiscardingDeadLetterTable(SettingsTable):
     """No dead letters."""
 
     type: Literal["discarding"]
@@ -106,7 +106,7 @@ class DiscardingDeadLetterTable(Table):
         return DiscardingDeadLetterStrategy()
 
 
-class FixedCountTable(Table):
+class FixedCountTable(SettingsTable):
     """The last messages."""
 
     type: Literal["fixed_count"]
@@ -117,7 +117,7 @@ class FixedCountTable(Table):
         return FixedCountRecovery(self.maximum_size)
 
 
-class FixedSizedTable(Table):
+class FixedSizedTable(SettingsTable):
     """The last messages, as many as fit."""
 
     type: Literal["fixed_sized"]
@@ -128,7 +128,7 @@ class FixedSizedTable(Table):
         return FixedSizeRecovery(self.maximum_size)
 
 
-class LastImageTable(Table):
+class LastImageTable(SettingsTable):
     """The last message."""
 
     type: Literal["last_image"]
@@ -138,7 +138,7 @@ class LastImageTable(Table):
         return LastImageRecovery()
 
 
-class TimedTable(Table):
+class TimedTable(SettingsTable):
     """The messages of the last time."""
 
     type: Literal["timed"]
@@ -149,7 +149,7 @@ class TimedTable(Table):
         return TimedRecovery(self.recover_duration)
 
 
-class NoRecoveryTable(Table):
+class NoRecoveryTable(SettingsTable):
     """Nothing."""
 
     type: Literal["no"]
@@ -159,7 +159,7 @@ class NoRecoveryTable(Table):
         return None
 
 
-class ConstantLimitTable(Table):
+class ConstantLimitTable(SettingsTable):
     """A number of messages."""
 
     type: Literal["constant"]
@@ -170,7 +170,7 @@ class ConstantLimitTable(Table):
         return {"pending_message_limit": self.limit, "pending_message_limit_multiplier": None}
 
 
-class PrefetchRateLimitTable(Table):
+class PrefetchRateLimitTable(SettingsTable):
     """A multiple of the consumer's prefetch."""
 
     type: Literal["prefetch_rate"]
@@ -181,7 +181,7 @@ class PrefetchRateLimitTable(Table):
         return {"pending_message_limit_multiplier": self.multiplier}
 
 
-class EvictionTable(Table):
+class EvictionTable(SettingsTable):
     """Who goes first."""
 
     type: Literal["oldest", "oldest_with_lowest_priority"]
@@ -256,7 +256,7 @@ _NOT_SERVED = frozenset(
 )
 
 
-class PolicyTable(Table):
+class PolicyTable(SettingsTable):
     """One `[[policies]]` table. What it does not set stays None here, and what it was before there."""
 
     not_served: ClassVar[Collection[str]] = _NOT_SERVED

@@ -21,7 +21,7 @@ from pybroker.broker.domain.errors import BrokerError
 from pybroker.locks.postgres.timing import Timing
 
 if TYPE_CHECKING:  # the driver is an extra
-    from pybroker.locks.postgres.session import Session
+    from pybroker.locks.postgres.session import DatabaseSession
 
 _RENEW_SECONDS = 2.0
 
@@ -38,7 +38,7 @@ class Presence:
         """Asked at each renewal what would keep this member from serving."""
         self._config = config
         self._timing = Timing.of(config.lock_lease)
-        self._session: Session | None = None
+        self._session: DatabaseSession | None = None
         self._purpose = ""
         self._addresses: list[str] = []
         self._since_ms = 0
@@ -83,11 +83,11 @@ class Presence:
         )
         self._session.run(statement)
 
-    def _open(self, purpose: str) -> "Session":
-        from pybroker.locks.postgres.session import Session, Target
+    def _open(self, purpose: str) -> "DatabaseSession":
+        from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget
 
         url = database_url(self._config.store, self.name, purpose)
-        return Session(Target(url, "store"), self._timing)
+        return DatabaseSession(DatabaseTarget(url, "store"), self._timing)
 
     def _end(self) -> None:
         if self._session is not None:

@@ -16,7 +16,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType, che
 from pybroker.broker.domain.errors import InvalidDestination, InvalidSelector
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """A table: frozen, and particular about names. A field's default only says that it may be left out; see `given`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,7 +37,7 @@ class Table(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set if name not in without}
 
 
-TableT = TypeVar("TableT", bound=Table)
+TableT = TypeVar("TableT", bound=SettingsTable)
 
 
 def tables(kind: type[TableT], setting: str) -> Callable[[object], tuple[TableT, ...]]:

@@ -14,13 +14,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pybroker.broker.app.tables import Table, attempt, named, single, table, tables
+from pybroker.broker.app.tables import SettingsTable, attempt, named, single, table, tables
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, VirtualTopic
 from pybroker.broker.domain.destination import DestinationType, matches
 
 
-class VirtualTopicTable(Table):
+class VirtualTopicTable(SettingsTable):
     """One `[[virtual_topics]]` table."""
 
     not_served: ClassVar[Collection[str]] = frozenset(
@@ -45,7 +45,7 @@ class VirtualTopicTable(Table):
         return VirtualTopic(**self.given())
 
 
-class ForwardTable(Table):
+class ForwardTable(SettingsTable):
     """A target of a composite destination."""
 
     queue: str | None = None
@@ -79,7 +79,7 @@ def _qualified(value: object) -> object:
 _Forward = Annotated[ForwardTable, BeforeValidator(_qualified)]
 
 
-class _CompositeTable(Table):
+class _CompositeTable(SettingsTable):
     not_served: ClassVar[Collection[str]] = frozenset(("concurrent_send", "copy_message"))
     kind: ClassVar[DestinationType]
 
@@ -118,7 +118,7 @@ class CompositeTopicTable(_CompositeTable):
     kind: ClassVar[DestinationType] = DestinationType.TOPIC
 
 
-class MirroredQueuesTable(Table):
+class MirroredQueuesTable(SettingsTable):
     """The `[mirrored_queues]` table."""
 
     not_served: ClassVar[Collection[str]] = frozenset(("copy_message",))

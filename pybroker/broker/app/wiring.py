@@ -19,7 +19,7 @@ from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
-from pybroker.broker.core.broker import Broker, Limits
+from pybroker.broker.core.broker import BrokerCore, Limits
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.virtual import Definition, VirtualTopic
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
@@ -47,7 +47,7 @@ from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import Detector, Spoken
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
-from pybroker.transports.server import Protocol, Tls, in_url
+from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.session import SERVER, StompSession
@@ -317,12 +317,12 @@ def make_broker(
     store: MessageStore,
     call_soon: Callable[[Callable[[], None]], object] | None = None,
     machine: Machine = MACHINE,
-) -> Broker:
+) -> BrokerCore:
     """Return the core over a store, empty as yet; `call_soon` is the event loop's."""
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
-    broker = Broker(
+    broker = BrokerCore(
         config.broker_name,
         store=store,
         clock=machine.clock,
@@ -436,7 +436,7 @@ def _make_database_jobs(
 
 def open_scheduler(
     config: Config,
-    broker: Broker,
+    broker: BrokerCore,
     jobs: JobStore,
     recovered: Sequence[Job],
     wake_at: Callable[[int | None], None],
@@ -449,11 +449,11 @@ def open_scheduler(
 
 def make_protocols(
     config: Config,
-    broker: Broker,
+    broker: BrokerCore,
     ports: Mapping[str, int],
     certificates: Certificates | None = None,
     machine: Machine = MACHINE,
-) -> dict[str, Protocol]:
+) -> dict[str, ListenerProtocol]:
     """Return the protocol spoken on each port.
 
     Args:
@@ -470,13 +470,15 @@ def make_protocols(
     transports["auto"] = _auto(config, transports)
     certificates = certificates or make_certificates(config)
     tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
-    protocols: dict[str, Protocol] = {}
+    protocols: dict[str, ListenerProtocol] = {}
     for setting in ports:
         transport = transports[plain(setting)]
         if is_tls(setting):
-            protocols[setting] = Protocol(name=transport.tls_scheme, session=transport.session, tls=tls)
+            protocols[setting] = ListenerProtocol(name=transport.tls_scheme, session=transport.session, tls=tls)
         else:
-            protocols[setting] = Protocol(name=transport.scheme, session=transport.session, refusal=transport.refusal)
+            protocols[setting] = ListenerProtocol(
+                name=transport.scheme, session=transport.session, refusal=transport.refusal
+            )
     return protocols
 
 
@@ -517,12 +519,14 @@ class _Transport:
     spoken: Spoken | None = None
 
 
-def _transports(config: Config, broker: Broker, ports: Mapping[str, int], machine: Machine) -> dict[str, _Transport]:
+def _transports(
+    config: Config, broker: BrokerCore, ports: Mapping[str, int], machine: Machine
+) -> dict[str, _Transport]:
     """Return each protocol by the setting of its port."""
     return {"stomp": _stomp(config, broker, machine), "openwire": _openwire(config, broker, ports)}
 
 
-def _stomp(config: Config, broker: Broker, machine: Machine) -> _Transport:
+def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
     refusals = Refusals()
 
@@ -543,7 +547,7 @@ def _stomp(config: Config, broker: Broker, machine: Machine) -> _Transport:
     return _Transport(scheme="stomp", tls_scheme="stomp+ssl", session=session, refusal=refusal, spoken=Spoken.STOMP)
 
 
-def _openwire(config: Config, broker: Broker, ports: Mapping[str, int]) -> _Transport:
+def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _Transport:
     settings = OpenWireSettings(
         offer=broker_offer(
             max_inactivity_ms=round(config.openwire_max_inactivity * 1000),

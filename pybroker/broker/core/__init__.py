@@ -19,8 +19,8 @@ broker                                                the parts put together; co
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base
 class or protocol for what it needs, and the upper module implements it:
 
-* A `reference` belongs to an `Origin`, which decides what happens to it. Consumers get deliveries from a `Source`: an
-  `Origin` that also delivers. Queues, durable subscriptions, topic subscriptions and browsers are sources.
+* A `reference` belongs to an `Origin`, which decides what happens to it. Consumers get deliveries from a
+  `DeliverySource`: an `Origin` that also delivers. Queues, subscriptions and browsers are sources.
 * A `consumer` and a `transaction` belong to an `Owner`: the connection. A connection calls its `Host`: the broker. A
   `durable` subscription covers a `CoveredTopic`: the topic. These are native base classes, for the message path.
 * An `Observer` is notified of events, and reads the broker's state through `Admin` (both in `domain`). The core

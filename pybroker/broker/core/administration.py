@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pybroker.broker.core.connection import Connection
+from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.admin import Totals
@@ -15,7 +15,7 @@ class Administration:
     def __init__(
         self,
         destinations: Destinations,
-        clients: Mapping[str, Connection],
+        clients: Mapping[str, BrokerConnection],
         usage: Usage,
         is_full: Callable[[], bool],
     ) -> None:
@@ -32,7 +32,7 @@ class Administration:
         self._usage = usage
         self._is_full = is_full
 
-    def connections(self) -> Iterable[Connection]:
+    def connections(self) -> Iterable[BrokerConnection]:
         """Return the open connections."""
         return self._clients.values()
 

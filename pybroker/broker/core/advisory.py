@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, Protocol
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.domain.admin import Admin, ClientView, ConsumerView
@@ -204,7 +204,7 @@ class Advisories(Observer):
 
     # ------------------------------------------------------------ what exists already
 
-    def publish_existing(self, consumer: Consumer, subscription: TopicSubscription) -> None:
+    def publish_existing(self, consumer: BrokerConsumer, subscription: TopicSubscription) -> None:
         """Send a new consumer the advisories that it subscribes to, about what exists already."""
         wanted = [each for each in consumer.request.destinations if is_advisory(each)]
 

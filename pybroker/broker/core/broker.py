@@ -13,8 +13,8 @@ from itertools import count
 
 from pybroker.broker.core.administration import Administration
 from pybroker.broker.core.advisory import Advisories
-from pybroker.broker.core.connection import Connection
-from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.connection import BrokerConnection
+from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destinations import Destinations
@@ -28,10 +28,10 @@ from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.subscribing import Subscribing
-from pybroker.broker.core.takeover import TakeOver, seen
+from pybroker.broker.core.takeover import RecoveryLoader, seen
 from pybroker.broker.core.topic import Topic
-from pybroker.broker.core.transaction import Transaction
-from pybroker.broker.core.uncommitted import Target
+from pybroker.broker.core.transaction import BrokerTransaction
+from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition
 from pybroker.broker.domain.admin import Admin
@@ -61,8 +61,8 @@ class Limits:
     memory_bytes_max: int = 0
 
 
-class Broker(Host):
-    """The core; implements the port of that name, and that of its connections."""
+class BrokerCore(Host):
+    """The core; implements `BrokerPort`, and its connections `ConnectionPort`."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ class Broker(Host):
         self.durables = self.destinations.durables
         self._plain = self.destinations.plain
         self._transaction_count = 0
-        self._clients: dict[str, Connection] = {}
-        self.branches: dict[XATransactionId, Transaction] = {}
+        self._clients: dict[str, BrokerConnection] = {}
+        self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
         self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
         advisories = Advisories(self, self.admin, self.topics)
@@ -140,7 +140,7 @@ class Broker(Host):
     def load(self, recovery: Recovery) -> None:
         """Take over the contents of the store, after the caller has called `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
-        TakeOver(self.store, self.destinations, self.scheduling_queue, self.branches).perform(recovery)
+        RecoveryLoader(self.store, self.destinations, self.scheduling_queue, self.branches).perform(recovery)
 
     def open_scheduler(
         self,
@@ -236,11 +236,11 @@ class Broker(Host):
 
     # ------------------------------------------------------------ clients
 
-    def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> Connection:
+    def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> BrokerConnection:
         """Admit a client."""
         if client_id in self._clients:
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
-        connection = Connection(self, connection_id, client_id, throttle)
+        connection = BrokerConnection(self, connection_id, client_id, throttle)
         self._clients[client_id] = connection
         self._observers.announce(lambda observer: observer.connection_added(connection))
         return connection
@@ -281,7 +281,7 @@ class Broker(Host):
     def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
         """Send the copies of one message in a transaction, so that after a crash all or none of them are stored."""
         self._transaction_count += 1
-        transaction = Transaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
+        transaction = BrokerTransaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
         for target, copy in routed:
             if copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)
@@ -318,7 +318,7 @@ class Broker(Host):
         else:
             self.send(message)
 
-    def route_scheduled(self, message: Message) -> tuple[Target, Message]:
+    def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""
         return self.scheduling_queue, to_scheduling_queue(message)
 
@@ -369,11 +369,11 @@ class Broker(Host):
         """True once no destination may be removed: the broker is stopping, or may no longer write to the store."""
         return self.is_stopping or self.abandoned
 
-    def connections(self) -> Iterable[Connection]:
+    def connections(self) -> Iterable[BrokerConnection]:
         """Return the open connections."""
         return self._clients.values()
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BrokerTransaction]:
         """Yield the open transactions of all connections, and those in doubt."""
         yield from self.branches.values()
         for connection in self._clients.values():
@@ -381,18 +381,18 @@ class Broker(Host):
 
     # ------------------------------------------------------------ transactions
 
-    def begin(self, transaction_id: TransactionId, owner: Owner) -> Transaction:
+    def begin(self, transaction_id: TransactionId, owner: Owner) -> BrokerTransaction:
         """Begin a transaction of one connection."""
-        begun = Transaction(transaction_id, self.store, owner)
+        begun = BrokerTransaction(transaction_id, self.store, owner)
         if isinstance(transaction_id, XATransactionId):
             self.branches[transaction_id] = begun
         return begun
 
-    def branch(self, transaction_id: XATransactionId) -> Transaction | None:
+    def branch(self, transaction_id: XATransactionId) -> BrokerTransaction | None:
         """Return an open or prepared XA transaction of any connection."""
         return self.branches.get(transaction_id)
 
-    def ended(self, transaction: Transaction) -> None:
+    def ended(self, transaction: BrokerTransaction) -> None:
         """Remove a transaction that has ended."""
         if isinstance(transaction.id, XATransactionId):
             self.branches.pop(transaction.id, None)
@@ -419,11 +419,11 @@ class Broker(Host):
 
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
-    ) -> Consumer:
-        """Add a consumer to the destinations of its request; see the port `Connection`."""
+    ) -> BrokerConsumer:
+        """Add a consumer to the destinations of its request; see the port `BrokerConnection`."""
         return self._subscribing.subscribe(owner, request, deliver, browsed)
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer."""
         self._subscribing.forget(consumer)
 

@@ -12,7 +12,7 @@ from heapq import merge
 from itertools import chain, islice
 from operator import attrgetter
 
-from pybroker.broker.core.consumer import Consumer, Source
+from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 _sequence = attrgetter("sequence")
 
 
-class Snapshot(Source):
+class BrowserSnapshot(DeliverySource):
     """The messages that a browser gets: every matching message once, then the end of the queue."""
 
     __slots__ = ("_browsed", "_consumer", "_found", "_paging", "_views")
 
-    def __init__(self, queues: Sequence[Queue], consumer: Consumer, browsed: Callable[[], None]) -> None:
+    def __init__(self, queues: Sequence[Queue], consumer: BrokerConsumer, browsed: Callable[[], None]) -> None:
         self._consumer = consumer
         self._browsed = browsed
         self._paging = queues[0].paging if queues else None
@@ -37,7 +37,7 @@ class Snapshot(Source):
         self._found: Iterator[Reference] | None = chain.from_iterable(self._views)
         consumer.sources.append(self)
 
-    def dispatch(self, consumer: Consumer | None = None) -> None:
+    def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver messages while the browser has room; after the last one, signal the end."""
         count, room = PAGE_MAX, PAGE_BYTES_MAX
         while self._found is not None and self._consumer.has_room:
@@ -63,7 +63,7 @@ class Snapshot(Source):
         if self._paging is not None:
             self._paging.waiting[self.dispatch] = None
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: BrokerConsumer) -> None:
         """Stop delivering."""
         self._found = None
 
@@ -77,7 +77,7 @@ class Snapshot(Source):
         """Do nothing: a browser consumes no message."""
 
     def reject(self, reference: Reference, cause: str) -> None:
-        """Never called: `Consumer.reject` refuses for browsers."""
+        """Never called: `BrokerConsumer.reject` refuses for browsers."""
         raise AssertionError("a browser rejects nothing")
 
     def expire(self, reference: Reference) -> None:

@@ -4,15 +4,15 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.reference import Reference
-from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
-from pybroker.broker.domain.errors import ResourceLimit, TransactionError, TransactionRolledBack, UnknownTransaction
+from pybroker.broker.domain.errors import CommitFailed, ResourceLimit, TransactionError, UnknownTransaction
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
@@ -25,13 +25,13 @@ TRANSACTIONS_MAX = 10_000
 """Open transactions of one connection; a JMS session has one at a time."""
 
 
-class Connection(Owner):
-    """The connection of one client; implements the port of that name."""
+class BrokerConnection(Owner):
+    """The connection of one client; implements `ConnectionPort`."""
 
     def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
         super().__init__(connection_id, client_id, is_held=host.is_stopping)
         self.closed = False
-        self.consumers: dict[Consumer, None] = {}
+        self.consumers: dict[BrokerConsumer, None] = {}
         self.temporaries: dict[Destination, None] = {}
         self.producers: dict[ProducerId, Destination | None] = {}
         self._host = host
@@ -43,7 +43,7 @@ class Connection(Owner):
         self._flow_control_log = FlowControlLog(connection_id, host.clock)
         self._waited_on: dict[Usage, None] = {}
         """Usages on which this connection has waited for room."""
-        self.transactions: dict[TransactionId, Transaction] = {}
+        self.transactions: dict[TransactionId, BrokerTransaction] = {}
         """Transactions that this connection began, and that have neither ended nor been prepared."""
         self._transaction_count = 0
         self._temporary_count = 0
@@ -155,13 +155,13 @@ class Connection(Owner):
 
     def subscribe(
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
-    ) -> Consumer:
+    ) -> BrokerConsumer:
         """Add a consumer, which gets no deliveries before its `start`."""
         consumer = self._host.subscribe(self, request, deliver, browsed)
         self.consumers[consumer] = None
         return consumer
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer."""
         self.consumers.pop(consumer, None)
         self._host.forget(consumer)
@@ -224,7 +224,7 @@ class Connection(Owner):
         preparing = self.transaction(transaction)
         try:
             is_prepared = preparing.prepare()
-        except TransactionRolledBack:
+        except CommitFailed:
             self._forget(preparing)
             raise
         if is_prepared:
@@ -256,7 +256,7 @@ class Connection(Owner):
         return self._host.in_doubt()
 
     def add_acknowledgements(
-        self, consumer: Consumer, references: Sequence[Reference], transaction: TransactionId
+        self, consumer: BrokerConsumer, references: Sequence[Reference], transaction: TransactionId
     ) -> None:
         """Add acknowledgements to a transaction, before they are appended to the store."""
         self.transaction(transaction).add_acknowledgements(consumer, references)
@@ -265,7 +265,7 @@ class Connection(Owner):
         """Remove a transaction that has ended, or is prepared."""
         del self.transactions[transaction]
 
-    def transaction(self, transaction: TransactionId) -> Transaction:
+    def transaction(self, transaction: TransactionId) -> BrokerTransaction:
         """Return an open transaction.
 
         Raises:
@@ -276,12 +276,12 @@ class Connection(Owner):
             raise UnknownTransaction(f"Transaction '{transaction}' has not been started.")
         return found
 
-    def _found(self, transaction: TransactionId) -> Transaction | None:
+    def _found(self, transaction: TransactionId) -> BrokerTransaction | None:
         if isinstance(transaction, XATransactionId):
             return self._host.branch(transaction)
         return self.transactions.get(transaction)
 
-    def _forget(self, ending: Transaction) -> None:
+    def _forget(self, ending: BrokerTransaction) -> None:
         """Remove a transaction that has ended, from the connection that began it and from the broker."""
         _detach_owner(ending)
         self._host.ended(ending)
@@ -344,7 +344,7 @@ class Connection(Owner):
             self._throttle.resume_reading()
 
 
-def _detach_owner(transaction: Transaction) -> None:
+def _detach_owner(transaction: BrokerTransaction) -> None:
     """Remove a transaction from the connection that began it."""
     if transaction.owner is not None:
         transaction.owner.drop_transaction(transaction.id)

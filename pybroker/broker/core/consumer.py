@@ -18,7 +18,7 @@ from pybroker.broker.core.containment import contain
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -47,7 +47,7 @@ class Owner(metaclass=ABCMeta):
 
     @abstractmethod
     def add_acknowledgements(
-        self, consumer: "Consumer", references: Sequence[Reference], transaction: TransactionId
+        self, consumer: "BrokerConsumer", references: Sequence[Reference], transaction: TransactionId
     ) -> None:
         """Add acknowledgements to a transaction, before they are appended to the store.
 
@@ -56,7 +56,7 @@ class Owner(metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def forget(self, consumer: "Consumer") -> None:
+    def forget(self, consumer: "BrokerConsumer") -> None:
         """Remove a closed consumer."""
 
     @abstractmethod
@@ -64,22 +64,22 @@ class Owner(metaclass=ABCMeta):
         """Remove a transaction that has ended, or is prepared."""
 
 
-class Source(Origin):
+class DeliverySource(Origin):
     """A backlog that delivers to consumers: a queue, a subscription, or the snapshot of a browser."""
 
     __slots__ = ()
 
     @abstractmethod
-    def dispatch(self, consumer: "Consumer | None" = None) -> None:
+    def dispatch(self, consumer: "BrokerConsumer | None" = None) -> None:
         """Deliver waiting messages to one consumer that got room, or to all consumers with room."""
 
     @abstractmethod
-    def detach(self, consumer: "Consumer") -> None:
+    def detach(self, consumer: "BrokerConsumer") -> None:
         """Remove a consumer, whose outstanding messages come back by `restore`."""
 
 
-class Consumer:
-    """One consumer of one connection; implements the port of that name.
+class BrokerConsumer:
+    """One consumer of one connection; implements `ConsumerPort`.
 
     Attributes:
         outstanding: deliveries that are not settled, in the order of delivery. An OrderedDict, because a dict skips
@@ -112,7 +112,7 @@ class Consumer:
         self.prefetch = prefetch
         self.outstanding: OrderedDict[Reference, None] = OrderedDict()
         self.window = 0
-        self.sources: list[Source] = []
+        self.sources: list[DeliverySource] = []
         self.started = False
         self.closed = False
         self._granted = 0
@@ -276,7 +276,7 @@ class Consumer:
             ClientError: the consumer is a browser, whose deliveries cannot be rejected.
         """
         if self.request.browser:
-            raise ClientError("Cannot Nack a message on a Queue Browser Subscription.")
+            raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
         if reference := self._held(delivery):
             del self.outstanding[reference]
             reference.source.reject(reference, cause)
@@ -346,7 +346,7 @@ def matcher(selector: str | None) -> Matcher | None:
     return compile_selector(selector).matches if selector and not selector.isspace() else None
 
 
-def reinstate(held: Mapping[Consumer | None, list[Reference]]) -> None:
+def reinstate(held: Mapping[BrokerConsumer | None, list[Reference]]) -> None:
     """Undo acknowledgements: deliveries are outstanding again, and those of closed consumers go back to the backlogs.
 
     Each backlog gets all of its messages in one call, so that it restores their order before it delivers any of them.

@@ -15,7 +15,7 @@ Source: ActiveMQ 5.17, `Queue.addSubscription`, `Queue.removeSubscription`, `Que
 
 from bisect import bisect_right
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.groups import MessageGroups
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference
@@ -49,16 +49,16 @@ class ConsumerSet:
     )
 
     def __init__(self, policy: DestinationPolicy) -> None:
-        self.all: list[Consumer] = []
+        self.all: list[BrokerConsumer] = []
         self.eligible = self.all
-        self.exclusive: Consumer | None = None
+        self.exclusive: BrokerConsumer | None = None
         self.groups: MessageGroups | None = None
         self.accepts_any = True
         self._takes_turns = not policy.strict_order_dispatch
         self._is_exclusive_default = policy.all_consumers_exclusive_by_default
         self._are_equal = True
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: BrokerConsumer) -> None:
         """Add a consumer, behind the others of its priority."""
         self.all.insert(bisect_right(self.all, _rank(consumer), key=_rank), consumer)
         if self._wants_all(consumer):
@@ -67,7 +67,7 @@ class ConsumerSet:
                 self.exclusive = consumer
         self._recompute()
 
-    def remove(self, consumer: Consumer) -> bool:
+    def remove(self, consumer: BrokerConsumer) -> bool:
         """Remove a consumer; return True if others may now get messages that only it could get before."""
         self.all.remove(consumer)
         frees = consumer is self.exclusive
@@ -86,7 +86,7 @@ class ConsumerSet:
             self.accepts_any = False
         return self.groups
 
-    def choose(self, reference: Reference) -> Consumer | None:
+    def choose(self, reference: Reference) -> BrokerConsumer | None:
         """Return the consumer that gets a message, None if it has to wait; while `accepts_any`: `first_with_room`."""
         message = reference.message
         if message.group_id is not None and self.groups is not None:
@@ -96,14 +96,14 @@ class ConsumerSet:
                 return consumer
         return None
 
-    def first_with_room(self) -> Consumer | None:
+    def first_with_room(self) -> BrokerConsumer | None:
         """Return the first consumer with room."""
         for consumer in self.eligible:
             if len(consumer.outstanding) < consumer.window:
                 return consumer
         return None
 
-    def record_group_delivery(self, message: Message, consumer: Consumer) -> bool:
+    def record_group_delivery(self, message: Message, consumer: BrokerConsumer) -> bool:
         """Record that a consumer gets a message; return True if it is the consumer's first message of that group."""
         groups = self.ensure_groups()
         owner = groups.owner(message)
@@ -111,7 +111,7 @@ class ConsumerSet:
             return groups.deliver(message, consumer)
         return False
 
-    def rotate(self, consumer: Consumer) -> None:
+    def rotate(self, consumer: BrokerConsumer) -> None:
         """Move a consumer that got a message behind the others of its priority."""
         consumers = self.all
         if len(consumers) == 1 or not self._takes_turns or self.exclusive is not None:
@@ -122,7 +122,7 @@ class ConsumerSet:
         else:
             consumers.insert(bisect_right(consumers, _rank(consumer), key=_rank), consumer)
 
-    def _choose_for_group(self, reference: Reference, groups: MessageGroups) -> Consumer | None:
+    def _choose_for_group(self, reference: Reference, groups: MessageGroups) -> BrokerConsumer | None:
         message, count = reference.message, reference.redelivery_count
         owner = groups.owner(message)
         if owner is not None and self.exclusive in (None, owner) and owner.accepts(message, count):
@@ -130,7 +130,7 @@ class ConsumerSet:
                 return owner
             groups.passed_over(message, reference.sequence)
             return None
-        best: Consumer | None = None
+        best: BrokerConsumer | None = None
         for consumer in self.eligible:
             if best is not None and _rank(consumer) > _rank(best):
                 break
@@ -139,7 +139,7 @@ class ConsumerSet:
                 best = consumer
         return best
 
-    def _wants_all(self, consumer: Consumer) -> bool:
+    def _wants_all(self, consumer: BrokerConsumer) -> bool:
         return consumer.request.exclusive or self._is_exclusive_default
 
     def _recompute(self) -> None:
@@ -148,5 +148,5 @@ class ConsumerSet:
         self.accepts_any = self.groups is None and not any(consumer.is_selective for consumer in self.eligible)
 
 
-def _rank(consumer: Consumer) -> int:
+def _rank(consumer: BrokerConsumer) -> int:
     return -consumer.request.priority

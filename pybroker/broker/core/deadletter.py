@@ -65,7 +65,7 @@ OnExpired = Callable[[Message], None]
 """A callback with a message that has expired, after it was dead-lettered or dropped."""
 
 
-class Target(Protocol):
+class DeadLetterTarget(Protocol):
     """A destination that accepts messages."""
 
     def send(self, message: Message) -> None:
@@ -96,9 +96,9 @@ class DeadLetters:
     def __init__(
         self,
         *,
-        target: Callable[[Destination], Target],
+        target: Callable[[Destination], DeadLetterTarget],
         clock: Clock,
-        fallback: Callable[[Destination], Target] | None = None,
+        fallback: Callable[[Destination], DeadLetterTarget] | None = None,
         strategies: Strategies | None = None,
         on_dead_lettered: OnDeadLettered | None = None,
         on_expired: OnExpired | None = None,
@@ -172,7 +172,9 @@ class DeadLetters:
             )
         return self._send(message, self._fallback(DEAD_LETTER_QUEUE), DEAD_LETTER_QUEUE, cause, expiration)
 
-    def _send(self, message: Message, target: Target, place: Destination, cause: str, expiration: int) -> Message:
+    def _send(
+        self, message: Message, target: DeadLetterTarget, place: Destination, cause: str, expiration: int
+    ) -> Message:
         try:
             letter = dead_letter_copy(message, place, cause, expiration)
         except Exception as error:  # caused by the message, which does not decode or encode

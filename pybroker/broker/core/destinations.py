@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, TypeVar
 
-from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.queue import Queue
@@ -15,7 +15,7 @@ from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import ClientError, DestinationDoesNotExist, DestinationInUse, InvalidDestination
+from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
 
@@ -57,8 +57,8 @@ class Destinations:
             clock=runtime.clock,
             policy=runtime.policy,
         )
-        self.queue_patterns: Final[dict[Consumer, None]] = {}
-        self.topic_patterns: Final[dict[Consumer, TopicSubscription]] = {}
+        self.queue_patterns: Final[dict[BrokerConsumer, None]] = {}
+        self.topic_patterns: Final[dict[BrokerConsumer, TopicSubscription]] = {}
         self.make_room: Callable[[int], None] = _nothing
         self._runtime = runtime
         self._destinations_max = destinations_max
@@ -225,7 +225,7 @@ class Destinations:
         count = len(self)
         self.make_room(count)
         if count >= self._destinations_max and destination != DEAD_LETTER_QUEUE:
-            raise ClientError(
+            raise RequestError(
                 f"{destination} cannot be created: there are {self._destinations_max} destinations already"
             )
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pybroker.broker.core.consumer import Consumer, Matcher
+from pybroker.broker.core.consumer import BrokerConsumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.retained_history import RetainedHistory
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
@@ -60,7 +60,7 @@ class CoveredTopic:
         """The memory usage that its messages count for."""
         return self.held.usage
 
-    def is_retroactive_for(self, consumer: Consumer) -> bool:
+    def is_retroactive_for(self, consumer: BrokerConsumer) -> bool:
         """Return True if a consumer gets the topic's history."""
         return consumer.request.retroactive or self.policy.always_retroactive
 
@@ -84,7 +84,7 @@ class Durable(StoredSource):
         super().__init__(store=store, dead_letters=dead_letters, clock=clock, policy=policy, subscription_key=info.key)
         self.info = info
         self.topics: list[CoveredTopic] = []
-        self.consumer: Consumer | None = None
+        self.consumer: BrokerConsumer | None = None
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
         self._is_closed = False
@@ -94,7 +94,7 @@ class Durable(StoredSource):
         mine = (self.info.subscribed_destination, self.info.selector, self.info.no_local)
         return mine == (info.subscribed_destination, info.selector, info.no_local)
 
-    def attach(self, consumer: Consumer) -> None:
+    def attach(self, consumer: BrokerConsumer) -> None:
         """Attach the consumer. If it is retroactive, and no messages wait, it gets the history of its topics."""
         self.consumer = consumer
         consumer.sources.append(self)
@@ -103,7 +103,7 @@ class Durable(StoredSource):
                 if topic.is_retroactive_for(consumer):
                     self._recall(topic)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: BrokerConsumer) -> None:
         """Detach the consumer, whose outstanding messages come back by `restore`."""
         self.consumer = None
 
@@ -131,7 +131,7 @@ class Durable(StoredSource):
         self._is_closed = True
         self.paging.backlogs.discard(self)
         for reference in self.pending.clear():
-            reference.state = State.SETTLED
+            reference.state = ReferenceState.SETTLED
             self._held[reference.message.destination].release(reference.message)
         for topic in self.topics:
             topic.durables.remove(self)
@@ -163,7 +163,7 @@ class Durable(StoredSource):
 
     # ------------------------------------------------------------ source
 
-    def dispatch(self, consumer: Consumer | None = None) -> None:
+    def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages while the consumer has room, at most a page read back per turn of the event loop."""
         pending, receiver = self.pending, self.consumer
         room = PAGE_BYTES_MAX
@@ -177,7 +177,7 @@ class Durable(StoredSource):
                 except StoreUnavailable as error:
                     _log.log(severity(error), "%s is not served further now: %s", self.info.key, error)
                     break
-            reference = pending.pop(State.DISPATCHED)
+            reference = pending.pop(ReferenceState.DISPATCHED)
             if is_paged:
                 room -= len(reference.message.data)
             if reference.message.expiration and self.is_expired(reference.message):
@@ -222,7 +222,7 @@ class Durable(StoredSource):
 
     def settle(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
-        reference.state = State.SETTLED
+        reference.state = ReferenceState.SETTLED
         self._held[reference.message.destination].release(reference.message)
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:

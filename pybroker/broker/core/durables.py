@@ -6,7 +6,7 @@ subscription to a wildcard that covers no topic yet has one record, under the na
 
 from collections.abc import Callable, Iterator, Mapping
 
-from pybroker.broker.core.consumer import Consumer, Matcher, matcher
+from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable, on_topic
 from pybroker.broker.core.policy import DestinationPolicy
@@ -55,7 +55,7 @@ class Durables(Mapping[str, Durable]):
 
     # ------------------------------------------------------------ clients
 
-    def activate(self, info: DurableSubscription, consumer: Consumer) -> None:
+    def activate(self, info: DurableSubscription, consumer: BrokerConsumer) -> None:
         """Attach a consumer to its subscription, which is created if it is new, and replaced if its terms have changed.
 
         Raises:

@@ -16,7 +16,7 @@ Source: ActiveMQ 5.17, `QueueDispatchSelector`, `CachedMessageGroupMap`.
 from collections import Counter, OrderedDict
 from dataclasses import replace
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import encode, fields_of
 
@@ -35,16 +35,16 @@ class MessageGroups:
     __slots__ = ("_counts", "_owners", "_passed_over", "reopened")
 
     def __init__(self) -> None:
-        self._owners: OrderedDict[str, Consumer] = OrderedDict()  # the one not used for longest first
-        self._counts: Counter[Consumer] = Counter()
+        self._owners: OrderedDict[str, BrokerConsumer] = OrderedDict()  # the one not used for longest first
+        self._counts: Counter[BrokerConsumer] = Counter()
         self._passed_over: dict[str, int] = {}
         self.reopened: int | None = None
 
-    def owner(self, message: Message) -> Consumer | None:
+    def owner(self, message: Message) -> BrokerConsumer | None:
         """Return the only consumer that may get a message; None if any may, and then owns the group."""
         return None if message.group_sequence == 1 else self._owners.get(message.group_id or "")
 
-    def count(self, consumer: Consumer) -> int:
+    def count(self, consumer: BrokerConsumer) -> int:
         """Return how many groups a consumer owns."""
         return self._counts[consumer]
 
@@ -53,7 +53,7 @@ class MessageGroups:
         group_id = message.group_id or ""
         self._passed_over[group_id] = min(sequence, self._passed_over.get(group_id, sequence))
 
-    def deliver(self, message: Message, consumer: Consumer) -> bool:
+    def deliver(self, message: Message, consumer: BrokerConsumer) -> bool:
         """Record that a consumer gets a message; return True if it is the group's first for this consumer."""
         group_id = message.group_id or ""
         if self.owner(message) is consumer:
@@ -69,7 +69,7 @@ class MessageGroups:
             self._release(next(iter(self._owners)))
         return True
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer as the owner of its groups."""
         for group_id in [group_id for group_id, owner in self._owners.items() if owner is consumer]:
             self._release(group_id)

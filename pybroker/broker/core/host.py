@@ -6,10 +6,10 @@ A native base class and not a protocol, because some methods are called for each
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.transaction import Transaction
-from pybroker.broker.core.uncommitted import Target
+from pybroker.broker.core.transaction import BrokerTransaction
+from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
@@ -65,7 +65,7 @@ class Host(metaclass=ABCMeta):
         """Return True if a message would be scheduled, without regard to limits; raises nothing."""
 
     @abstractmethod
-    def route(self, message: Message) -> Sequence[tuple[Target, Message]]:
+    def route(self, message: Message) -> Sequence[tuple[SendTarget, Message]]:
         """Return the targets of a message, each with the copy that it gets.
 
         Raises:
@@ -73,7 +73,7 @@ class Host(metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def route_scheduled(self, message: Message) -> tuple[Target, Message]:
+    def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""
 
     @abstractmethod
@@ -106,11 +106,11 @@ class Host(metaclass=ABCMeta):
     @abstractmethod
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
-    ) -> Consumer:
-        """Add a consumer to the destinations of its request; see the port `Connection`."""
+    ) -> BrokerConsumer:
+        """Add a consumer to the destinations of its request; see `ConnectionPort`."""
 
     @abstractmethod
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer."""
 
     @abstractmethod
@@ -154,15 +154,15 @@ class Host(metaclass=ABCMeta):
     # ------------------------------------------------------------ transactions
 
     @abstractmethod
-    def begin(self, transaction_id: TransactionId, owner: Owner) -> Transaction:
+    def begin(self, transaction_id: TransactionId, owner: Owner) -> BrokerTransaction:
         """Begin a transaction of one connection."""
 
     @abstractmethod
-    def branch(self, transaction_id: XATransactionId) -> Transaction | None:
+    def branch(self, transaction_id: XATransactionId) -> BrokerTransaction | None:
         """Return an open or prepared XA transaction of any connection."""
 
     @abstractmethod
-    def ended(self, transaction: Transaction) -> None:
+    def ended(self, transaction: BrokerTransaction) -> None:
         """Remove a transaction that has ended."""
 
     @abstractmethod

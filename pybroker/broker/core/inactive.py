@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
-from pybroker.broker.core.connection import Connection
+from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import Topic
-from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.domain.destination import Destination, parts
 
 SLICE = 500
@@ -45,11 +45,11 @@ class Users(Protocol):
         """True once no destination may be removed any more."""
         ...
 
-    def connections(self) -> Iterable[Connection]:
+    def connections(self) -> Iterable[BrokerConnection]:
         """Return the open connections."""
         ...
 
-    def transactions(self) -> Iterable[Transaction]:
+    def transactions(self) -> Iterable[BrokerTransaction]:
         """Return the open transactions, and those in doubt."""
         ...
 

@@ -29,7 +29,7 @@ class Role(enum.Enum):
     STOPPED = "stopped"
 
 
-class Event(enum.Enum):
+class RoleEvent(enum.Enum):
     """An event that may change the role."""
 
     LOCK_ACQUIRED = "the lock is ours"
@@ -64,42 +64,44 @@ class Decision(NamedTuple):
 _ORDERLY = (Action.DRAIN_CLIENTS, Action.CLOSE_STORE, Action.RELEASE_LOCK)
 _AT_ONCE = (Action.ABORT_CLIENTS, Action.ABANDON_STORE, Action.RELEASE_LOCK)
 
-_TABLE: dict[tuple[Role, Event], Decision] = {
-    (Role.STANDBY, Event.LOCK_ACQUIRED): Decision(Role.PROMOTING, (Action.PROMOTE,), "lock acquired: becoming master"),
-    (Role.STANDBY, Event.STOP): Decision(Role.STOPPED, (Action.CANCEL_WAIT,), "asked to stop: no longer waiting"),
-    (Role.PROMOTING, Event.SERVING): Decision(Role.MASTER, (), "master: clients are served"),
-    (Role.PROMOTING, Event.PROMOTION_FAILED): Decision(
+_TABLE: dict[tuple[Role, RoleEvent], Decision] = {
+    (Role.STANDBY, RoleEvent.LOCK_ACQUIRED): Decision(
+        Role.PROMOTING, (Action.PROMOTE,), "lock acquired: becoming master"
+    ),
+    (Role.STANDBY, RoleEvent.STOP): Decision(Role.STOPPED, (Action.CANCEL_WAIT,), "asked to stop: no longer waiting"),
+    (Role.PROMOTING, RoleEvent.SERVING): Decision(Role.MASTER, (), "master: clients are served"),
+    (Role.PROMOTING, RoleEvent.PROMOTION_FAILED): Decision(
         Role.RELINQUISHING, _AT_ONCE, "cannot become master: giving the lock back"
     ),
-    (Role.PROMOTING, Event.LOCK_LOST): Decision(
+    (Role.PROMOTING, RoleEvent.LOCK_LOST): Decision(
         Role.RELINQUISHING, _AT_ONCE, "lost the lock while becoming master: stepping back"
     ),
-    (Role.PROMOTING, Event.STORE_FAILED): Decision(
+    (Role.PROMOTING, RoleEvent.STORE_FAILED): Decision(
         Role.RELINQUISHING, _AT_ONCE, "the store failed while becoming master: giving the lock back"
     ),
-    (Role.PROMOTING, Event.STOP): Decision(Role.RELINQUISHING, _ORDERLY, "asked to stop while becoming master"),
-    (Role.MASTER, Event.LOCK_LOST): Decision(
+    (Role.PROMOTING, RoleEvent.STOP): Decision(Role.RELINQUISHING, _ORDERLY, "asked to stop while becoming master"),
+    (Role.MASTER, RoleEvent.LOCK_LOST): Decision(
         Role.RELINQUISHING, _AT_ONCE, "lost the lock: clients are cut off, nothing more is acknowledged"
     ),
-    (Role.MASTER, Event.STORE_FAILED): Decision(
+    (Role.MASTER, RoleEvent.STORE_FAILED): Decision(
         Role.RELINQUISHING, _AT_ONCE, "the store failed: clients are cut off, nothing more is acknowledged"
     ),
-    (Role.MASTER, Event.STOP): Decision(
+    (Role.MASTER, RoleEvent.STOP): Decision(
         Role.RELINQUISHING, _ORDERLY, "asked to stop: sending what is owed, then handing over"
     ),
-    (Role.RELINQUISHING, Event.LOCK_LOST): Decision(
+    (Role.RELINQUISHING, RoleEvent.LOCK_LOST): Decision(
         Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "lost the lock while stopping: clients are cut off"
     ),
-    (Role.RELINQUISHING, Event.STORE_FAILED): Decision(
+    (Role.RELINQUISHING, RoleEvent.STORE_FAILED): Decision(
         Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "the store failed while stopping: clients are cut off"
     ),
-    (Role.RELINQUISHING, Event.STOP): Decision(
+    (Role.RELINQUISHING, RoleEvent.STOP): Decision(
         Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "asked to stop again: not waiting for clients"
     ),
-    (Role.RELINQUISHING, Event.RELEASED): Decision(Role.STOPPED, (), "stopped: a standby can take over"),
+    (Role.RELINQUISHING, RoleEvent.RELEASED): Decision(Role.STOPPED, (), "stopped: a standby can take over"),
 }
 
 
-def decide(role: Role, event: Event) -> Decision:
+def decide(role: Role, event: RoleEvent) -> Decision:
     """Return the decision for an event in a role. An event that comes too late has no actions, and no sentence."""
     return _TABLE.get((role, event), Decision(role, (), ""))

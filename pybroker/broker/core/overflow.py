@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import Eviction
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
 
 
@@ -60,12 +60,12 @@ class _LowestPriorityGoes:
         self._by_priority[reference.message.priority].append(reference)
 
     def popleft(self) -> Reference:
-        reference = self._all.pop(State.DISPATCHED)
+        reference = self._all.pop(ReferenceState.DISPATCHED)
         self._by_priority[reference.message.priority].popleft()
         return reference
 
     def evict(self) -> Reference:
         reference = next(references for references in self._by_priority if references).popleft()
-        self._all.remove(reference, State.SETTLED)
+        self._all.remove(reference, ReferenceState.SETTLED)
         self._all.compact()
         return reference

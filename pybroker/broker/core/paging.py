@@ -56,7 +56,7 @@ def severity(error: StoreUnavailable) -> int:
     return logging.DEBUG if isinstance(error, NotReadYet) else logging.ERROR
 
 
-class Backlog(Protocol):
+class PageableBacklog(Protocol):
     """A backlog that can page out messages."""
 
     def request_page_out(self) -> None:
@@ -78,7 +78,7 @@ class Paging:
 
     def __init__(self) -> None:
         self.call_soon: Callable[[Callable[[], None]], object] | None = None
-        self.backlogs: set[Backlog] = set()
+        self.backlogs: set[PageableBacklog] = set()
         self.is_paging_out = False
         self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from pybroker.broker.core.paged_out_index import SEQUENCE_MAX, MessageRef, PagedOutIndex
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
 from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
@@ -33,7 +33,7 @@ from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
 _COMPACT_MIN = 64
 """Below this number of tombstones the list is not compacted, which moves it. A tombstone keeps its message alive."""
 
-_PENDING: Final = State.PENDING
+_PENDING: Final = ReferenceState.PENDING
 _sequence: Final = attrgetter("sequence")
 _destination = attrgetter("message.destination")
 
@@ -103,7 +103,7 @@ class Pending:
         self._items.append(reference)
         self.count += 1
 
-    def pop(self, state: State) -> Reference:
+    def pop(self, state: ReferenceState) -> Reference:
         """Remove the oldest reference and move it to another state. Not during a `scan`.
 
         The backlog must not be empty. While `is_paged`, `fill` must have been called before.
@@ -153,7 +153,7 @@ class Pending:
         items = self._items
         return (items[index] for index in range(self._head, len(items)) if items[index].state is _PENDING)
 
-    def remove(self, reference: Reference, state: State) -> None:
+    def remove(self, reference: Reference, state: ReferenceState) -> None:
         """Remove a waiting reference, in memory or paged out, and move it to another state."""
         reference.state = state
         self.count -= 1
@@ -298,7 +298,7 @@ class Pending:
             refs = [ref for ref in refs if ref.sequence > end]
         locked += [each for each in self.in_memory() if (each.message.destination, each.message.message_id) in wanted]
         for reference in locked:
-            self.remove(reference, State.DISPATCHED)
+            self.remove(reference, ReferenceState.DISPATCHED)
         self.compact()
         return locked
 
@@ -450,7 +450,7 @@ class PrioritizedPending:
         self._level(reference).append(reference)
         self.count += 1
 
-    def pop(self, state: State) -> Reference:
+    def pop(self, state: ReferenceState) -> Reference:
         """Remove the oldest reference of the highest priority; see `Pending.pop`."""
         level = self._next()
         assert level is not None, "nothing waits"
@@ -472,7 +472,7 @@ class PrioritizedPending:
         for level in self._all():
             yield from level.in_memory()
 
-    def remove(self, reference: Reference, state: State) -> None:
+    def remove(self, reference: Reference, state: ReferenceState) -> None:
         """Remove a waiting reference and move it to another state."""
         self._level(reference).remove(reference, state)
         self.count -= 1

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.consumer_set import ConsumerSet
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
@@ -28,7 +28,7 @@ from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.usage import Usage
@@ -40,8 +40,8 @@ from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
-_DISPATCHED: Final = State.DISPATCHED
-_SETTLED: Final = State.SETTLED
+_DISPATCHED: Final = ReferenceState.DISPATCHED
+_SETTLED: Final = ReferenceState.SETTLED
 
 # Queues set these states themselves, without a look-up in the table for each message; a test compares them with it.
 _IDLE: Final = Search.IDLE
@@ -89,7 +89,7 @@ class Queue(StoredSource):
         return self._next_sequence
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
+    def consumers(self) -> Sequence[BrokerConsumer]:
         """The consumers of the queue, without browsers."""
         return self.consumer_set.all
 
@@ -147,12 +147,12 @@ class Queue(StoredSource):
         if message.group_id is not None and self._search_reopened_groups():
             self.dispatch()
 
-    def attach(self, consumer: Consumer) -> None:
+    def attach(self, consumer: BrokerConsumer) -> None:
         """Add a consumer."""
         self.consumer_set.add(consumer)
         consumer.sources.append(self)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer, whose outstanding messages come back by `restore`."""
         frees = self.consumer_set.remove(consumer)
         self.pending.forget_consumer(consumer)
@@ -173,7 +173,7 @@ class Queue(StoredSource):
 
     # ------------------------------------------------------------ source
 
-    def dispatch(self, consumer: Consumer | None = None) -> None:
+    def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages to one consumer that got room, or to all consumers with room."""
         if not self.pending.count:
             return
@@ -248,7 +248,7 @@ class Queue(StoredSource):
     def _is_stored(self, reference: Reference) -> bool:
         return self.stores(reference.message)
 
-    def _deliver(self, reference: Reference, consumer: Consumer) -> None:
+    def _deliver(self, reference: Reference, consumer: BrokerConsumer) -> None:
         consumer_set = self.consumer_set
         message = reference.message
         if message.group_id is not None and consumer_set.record_group_delivery(message, consumer):
@@ -260,7 +260,7 @@ class Queue(StoredSource):
             consumer_set.rotate(consumer)
         consumer.offer(reference)
 
-    def _deliver_oldest(self, consumer: Consumer | None) -> None:
+    def _deliver_oldest(self, consumer: BrokerConsumer | None) -> None:
         """Deliver the oldest messages while every consumer accepts every message, at most a page read back per turn."""
         pending, consumer_set = self.pending, self.consumer_set
         room = PAGE_BYTES_MAX
@@ -282,7 +282,7 @@ class Queue(StoredSource):
             else:
                 self._deliver(reference, receiver)
 
-    def _search(self, consumers: Sequence[Consumer]) -> None:
+    def _search(self, consumers: Sequence[BrokerConsumer]) -> None:
         """Deliver while some consumers do not accept every message. After a page, continue in the loop's next turn."""
         try:
             is_done = self._search_levels(consumers)
@@ -297,7 +297,7 @@ class Queue(StoredSource):
         if not is_done:
             self._defer_dispatch()
 
-    def _search_levels(self, consumers: Sequence[Consumer]) -> bool:
+    def _search_levels(self, consumers: Sequence[BrokerConsumer]) -> bool:
         """Deliver messages that consumers have not looked at; return False if a page ended before the search did."""
         for level in self.pending.levels:
             while level.count and (ready := [consumer for consumer in consumers if consumer.has_room]):

@@ -13,7 +13,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import TransactionId
 
 
-class State(enum.Enum):
+class ReferenceState(enum.Enum):
     """The state of a reference in its backlog."""
 
     PENDING = "waits for a consumer"
@@ -41,11 +41,11 @@ class Reference(Delivery):
         self.sequence = sequence
         self.delivery = 0
         self.strikes = 0
-        self.state = State.PENDING
+        self.state = ReferenceState.PENDING
 
 
 class Origin(metaclass=ABCMeta):
-    """The backlog of a reference, which settles, restores or dead-letters it; to consumers it is a `Source`.
+    """The backlog of a reference, which settles, restores or dead-letters it; to consumers it is a `DeliverySource`.
 
     Like `Owner` and `Host`, it is abstract by its metaclass and does not derive from `ABC`: mypyc compiles a class that
     derives from `ABC` as not fully native, and then checks each access to an attribute.

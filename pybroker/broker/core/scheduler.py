@@ -47,10 +47,10 @@ from pybroker.broker.core.scheduled import (
 from pybroker.broker.core.scheduled import is_scheduled as is_scheduled
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import (
-    ClientError,
     InvalidDestination,
     JournalCorrupt,
     NotReadYet,
+    RequestError,
     ResourceLimit,
     StoreUnavailable,
 )
@@ -96,7 +96,7 @@ class Scheduler:
     Args:
         jobs: the job store.
         send: sends a message as if a client had sent it outside a transaction, without scheduling it again. It raises
-            `ClientError` if the message is invalid, or there is no room. Other errors end `fire`, and should end the
+            `RequestError` if the message is invalid, or there is no room. Other errors end `fire`, and should end the
             broker.
         when_durable: calls back once everything sent so far is durable: the message store's `when_durable`.
         clock: milliseconds since the epoch.
@@ -135,7 +135,7 @@ class Scheduler:
         self._offset_at = offset_at
         self._job_queue = JobQueue()
         self._is_firing = False
-        self._refusals: list[ClientError] = []
+        self._refusals: list[RequestError] = []
         """Errors of messages that could not be sent in this call of `fire`."""
         self._unreadable: list[str] = []
         """Errors of due messages that could not be read in this call of `fire`."""
@@ -307,7 +307,7 @@ class Scheduler:
             self._send(message)
         except InvalidDestination as error:
             _log.error("scheduled message %s is dropped, nothing can take it any more: %s", job.job_id, error)
-        except ClientError as error:
+        except RequestError as error:
             self._refusals.append(error)
             self._job_queue.push(job, now + RETRY_MS)
             return False
@@ -428,7 +428,7 @@ class Scheduler:
             return True
         try:
             self._send(message)
-        except ClientError as error:
+        except RequestError as error:
             _log.warning("a browse of the scheduler for %s ends: %s", reply_to, error)
             return False
         return True

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class SchedulingQueue:
-    """Schedules the messages of committed transactions; a `Target` of transactions."""
+    """Schedules the messages of committed transactions; a `SendTarget` of transactions."""
 
     def __init__(self, store: MessageStore, usage: Usage, dead_letter: Callable[[Message, str], None]) -> None:
         """Begin without a scheduler; `dead_letter` gets each message that cannot be scheduled, with the cause."""

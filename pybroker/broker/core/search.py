@@ -8,10 +8,10 @@ have ended, a new message must wait, so that it does not overtake a message that
 
 from typing import Final
 
-from pybroker.broker.domain.states import Named, Transitions
+from pybroker.broker.domain.states import IdentityEnum, Transitions
 
 
-class Search(Named):
+class Search(IdentityEnum):
     """The state of a backlog's search for the next message."""
 
     IDLE = "no message waits that a consumer with room accepts"
@@ -22,7 +22,7 @@ class Search(Named):
     UNFINISHED = "the search has not reached the end, and its continuation is not scheduled"
 
 
-class SearchEvent(Named):
+class SearchEvent(IdentityEnum):
     """An event in a backlog's search."""
 
     ASK = "a consumer has room, or a message has come back; some consumers do not accept every message"

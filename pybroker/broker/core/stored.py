@@ -15,14 +15,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from pybroker.broker.core.consumer import Source
+from pybroker.broker.core.consumer import DeliverySource
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
@@ -32,7 +32,7 @@ from pybroker.broker.domain.ports import Clock, MessageStore
 
 _log = logging.getLogger(__name__)
 
-_SETTLED: Final = State.SETTLED
+_SETTLED: Final = ReferenceState.SETTLED
 
 _NEVER = 2**63
 """Later than every expiration."""
@@ -40,7 +40,7 @@ _NEVER = 2**63
 _destination = attrgetter("destination")
 
 
-class StoredSource(Source):
+class StoredSource(DeliverySource):
     """A backlog whose messages are in the store; derived classes choose the consumers."""
 
     __slots__ = (

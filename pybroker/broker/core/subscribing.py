@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
-from pybroker.broker.core.browser import Snapshot
-from pybroker.broker.core.consumer import Consumer, Owner
+from pybroker.broker.core.browser import BrowserSnapshot
+from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain.destination import is_advisory
-from pybroker.broker.domain.errors import ClientError, InvalidDestination
+from pybroker.broker.domain.errors import InvalidDestination, RequestError
 from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 
@@ -25,8 +25,8 @@ class Subscribing:
 
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
-    ) -> Consumer:
-        """Add a consumer to the destinations of its request; see the port `Connection`."""
+    ) -> BrokerConsumer:
+        """Add a consumer to the destinations of its request; see `ConnectionPort`."""
         destination = request.destination
         for each in request.destinations:
             if each.is_temporary and self._destinations.owner(each) is not owner:
@@ -44,7 +44,7 @@ class Subscribing:
         self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer from the consumers of patterns, and the advisory topics that only it listened to."""
         self._destinations.queue_patterns.pop(consumer, None)
         self._destinations.topic_patterns.pop(consumer, None)
@@ -59,20 +59,20 @@ class Subscribing:
 
     def _browse(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None]
-    ) -> Consumer:
+    ) -> BrokerConsumer:
         if not request.destination.is_queue:
-            raise ClientError(f"Only queues can be browsed, and {request.destination} is a topic")
-        consumer = Consumer(
+            raise RequestError(f"Only queues can be browsed, and {request.destination} is a topic")
+        consumer = BrokerConsumer(
             owner,
             request,
             deliver,
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_browser_prefetch),
         )
-        Snapshot(self._destinations.queues_of(request), consumer, browsed)
+        BrowserSnapshot(self._destinations.queues_of(request), consumer, browsed)
         return consumer
 
-    def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
-        consumer = Consumer(
+    def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:
+        consumer = BrokerConsumer(
             owner,
             request,
             deliver,
@@ -84,10 +84,10 @@ class Subscribing:
             queue.attach(consumer)
         return consumer
 
-    def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> Consumer:
+    def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:
         runtime = self._runtime
         policy = runtime.policy(request.destination)
-        consumer = Consumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
+        consumer = BrokerConsumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
         if is_advisory(request.destination):
             policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
         subscription = TopicSubscription(
@@ -113,7 +113,7 @@ class Subscribing:
                 create(destination)
         return patterns
 
-    def _subscribe_durable(self, owner: Owner, request: ConsumerRequest, deliver: Deliver, name: str) -> Consumer:
+    def _subscribe_durable(self, owner: Owner, request: ConsumerRequest, deliver: Deliver, name: str) -> BrokerConsumer:
         destination = request.destination
         if destination.is_temporary:
             raise InvalidDestination("A durable subscription cannot be created for a temporary topic.")
@@ -131,7 +131,7 @@ class Subscribing:
         )
         self._destinations.durables.check_inactive(info)
         # Created first: an invalid selector must be found before the new subscription replaces an old one.
-        consumer = Consumer(
+        consumer = BrokerConsumer(
             owner,
             request,
             deliver,

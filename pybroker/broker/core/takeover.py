@@ -17,18 +17,18 @@ from pybroker.broker.core.gate import PagedOutMessage
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue
-from pybroker.broker.core.transaction import Transaction
-from pybroker.broker.core.uncommitted import Target
+from pybroker.broker.core.transaction import BrokerTransaction
+from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
-from pybroker.broker.domain.ports import Backlog, MessageStore, PreparedTransaction, Recovery, Settled
+from pybroker.broker.domain.ports import MessageStore, PreparedAck, PreparedTransaction, Recovery, SubscriptionBacklog
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 
 _log = logging.getLogger(__name__)
 
 
-class TakeOver:
+class RecoveryLoader:
     """Fills a new broker with the contents of its store.
 
     Args:
@@ -43,7 +43,7 @@ class TakeOver:
         store: MessageStore,
         destinations: Destinations,
         scheduling_queue: SchedulingQueue,
-        branches: MutableMapping[XATransactionId, Transaction],
+        branches: MutableMapping[XATransactionId, BrokerTransaction],
     ) -> None:
         self._store = store
         self._destinations = destinations
@@ -64,7 +64,7 @@ class TakeOver:
 
     def _take_over_durables(self, recovery: Recovery) -> None:
         durables, topic = self._destinations.durables, self._destinations.topic
-        concrete: list[Backlog] = []
+        concrete: list[SubscriptionBacklog] = []
         for backlog in recovery.backlogs:
             if not backlog.subscription.destination.is_pattern:
                 concrete.append(backlog)
@@ -84,7 +84,7 @@ class TakeOver:
         locked = self._lock({settled for branch in prepared for settled in branch.acknowledged})
         for branch in prepared:
             _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
-            transaction = self._branches[branch.transaction_id] = Transaction(branch.transaction_id, self._store)
+            transaction = self._branches[branch.transaction_id] = BrokerTransaction(branch.transaction_id, self._store)
             transaction.recover(
                 [
                     (self._target(place), message or PagedOutMessage(place, message_id))
@@ -93,10 +93,10 @@ class TakeOver:
                 [locked[settled] for settled in branch.acknowledged if settled in locked],
             )
 
-    def _target(self, destination: Destination) -> Target:
+    def _target(self, destination: Destination) -> SendTarget:
         return self._scheduling_queue if destination == SCHEDULING_QUEUE else self._destinations.ensure(destination)
 
-    def _lock(self, acknowledged: set[Settled]) -> dict[Settled, Reference]:
+    def _lock(self, acknowledged: set[PreparedAck]) -> dict[PreparedAck, Reference]:
         """Remove acknowledged messages from their backlogs, each of which is searched once."""
         sources: dict[Queue | Durable, str | None] = {}
         for destination, _, key in acknowledged:
@@ -104,15 +104,15 @@ class TakeOver:
             source = there.queues.get(destination) if key is None else there.durables.get(key)
             if source is not None:
                 sources[source] = key
-        locked: dict[Settled, Reference] = {}
+        locked: dict[PreparedAck, Reference] = {}
         for source, key in sources.items():
             wanted = {(place, message_id) for place, message_id, its_key in acknowledged if its_key == key}
             for reference in source.pending.lock(wanted):
-                locked[Settled(reference.message.destination, reference.message.message_id, key)] = reference
+                locked[PreparedAck(reference.message.destination, reference.message.message_id, key)] = reference
         return locked
 
 
-def seen(sources: Iterable[Queue | Durable], transactions: Iterable[Transaction]) -> Iterator[str]:
+def seen(sources: Iterable[Queue | Durable], transactions: Iterable[BrokerTransaction]) -> Iterator[str]:
     """Yield the ids of unsettled messages that a consumer may have seen, for `MessageStore.close`."""
     for source in sources:
         for reference in source.in_flight():

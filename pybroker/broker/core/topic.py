@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pybroker.broker.core.consumer import Consumer, Source
+from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import CoveredTopic
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
@@ -22,8 +22,8 @@ from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
-_DISPATCHED: Final = State.DISPATCHED
-_SETTLED: Final = State.SETTLED
+_DISPATCHED: Final = ReferenceState.DISPATCHED
+_SETTLED: Final = ReferenceState.SETTLED
 
 Discarded = Callable[["TopicSubscription", Message], None]
 """A callback for each message that is dropped because its consumer is slow."""
@@ -76,7 +76,7 @@ class Topic(CoveredTopic):
         self.usage.close()
 
 
-class TopicSubscription(Source):
+class TopicSubscription(DeliverySource):
     """The backlog of one non-durable topic consumer, which ends with the consumer.
 
     Messages wait here while the consumer's window is full. If more than a limit wait, messages are dropped (ActiveMQ's
@@ -100,7 +100,7 @@ class TopicSubscription(Source):
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: BrokerConsumer,
         *,
         dead_letters: DeadLetters,
         clock: Clock,
@@ -119,7 +119,7 @@ class TopicSubscription(Source):
         consumer.sources.append(self)
 
     @property
-    def consumer(self) -> Consumer:
+    def consumer(self) -> BrokerConsumer:
         """The consumer."""
         return self._consumer
 
@@ -136,7 +136,7 @@ class TopicSubscription(Source):
                 self.publish(message)
         topic.subscriptions.append(self)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: BrokerConsumer) -> None:
         """Leave the topics, and drop the waiting messages."""
         while len(self._waiting):
             self._drop(self._waiting.popleft().message)
@@ -163,7 +163,7 @@ class TopicSubscription(Source):
         if self._limit >= 0 and len(waiting) > self._limit + room:
             self._discard()
 
-    def dispatch(self, consumer: Consumer | None = None) -> None:
+    def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages while the consumer has room."""
         waiting = self._waiting
         while waiting and self._consumer.has_room:

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from pybroker.broker.core.consumer import Consumer, Owner, reinstate
+from pybroker.broker.core.consumer import BrokerConsumer, Owner, reinstate
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.gate import Gate, PagedOutMessage
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.transaction_states import TRANSITIONS, TransactionEvent, TransactionState
-from pybroker.broker.core.uncommitted import Send, Target, UncommittedMessages
+from pybroker.broker.core.uncommitted import SendTarget, UncommittedMessages, UncommittedSend
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack
+from pybroker.broker.domain.errors import CommitFailed, TransactionError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
@@ -42,7 +42,7 @@ _ON_DISK: Final = TransactionEvent.ON_DISK
 """Module constants, because the look-up of an enum's member takes longer than the comparison."""
 
 
-class Transaction:
+class BrokerTransaction:
     """One transaction.
 
     Attributes:
@@ -74,7 +74,7 @@ class Transaction:
         self.state = _ACTIVE
         self._store = store
         self._at_commit: list[Callable[[], None]] = []
-        self._acknowledged: dict[Consumer | None, list[Reference]] = {}  # None: consumers of an earlier process
+        self._acknowledged: dict[BrokerConsumer | None, list[Reference]] = {}  # None: consumers of an earlier process
         self._gates: dict[Gate, None] = {}
         self._sent: set[tuple[Destination, str]] = set()
         self._in_store = False
@@ -83,7 +83,7 @@ class Transaction:
         self._unkept: dict[Destination, list[Message]] = {}
         """Messages sent to topics that had no durable subscription at that time; they are not in the store."""
 
-    def add_send(self, target: Target, message: Message) -> None:
+    def add_send(self, target: SendTarget, message: Message) -> None:
         """Add a send, unless the message is already in the transaction or stored at its destination.
 
         A failover client that got no answer to its PREPARE sends the whole branch again.
@@ -107,7 +107,7 @@ class Transaction:
         send = self._uncommitted.add(target, message, is_stored=is_stored)
         self._enqueue_at_commit(target, message, send)
 
-    def add_acknowledgements(self, consumer: Consumer, references: Sequence[Reference]) -> None:
+    def add_acknowledgements(self, consumer: BrokerConsumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements; the consumer appends the removals to the store."""
         self._check_open()
         for reference in references:
@@ -116,13 +116,13 @@ class Transaction:
         self._acknowledged.setdefault(consumer, []).extend(references)
 
     def recover(
-        self, sends: Sequence[tuple[Target, Message | PagedOutMessage]], acknowledged: Sequence[Reference]
+        self, sends: Sequence[tuple[SendTarget, Message | PagedOutMessage]], acknowledged: Sequence[Reference]
     ) -> None:
         """Restore a prepared transaction from the store; the acknowledged references are locked already."""
         self._enter(TransactionEvent.RECOVER)
         self._in_store = True
         for target, message in sends:
-            self._enqueue_at_commit(target, message, Send(target, message))
+            self._enqueue_at_commit(target, message, UncommittedSend(target, message))
         for reference in acknowledged:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged[None] = list(acknowledged)
@@ -217,7 +217,7 @@ class Transaction:
         self._uncommitted.end()
         reinstate(self._acknowledged)
 
-    def _enqueue_at_commit(self, target: Target, message: Message | PagedOutMessage, send: Send) -> None:
+    def _enqueue_at_commit(self, target: SendTarget, message: Message | PagedOutMessage, send: UncommittedSend) -> None:
         self._sent.add((message.destination, message.message_id))
         self._gates[target.gate] = None
         self._at_commit.append(send)
@@ -243,7 +243,7 @@ class Transaction:
         after = TRANSITIONS.after(self.state, event)
         if after is _ROLLED_BACK:
             self.rollback()
-            raise TransactionRolledBack(f"{self.id} is rolled back: {self._doom}")
+            raise CommitFailed(f"{self.id} is rolled back: {self._doom}")
         return after
 
     def _on_disk(self) -> None:

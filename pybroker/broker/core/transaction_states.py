@@ -1,9 +1,9 @@
 """The states of a transaction; `docs/states.md` has the diagram."""
 
-from pybroker.broker.domain.states import Named, Transitions
+from pybroker.broker.domain.states import IdentityEnum, Transitions
 
 
-class TransactionState(Named):
+class TransactionState(IdentityEnum):
     """The state of a transaction."""
 
     ACTIVE = "accepts sends and acknowledgements"
@@ -14,7 +14,7 @@ class TransactionState(Named):
     ROLLED_BACK = "its operations are undone"
 
 
-class TransactionEvent(Named):
+class TransactionEvent(IdentityEnum):
     """An event in a transaction."""
 
     ADD = "a message is sent or acknowledged in it"

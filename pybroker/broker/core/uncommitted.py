@@ -30,7 +30,7 @@ _LARGE_BYTES = 64 * 1024
 """Size in bytes above which the decoded fields of a message are dropped, because they hold its body a second time."""
 
 
-class Target(Protocol):
+class SendTarget(Protocol):
     """A destination that takes messages."""
 
     gate: Gate
@@ -50,12 +50,12 @@ class Target(Protocol):
         ...
 
 
-class Send:
+class UncommittedSend:
     """The send of one message, which its transaction performs at its commit."""
 
     __slots__ = ("_target", "message")
 
-    def __init__(self, target: Target, message: Message | PagedOutMessage) -> None:
+    def __init__(self, target: SendTarget, message: Message | PagedOutMessage) -> None:
         self._target = target
         self.message = message
 
@@ -75,14 +75,14 @@ class Send:
 
 
 class UncommittedMessages:
-    """The memory of one transaction's messages; a `Backlog` of `paging`."""
+    """The memory of one transaction's messages; a `PageableBacklog`."""
 
     __slots__ = ("_held", "_is_paging_out", "_is_prepared", "_pageable", "_pageable_bytes", "_store")
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._held: dict[Usage, int] = {}
-        self._pageable: list[Send] = []
+        self._pageable: list[UncommittedSend] = []
         self._pageable_bytes = 0
         self._is_paging_out = False
         self._is_prepared = False
@@ -92,14 +92,14 @@ class UncommittedMessages:
         """True when a message of the transaction is counted."""
         return any(self._held.values())
 
-    def add(self, target: Target, message: Message, *, is_stored: bool) -> Send:
+    def add(self, target: SendTarget, message: Message, *, is_stored: bool) -> UncommittedSend:
         """Count a message; return the action that sends it at the commit."""
         size, usage = message.size, target.usage
         self._held[usage] = self._held.get(usage, 0) + size
         usage.acquire(size)
         if size > _LARGE_BYTES:
             message.decoded = None
-        send = Send(target, message)
+        send = UncommittedSend(target, message)
         if is_stored and message.destination.is_queue:
             if not self._pageable:
                 usage.paging.backlogs.add(self)

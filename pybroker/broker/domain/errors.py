@@ -23,11 +23,11 @@ class RemoteProtocolError(ProtocolError):
     """A violation by the peer; it gets an error, and the connection closes."""
 
 
-class ClientError(BrokerError):
+class RequestError(BrokerError):
     """A valid request that cannot be granted; the peer gets an error, and the connection stays open."""
 
 
-class InvalidDestination(ClientError):
+class InvalidDestination(RequestError):
     """A destination that does not exist, is not the client's, or has a name that cannot be used."""
 
 
@@ -35,27 +35,27 @@ class DestinationDoesNotExist(InvalidDestination):
     """A temporary destination that was never created, or was deleted with its connection."""
 
 
-class InvalidSelector(ClientError):
+class InvalidSelector(RequestError):
     """A selector that is not valid by JMS 1.1 (3.8.1)."""
 
 
-class InvalidClientId(ClientError):
+class InvalidClientId(RequestError):
     """A client id that another connection uses."""
 
 
-class SubscriptionInUse(ClientError):
+class SubscriptionInUse(RequestError):
     """A durable subscription that has a consumer already."""
 
 
-class DestinationInUse(ClientError):
+class DestinationInUse(RequestError):
     """A destination that cannot be deleted, because it has consumers."""
 
 
-class ResourceLimit(ClientError):
+class ResourceLimit(RequestError):
     """A limit on memory, disk space or numbers is reached."""
 
 
-class TransactionError(ClientError):
+class TransactionError(RequestError):
     """A transaction that is unknown, already begun, or in the wrong state for the request."""
 
 
@@ -63,7 +63,7 @@ class UnknownTransaction(TransactionError):
     """A transaction that was never begun, or has ended."""
 
 
-class TransactionRolledBack(TransactionError):
+class CommitFailed(TransactionError):
     """A commit that failed: an operation in the transaction had failed, and it was rolled back."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 
 FOR_EVER = -1
 """The value of `repeat` for a job that repeats without end."""
@@ -18,7 +18,7 @@ TIME_MAX = 2**63 - 1
 """The latest time, because every store keeps times as signed 64-bit numbers."""
 
 
-class InvalidSchedule(ClientError):
+class InvalidSchedule(RequestError):
     """A message whose scheduling properties are invalid: JMS's `MessageFormatException`."""
 
 

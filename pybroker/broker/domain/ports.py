@@ -22,14 +22,14 @@ Clock = Callable[[], int]
 
 
 @dataclass(slots=True, kw_only=True)
-class Backlog:
+class SubscriptionBacklog:
     """A durable subscription, and the ids of the messages that it has not acknowledged, in dispatch order."""
 
     subscription: DurableSubscription
     message_ids: Sequence[str] = ()
 
 
-class Settled(NamedTuple):
+class PreparedAck(NamedTuple):
     """An acknowledgement in a prepared transaction: its message is locked until the transaction ends.
 
     Attributes:
@@ -43,7 +43,7 @@ class Settled(NamedTuple):
     subscription_key: str | None = None
 
 
-class Sent(NamedTuple):
+class PreparedSend(NamedTuple):
     """A message sent in a prepared transaction, to be dispatched after its commit.
 
     Attributes:
@@ -68,8 +68,8 @@ class PreparedTransaction:
     """
 
     transaction_id: XATransactionId
-    sent: Sequence[Sent] = ()
-    acknowledged: Sequence[Settled] = ()
+    sent: Sequence[PreparedSend] = ()
+    acknowledged: Sequence[PreparedAck] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Recovery:
     """
 
     queues: Mapping[Destination, Sequence[str]] = field(default_factory=dict[Destination, Sequence[str]])
-    backlogs: Sequence[Backlog] = ()
+    backlogs: Sequence[SubscriptionBacklog] = ()
     prepared: Sequence[PreparedTransaction] = ()
     delivered: frozenset[str] | None = None
     broker_id: str = ""
@@ -346,7 +346,7 @@ class Deliver(Protocol):
         ...
 
 
-class Consumer(Protocol):
+class ConsumerPort(Protocol):
     """A consumer of a connection.
 
     A delivery is outstanding until it is acknowledged or rejected. At most `prefetch`, plus what was granted, are.
@@ -426,8 +426,8 @@ class Consumer(Protocol):
         ...
 
 
-class Connection(Protocol):
-    """A client's connection in the core. Its methods raise `ClientError` if a request cannot be granted."""
+class ConnectionPort(Protocol):
+    """A client's connection in the core. Its methods raise `RequestError` if a request cannot be granted."""
 
     connection_id: str
     client_id: str
@@ -460,7 +460,7 @@ class Connection(Protocol):
 
     def subscribe(
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
-    ) -> Consumer:
+    ) -> ConsumerPort:
         """Add a consumer, which gets no deliveries before its `start`.
 
         Args:
@@ -524,7 +524,7 @@ class Connection(Protocol):
         ...
 
     def doom(self, transaction: TransactionId, reason: str) -> None:
-        """Make a transaction's commit fail with `TransactionRolledBack`, because an operation in it has failed."""
+        """Make a transaction's commit fail with `CommitFailed`, because an operation in it has failed."""
         ...
 
     def in_doubt(self) -> Sequence[XATransactionId]:
@@ -565,7 +565,7 @@ class Connection(Protocol):
         ...
 
 
-class Broker(Protocol):
+class BrokerPort(Protocol):
     """The core, as a transport's server calls it."""
 
     name: str
@@ -579,7 +579,7 @@ class Broker(Protocol):
         """
         ...
 
-    def connect(self, connection_id: str, client_id: str, throttle: "Throttle") -> Connection:
+    def connect(self, connection_id: str, client_id: str, throttle: "Throttle") -> ConnectionPort:
         """Admit a client.
 
         Raises:

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 
-class Named(enum.Enum):
+class IdentityEnum(enum.Enum):
     """Base class of states and events. It is hashed by identity, which is faster than the hash of an enum's name."""
 
     __hash__ = object.__hash__
 
 
-S = TypeVar("S", bound=Named)
-E = TypeVar("E", bound=Named)
+S = TypeVar("S", bound=IdentityEnum)
+E = TypeVar("E", bound=IdentityEnum)
 
 
 class ImpossibleEvent(AssertionError):

@@ -11,7 +11,7 @@ The numbers belong to one database: two independent pairs need two databases.
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres.provider import PostgresLock
-from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, Interrupt, Session, StatementRefused
+from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, DatabaseSession, Interrupt, StatementRefused
 
 _WAIT_SECONDS = 60.0
 """Time after which a waiting standby reconnects, as in `row`."""
@@ -33,14 +33,14 @@ class PostgresAdvisoryLock(PostgresLock):
         """The lock and its database, without user and password."""
         return f"advisory lock {_CLASS},{_OBJECT} in {self._database.target.name}"
 
-    def _prepare(self, session: Session) -> None:
+    def _prepare(self, session: DatabaseSession) -> None:
         session.set({"idle_session_timeout": str(round(self._database.timing.lease_seconds * 1000))})
 
-    def _take(self, session: Session) -> bool:
+    def _take(self, session: DatabaseSession) -> bool:
         ((taken,),) = session.run("SELECT pg_try_advisory_lock(%s, %s)", _CLASS, _OBJECT)
         return bool(taken)
 
-    def _wait(self, session: Session, interrupt: Interrupt) -> bool:
+    def _wait(self, session: DatabaseSession, interrupt: Interrupt) -> bool:
         session.set({"lock_timeout": str(round(_WAIT_SECONDS * 1000)), "statement_timeout": "0"})
         try:
             session.run("SELECT pg_advisory_lock(%s, %s)", _CLASS, _OBJECT, seconds=_WAIT_SECONDS * 1.5)
@@ -51,7 +51,7 @@ class PostgresAdvisoryLock(PostgresLock):
         session.set(self._database.timing.server_settings())
         return True
 
-    def _confirm(self, session: Session, seconds: float) -> None:
+    def _confirm(self, session: DatabaseSession, seconds: float) -> None:
         try:
             is_held = session.run(_HELD, *KEY, seconds=seconds)
         except StatementRefused as error:
@@ -62,5 +62,5 @@ class PostgresAdvisoryLock(PostgresLock):
                 "let it pool by session"
             )
 
-    def _unlock(self, session: Session) -> None:
+    def _unlock(self, session: DatabaseSession) -> None:
         session.run("SELECT pg_advisory_unlock(%s, %s)", _CLASS, _OBJECT, seconds=1.0)

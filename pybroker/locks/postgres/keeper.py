@@ -20,14 +20,14 @@ import threading
 from collections.abc import Callable
 
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld
-from pybroker.locks.postgres.session import DatabaseUnreachable, Interrupt, Interrupted, Session
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseUnreachable, Interrupt, Interrupted
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
 
 _log = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 0.2
 
-Confirm = Callable[[Session, float], None]
+Confirm = Callable[[DatabaseSession, float], None]
 """Verify, within so many seconds, that the database still holds the lock for this member.
 
 Raises:
@@ -35,7 +35,7 @@ Raises:
     DatabaseUnreachable: the database did not answer.
 """
 
-Reopen = Callable[[float, Interrupt], Session]
+Reopen = Callable[[float, Interrupt], DatabaseSession]
 """Open a new session within so many seconds, on which the lock can be confirmed.
 
 Raises:
@@ -49,7 +49,7 @@ class Keeper:
 
     def __init__(
         self,
-        session: Session,
+        session: DatabaseSession,
         *,
         name: str,
         timing: Timing,
@@ -77,7 +77,7 @@ class Keeper:
         self._reopen = reopen
         self._grace_seconds = grace_seconds
         self._ends_with_session = reopen is None or grace_seconds is not None
-        self._confirmed_session: Session | None = session
+        self._confirmed_session: DatabaseSession | None = session
         self._changed = threading.Condition()  # notified when the result of `check_surely` may change
         self._confirmed_at = confirmed_at
         self._deadline = confirmed_at + timing.hold_seconds
@@ -120,7 +120,7 @@ class Keeper:
         """Return whether `check` would raise."""
         return self._lost is not None or now() >= self._deadline
 
-    def stop(self) -> Session | None:
+    def stop(self) -> DatabaseSession | None:
         """End the thread. Return the session if the lock is still held on it; the caller unlocks and closes it."""
         self._interrupt.set()
         self._thread.join()

@@ -27,9 +27,9 @@ from pybroker.broker.domain.errors import ConfigError, LockNotHeld
 from pybroker.locks.postgres.provider import Database, PostgresLock
 from pybroker.locks.postgres.session import (
     LOCK_NOT_AVAILABLE,
+    DatabaseSession,
     DatabaseUnreachable,
     Interrupt,
-    Session,
     StatementRefused,
 )
 from pybroker.locks.postgres.table import NOW_MS, TABLE, require_table
@@ -88,17 +88,17 @@ class PostgresLeaseLock(PostgresLock):
     def _lease_ms(self) -> int:
         return round(self._database.timing.lease_seconds * 1000)
 
-    def _prepare(self, session: Session) -> None:
+    def _prepare(self, session: DatabaseSession) -> None:
         require_table(session, may_create=self._database.may_create)
         session.run(_DURABLE)
 
-    def _reopen(self, seconds: float, interrupt: Interrupt) -> Session:
+    def _reopen(self, seconds: float, interrupt: Interrupt) -> DatabaseSession:
         """Open another session. The lease does not end with the former one."""
         session = self._database.open(seconds=seconds, interrupt=interrupt)
         session.run(_DURABLE)
         return session
 
-    def _take(self, session: Session) -> bool:
+    def _take(self, session: DatabaseSession) -> bool:
         over = self._seen if now() > self._seen_until else _NO_LEASE
         try:
             return bool(session.run(_TAKE, self.holder, self._lease_ms, self.holder, *over))
@@ -111,21 +111,21 @@ class PostgresLeaseLock(PostgresLock):
                 hint="use the same kind of lock for all members: postgres-row, if one is an ActiveMQ with its default",
             ) from error
 
-    def _wait(self, session: Session, interrupt: Interrupt) -> bool:
+    def _wait(self, session: DatabaseSession, interrupt: Interrupt) -> bool:
         session.set_interrupt(None)  # an interrupted statement could leave a lease behind that no member renews
         while not self._take(session):
             self._observe(session)
             interrupt.wait(self._poll_seconds)
         return True
 
-    def _observe(self, session: Session) -> None:
+    def _observe(self, session: DatabaseSession) -> None:
         """Record a lease that is new or renewed, and when it ends by our own clock."""
         for holder, end, left_ms in session.run(_READ):
             if (holder, end) != self._seen:
                 self._seen = (holder, end)
                 self._seen_until = now() + left_ms / 1000
 
-    def _confirm(self, session: Session, seconds: float) -> None:
+    def _confirm(self, session: DatabaseSession, seconds: float) -> None:
         try:
             renewed = session.run(_RENEW, self._lease_ms, self.holder, seconds=seconds)
         except StatementRefused as error:  # the row is locked, which may pass
@@ -136,5 +136,5 @@ class PostgresLeaseLock(PostgresLock):
                 f"{self.name}: the lease ran out, and the row names {rows[0][0] if rows else 'no member'}"
             )
 
-    def _unlock(self, session: Session) -> None:
+    def _unlock(self, session: DatabaseSession) -> None:
         session.run(_RELEASE, self.holder, seconds=1.0)

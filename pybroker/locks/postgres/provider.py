@@ -23,12 +23,12 @@ from contextlib import suppress
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres.keeper import Keeper
 from pybroker.locks.postgres.session import (
+    DatabaseSession,
+    DatabaseTarget,
     DatabaseUnreachable,
     Interrupt,
     Interrupted,
-    Session,
     StatementRefused,
-    Target,
 )
 from pybroker.locks.postgres.table import TABLE, require_primary
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
@@ -66,20 +66,20 @@ class Database:
         Raises:
             ConfigError: it is not valid.
         """
-        self.target = Target(url, setting)
+        self.target = DatabaseTarget(url, setting)
         self.timing = timing or Timing.of()
         self.grace_seconds = grace_seconds
         self.may_create = may_create
         self.was_reached = False
 
-    def open(self, *, seconds: float = CONNECT_SECONDS, interrupt: Interrupt | None = None) -> Session:
+    def open(self, *, seconds: float = CONNECT_SECONDS, interrupt: Interrupt | None = None) -> DatabaseSession:
         """Open a session on a server that accepts writes.
 
         Raises:
             DatabaseUnreachable: there is no such server.
             Interrupted: the interrupt was set.
         """
-        session = Session(self.target, self.timing, seconds=seconds, interrupt=interrupt)
+        session = DatabaseSession(self.target, self.timing, seconds=seconds, interrupt=interrupt)
         try:
             require_primary(session)
         except BaseException:
@@ -198,26 +198,26 @@ class PostgresLock(ABC):
     # ------------------------------------------------------------ the kind of lock
 
     @abstractmethod
-    def _prepare(self, session: Session) -> None:
+    def _prepare(self, session: DatabaseSession) -> None:
         """Verify or create what is locked."""
 
     @abstractmethod
-    def _take(self, session: Session) -> bool:
+    def _take(self, session: DatabaseSession) -> bool:
         """Acquire the lock if it is free, without waiting."""
 
     @abstractmethod
-    def _wait(self, session: Session, interrupt: Interrupt) -> bool:
+    def _wait(self, session: DatabaseSession, interrupt: Interrupt) -> bool:
         """Wait for the lock for some time. Return whether it is acquired."""
 
     @abstractmethod
-    def _confirm(self, session: Session, seconds: float) -> None:
+    def _confirm(self, session: DatabaseSession, seconds: float) -> None:
         """Verify that the database holds the lock for this member: see `keeper.Confirm`."""
 
     @abstractmethod
-    def _unlock(self, session: Session) -> None:
+    def _unlock(self, session: DatabaseSession) -> None:
         """Release the lock in the database."""
 
-    def _reopen(self, seconds: float, interrupt: Interrupt) -> Session:
+    def _reopen(self, seconds: float, interrupt: Interrupt) -> DatabaseSession:
         """Open another session and acquire the lock again on it. See `keeper.Reopen`."""
         session = self._database.open(seconds=seconds, interrupt=interrupt)
         try:
@@ -237,7 +237,7 @@ class PostgresLock(ABC):
         """Return whether no other member held the lock in between, as far as the lock itself shows it."""
         return True
 
-    def _end_former(self, session: Session) -> None:
+    def _end_former(self, session: DatabaseSession) -> None:
         """End our former session if the server still has it: only our end of the connection may have broken.
 
         Raises:
@@ -312,7 +312,7 @@ class PostgresLock(ABC):
                 session.close()
         return True
 
-    def _keep(self, session: Session, confirmed_at: float) -> None:
+    def _keep(self, session: DatabaseSession, confirmed_at: float) -> None:
         keeper = Keeper(
             session,
             name=self.name,

@@ -20,7 +20,7 @@ an ActiveMQ among them can use `lease` or `advisory` instead.
 
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld
 from pybroker.locks.postgres.provider import PostgresLock
-from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, Interrupt, Session, StatementRefused
+from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, DatabaseSession, Interrupt, StatementRefused
 from pybroker.locks.postgres.table import NOW_MS, TABLE, require_table
 
 _WAIT_SECONDS = 60.0
@@ -36,13 +36,13 @@ class PostgresRowLock(PostgresLock):
     _xmax = _previous_xmax = _former_xmax = ""
     """The row's `xmax`: by our lock, by the lock before it, and by our lock on the former session."""
 
-    def _prepare(self, session: Session) -> None:
+    def _prepare(self, session: DatabaseSession) -> None:
         require_table(session, may_create=self._database.may_create)
 
-    def _take(self, session: Session) -> bool:
+    def _take(self, session: DatabaseSession) -> bool:
         return self._select(session, f"{_SELECT} NOWAIT", 0.0)
 
-    def _wait(self, session: Session, interrupt: Interrupt) -> bool:
+    def _wait(self, session: DatabaseSession, interrupt: Interrupt) -> bool:
         lock_ms = str(round(_WAIT_SECONDS * 1000))
         session.set({"lock_timeout": lock_ms, "statement_timeout": "0"})
         won = self._select(session, _SELECT, _WAIT_SECONDS)
@@ -50,7 +50,7 @@ class PostgresRowLock(PostgresLock):
             session.set(self._database.timing.server_settings())
         return won
 
-    def _select(self, session: Session, statement: str, seconds: float) -> bool:
+    def _select(self, session: DatabaseSession, statement: str, seconds: float) -> bool:
         session.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         try:
             rows = session.run(statement, seconds=seconds + self._database.timing.lease_seconds)
@@ -71,18 +71,18 @@ class PostgresRowLock(PostgresLock):
                 return True
         return False  # the row was deleted after `_prepare`
 
-    def _reopen(self, seconds: float, interrupt: Interrupt) -> Session:
+    def _reopen(self, seconds: float, interrupt: Interrupt) -> DatabaseSession:
         self._former_xmax = self._xmax
         return super()._reopen(seconds, interrupt)
 
     def _is_undisturbed(self) -> bool:
         return self._previous_xmax == self._former_xmax
 
-    def _confirm(self, session: Session, seconds: float) -> None:
+    def _confirm(self, session: DatabaseSession, seconds: float) -> None:
         try:
             session.run("SELECT 1", seconds=seconds)
         except StatementRefused as error:  # the transaction has failed, and its locks are gone
             raise LockNotHeld(f"{self.name}: {error}") from error
 
-    def _unlock(self, session: Session) -> None:
+    def _unlock(self, session: DatabaseSession) -> None:
         session.run("ROLLBACK", seconds=1.0)

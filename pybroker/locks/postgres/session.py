@@ -116,7 +116,7 @@ class Interrupt:
             raise Interrupted
 
 
-class Target:
+class DatabaseTarget:
     """The server and database of a URL: the driver's parameters, and a name for messages."""
 
     def __init__(self, url: str, setting: str = "lock_url") -> None:
@@ -159,11 +159,16 @@ def _in_url(host: str, port: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Session:
+class DatabaseSession:
     """A connection, used by one thread at a time."""
 
     def __init__(
-        self, target: Target, timing: Timing, *, seconds: float = CONNECT_SECONDS, interrupt: Interrupt | None = None
+        self,
+        target: DatabaseTarget,
+        timing: Timing,
+        *,
+        seconds: float = CONNECT_SECONDS,
+        interrupt: Interrupt | None = None,
     ) -> None:
         """Connect, and set the session's time-outs on the server.
 
@@ -346,7 +351,7 @@ class StatementRefused(LockError):
         return self.state.startswith(_TRANSIENT)
 
 
-def read_only(target: Target) -> DatabaseUnreachable:
+def read_only(target: DatabaseTarget) -> DatabaseUnreachable:
     """Return the error for a read-only server or session: a replica may become the primary later."""
     return DatabaseUnreachable(
         target.name,
@@ -369,7 +374,7 @@ def _ready(seconds: float, wanted: Mapping[int, int]) -> set[int]:
     return {fd for fd, _ in poller.poll(max(0, math.ceil(seconds * 1000)))}
 
 
-_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
+_sessions: "weakref.WeakSet[DatabaseSession]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:

@@ -8,7 +8,7 @@
 """
 
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
-from pybroker.locks.postgres.session import Session, StatementRefused, read_only
+from pybroker.locks.postgres.session import DatabaseSession, StatementRefused, read_only
 
 TABLE = "activemq_lock"
 
@@ -33,7 +33,7 @@ _ALREADY_THERE = ("42P07", "42710", "23505")
 """Table, type, or their rows in the catalogue: another member created them at the same time."""
 
 
-def require_primary(session: Session) -> None:
+def require_primary(session: DatabaseSession) -> None:
     """Verify that the server accepts writes: a lock on a replica does not exclude members on the primary.
 
     Raises:
@@ -47,7 +47,7 @@ def require_primary(session: Session) -> None:
         raise read_only(session.target)
 
 
-def require_table(session: Session, *, may_create: bool = True) -> None:
+def require_table(session: DatabaseSession, *, may_create: bool = True) -> None:
     """Verify that the table and its row exist, or create them.
 
     Raises:
@@ -73,7 +73,7 @@ def require_table(session: Session, *, may_create: bool = True) -> None:
         session.run(_ADD_ROW)
 
 
-def _create(session: Session) -> bool:
+def _create(session: DatabaseSession) -> bool:
     """Create the table. Return False when another member created it at the same time."""
     try:
         session.run(_CREATE)

@@ -97,7 +97,7 @@ class Timing:
         }
 
     def server_settings(self) -> dict[str, str]:
-        """Return the session's settings, of which `Session.set` leaves out those that the server does not know."""
+        """Return the session's settings; `DatabaseSession.set` leaves out those that the server does not know."""
         lease_ms = str(_ms(self.lease_seconds))
         return {
             "tcp_keepalives_idle": str(self._keepalive_idle),

@@ -17,8 +17,8 @@ import numpy as np
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import TRANSACTION_IDS, MessageAck
-from pybroker.broker.domain.openwire.layout import ACK, LETTERS, MESSAGE, WIDTHS, Table
-from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
+from pybroker.broker.domain.openwire.layout import ACK, LETTERS, MESSAGE, WIDTHS, FieldTable
+from pybroker.broker.domain.openwire.marshal.schema import FieldKind, Spec
 from pybroker.broker.domain.openwire.message import MessageType
 from pybroker.store.columns.chunks import Bytes, Longs
 from pybroker.store.columns.lanes import Flags, Lanes, Window
@@ -197,13 +197,13 @@ def _absent(lanes: Lanes) -> None:
     lanes.require(~lanes.flag())
 
 
-_TAKERS: Final[dict[Kind, Callable[[Lanes], Any]]] = {
-    Kind.BOOLEAN: Lanes.flag,
-    Kind.BYTE: Lanes.byte,
-    Kind.INT: Lanes.int32,
-    Kind.LONG: Lanes.int64,
-    Kind.STRING: lambda lanes: Places(*lanes.string()),
-    Kind.BYTES: lambda lanes: Places(*lanes.byte_sequence()),
+_TAKERS: Final[dict[FieldKind, Callable[[Lanes], Any]]] = {
+    FieldKind.BOOLEAN: Lanes.flag,
+    FieldKind.BYTE: Lanes.byte,
+    FieldKind.INT: Lanes.int32,
+    FieldKind.LONG: Lanes.int64,
+    FieldKind.STRING: lambda lanes: Places(*lanes.string()),
+    FieldKind.BYTES: lambda lanes: Places(*lanes.byte_sequence()),
 }
 _OBJECTS: Final[dict[tuple[type | str, ...], Callable[[Lanes], Any]]] = {
     (ids.ProducerId,): partial(_identity, data_type=ids.PRODUCER_ID),
@@ -214,7 +214,7 @@ _OBJECTS: Final[dict[tuple[type | str, ...], Callable[[Lanes], Any]]] = {
 }
 
 
-def _compiled(table: Table, shown: Collection[str], absent: Collection[str] = ()) -> tuple[_Step, ...]:
+def _compiled(table: FieldTable, shown: Collection[str], absent: Collection[str] = ()) -> tuple[_Step, ...]:
     """Return how to take each field of a structure; those of fixed width that are not shown are skipped.
 
     Args:

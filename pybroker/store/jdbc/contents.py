@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
-from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 
@@ -156,12 +156,12 @@ class Doubt:
 
     position: int
     sent: list[Sent] = field(default_factory=list[Sent])
-    settled: list[tuple[Settled, int]] = field(default_factory=list[tuple[Settled, int]])
-    queued: list[tuple[Settled, int]] = field(default_factory=list[tuple[Settled, int]])
+    settled: list[tuple[PreparedAck, int]] = field(default_factory=list[tuple[PreparedAck, int]])
+    queued: list[tuple[PreparedAck, int]] = field(default_factory=list[tuple[PreparedAck, int]])
     subscriptions: set[tuple[Destination, str]] = field(default_factory=set[tuple[Destination, str]])
     is_marked: bool = True
 
-    def hold(self, settled: Settled, packed: int) -> None:
+    def hold(self, settled: PreparedAck, packed: int) -> None:
         """Add what goes with the commit."""
         self.settled.append((settled, packed))
         if settled.subscription_key is None:

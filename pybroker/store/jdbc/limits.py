@@ -15,7 +15,7 @@ Source: PostgreSQL 15, `BTMaxItemSize` in `nbtree.h`, "Character Types".
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pybroker.broker.domain.errors import ClientError, ResourceLimit
+from pybroker.broker.domain.errors import RequestError, ResourceLimit
 from pybroker.store.jdbc.postgres import Connection
 
 LENGTH_MAX = 250
@@ -65,7 +65,7 @@ class TextLimits:
     counts_bytes: bool = False
     index_bytes: int = _index_bytes(BLOCK_BYTES)
 
-    def check(self, column: str, text: str, what: str, refused: Callable[[str], ClientError]) -> None:
+    def check(self, column: str, text: str, what: str, refused: Callable[[str], RequestError]) -> None:
         """Refuse a text that its column, or PostgreSQL's text, cannot hold.
 
         Raises:
@@ -79,7 +79,7 @@ class TextLimits:
             unit = "bytes" if self.counts_bytes else "characters"
             raise refused(f"the {what} is longer than the {length} {unit} that the database's tables allow")
 
-    def check_index(self, what: str, refused: Callable[[str], ClientError], *texts: str) -> None:
+    def check_index(self, what: str, refused: Callable[[str], RequestError], *texts: str) -> None:
         """Refuse texts that are too long for one row of an index together; each has passed `check`.
 
         Raises:

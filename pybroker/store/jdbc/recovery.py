@@ -19,7 +19,7 @@ from typing import Any
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
-from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.identity import agreed
@@ -259,7 +259,7 @@ class Loader:
         if mark.kind is Kind.SENT:
             doubt.sent.append(Sent(destination, message_id, packed))
         else:
-            doubt.hold(Settled(destination, message_id), packed)
+            doubt.hold(PreparedAck(destination, message_id), packed)
         return mark.kind is Kind.SENT
 
     def _load_topic_message(self, topic: Destination, contents: Contents, message_id: str, packed: int) -> None:
@@ -279,7 +279,7 @@ class Loader:
                 continue
             lane.add(sequence)
             waiting += 1
-            self._load_prepared_acks(Settled(topic, message_id, key), packed, lane, row, is_known=is_known)
+            self._load_prepared_acks(PreparedAck(topic, message_id, key), packed, lane, row, is_known=is_known)
         if not waiting:
             self._state.changes.delete(sequence)
             return
@@ -290,7 +290,7 @@ class Loader:
             self._unused.discard(ApartKey(row, sequence, ""))
 
     def _load_prepared_acks(
-        self, settled: Settled, packed: int, lane: Lane, row: SubscriptionKey, *, is_known: bool
+        self, settled: PreparedAck, packed: int, lane: Lane, row: SubscriptionKey, *, is_known: bool
     ) -> None:
         """Take note of the transactions that acknowledge a message for a durable subscription."""
         sequence = packed >> PRIORITY_BITS

@@ -11,7 +11,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import with_size_prefix
-from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, SubscriptionKey, SubscriptionRows
@@ -28,7 +28,7 @@ PRODUCERS_ROWS_MAX = 1000
 SAID = UNSAID + 1
 """Of a producer's sequence number that the tables tell, or the next batch will."""
 
-Operation = Message | Settled
+Operation = Message | PreparedAck
 
 
 class StoreState:
@@ -99,14 +99,14 @@ class StoreState:
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None) -> None:
         """Remove a queue's message; nothing happens when it is not there."""
         if message_id in self._messages(destination):
-            self._settle(Settled(destination, message_id), transaction)
+            self._settle(PreparedAck(destination, message_id), transaction)
 
     def acknowledge(
         self, topic: Destination, subscription_key: str, message_id: str, transaction: TransactionId | None
     ) -> None:
         """Take a message out of a durable subscription's backlog; nothing happens when it is not there."""
-        if self._is_pending(Settled(topic, message_id, subscription_key)):
-            self._settle(Settled(topic, message_id, subscription_key), transaction)
+        if self._is_pending(PreparedAck(topic, message_id, subscription_key)):
+            self._settle(PreparedAck(topic, message_id, subscription_key), transaction)
 
     def sequence(self, destination: Destination, message_id: str) -> int | None:
         """Return a message's sequence id; None for one that is not there."""
@@ -363,7 +363,7 @@ class StoreState:
         priority = sent.packed - (old << PRIORITY_BITS)
         self._arrive(contents, sent.message_id, pack(self.last_id, priority))
 
-    def _settle(self, settled: Settled, transaction: TransactionId | None) -> None:
+    def _settle(self, settled: PreparedAck, transaction: TransactionId | None) -> None:
         """Let a message go, now or at the commit; nothing happens when it is gone."""
         if transaction is not None:
             self._transactions.setdefault(transaction, []).append(settled)
@@ -378,7 +378,7 @@ class StoreState:
         elif self._is_pending(settled):
             self._advance(contents, settled, packed)
 
-    def _advance(self, contents: Contents, settled: Settled, packed: int) -> None:
+    def _advance(self, contents: Contents, settled: PreparedAck, packed: int) -> None:
         """Acknowledge for a durable subscription."""
         key = settled.subscription_key or ""
         subscription = contents.subscriptions[key]
@@ -406,7 +406,7 @@ class StoreState:
             if subscription.lane(packed).forget(sequence):
                 self.changes.delete_apart(ApartKey(_key(contents, subscription), sequence, ""))
 
-    def _hold(self, transaction: XATransactionId, doubt: Doubt, settled: Settled, xid: str) -> None:
+    def _hold(self, transaction: XATransactionId, doubt: Doubt, settled: PreparedAck, xid: str) -> None:
         """Have a message wait for a transaction's outcome."""
         contents = self.contents[settled.destination]
         packed = contents.messages[settled.message_id]
@@ -420,7 +420,7 @@ class StoreState:
         self.changes.add_apart(ApartKey(_key(contents, subscription), sequence, xid), settled.message_id)
         self._touch(settled.destination, settled.subscription_key)
 
-    def _let_go(self, transaction: XATransactionId, settled: Settled, packed: int) -> bool:
+    def _let_go(self, transaction: XATransactionId, settled: PreparedAck, packed: int) -> bool:
         """End a message's wait for an outcome; False when it is gone by another way."""
         contents = self.contents.get(settled.destination)
         if contents is None or contents.messages.get(settled.message_id) != packed:
@@ -450,11 +450,11 @@ class StoreState:
 
     # ------------------------------------------------------------ asking
 
-    def is_pending(self, settled: Settled, packed: int) -> bool:
+    def is_pending(self, settled: PreparedAck, packed: int) -> bool:
         """Tell whether this very message is there, and pending if a durable subscription is named."""
         return self._messages(settled.destination).get(settled.message_id) == packed and self._is_pending(settled)
 
-    def _is_pending(self, settled: Settled) -> bool:
+    def _is_pending(self, settled: PreparedAck) -> bool:
         contents = self.contents.get(settled.destination)
         packed = None if contents is None else contents.messages.get(settled.message_id)
         if contents is None or packed is None:

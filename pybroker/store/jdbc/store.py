@@ -25,7 +25,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import without_size_prefix
 from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
-from pybroker.broker.domain.ports import Backlog, Page, PreparedTransaction, Recovery
+from pybroker.broker.domain.ports import Page, PreparedTransaction, Recovery, SubscriptionBacklog
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
@@ -178,9 +178,9 @@ class JdbcStore:
     def _new_reader(self) -> BodyReader:
         return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: self.on_readable())
 
-    def _backlogs(self) -> list[Backlog]:
+    def _backlogs(self) -> list[SubscriptionBacklog]:
         return [
-            Backlog(
+            SubscriptionBacklog(
                 subscription=subscription.info,
                 message_ids=self._in_order((each, contents.messages[each]) for each in pending(contents, subscription)),
             )
@@ -199,7 +199,7 @@ class JdbcStore:
             for transaction, doubt in self._state.doubts.items()
         ]
 
-    def _read_sent(self, sent: Sequence[Sent]) -> list[ports.Sent]:
+    def _read_sent(self, sent: Sequence[Sent]) -> list[ports.PreparedSend]:
         """Return what a transaction in doubt has sent. Only topics' messages are read, page by page."""
         wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent if each.destination.is_topic]
         found: dict[str, Message] = {}
@@ -210,7 +210,7 @@ class JdbcStore:
             found |= {message.message_id: message for message in messages}
             done += count
         return [
-            ports.Sent(each.destination, each.message_id, found.get(each.message_id))
+            ports.PreparedSend(each.destination, each.message_id, found.get(each.message_id))
             for each in sent
             if each.destination.is_queue or each.message_id in found
         ]

@@ -10,7 +10,7 @@ from dataclasses import replace as with_changes
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
-from pybroker.broker.domain.ports import Backlog, PreparedTransaction, Recovery, Sent, Settled
+from pybroker.broker.domain.ports import PreparedAck, PreparedSend, PreparedTransaction, Recovery, SubscriptionBacklog
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.clean_stop import activemq_stopped_cleanly, is_clean_stop, read_delivered
@@ -104,17 +104,17 @@ class JournalReading:
             return in_order(messages, prioritized=True)
         return self.follower.listing.take(queue, messages)
 
-    def _backlogs(self) -> list[Backlog]:
+    def _backlogs(self) -> list[SubscriptionBacklog]:
         """Return the durable subscriptions' backlogs."""
         state = self.follower.state
-        backlogs: list[Backlog] = []
+        backlogs: list[SubscriptionBacklog] = []
         for topic, _, subscription in state.subscriptions():
             messages, pending = state.destinations[topic].messages, subscription.pending
             message_ids = in_order(messages, prioritized=self._prioritized)
             if len(pending) < len(message_ids):
                 message_ids = list(filter(pending.__contains__, message_ids))
             info = with_changes(decode_subscription_info(subscription.info), destination=topic)
-            backlogs.append(Backlog(subscription=info, message_ids=message_ids))
+            backlogs.append(SubscriptionBacklog(subscription=info, message_ids=message_ids))
         return backlogs
 
     def _prepared(
@@ -130,11 +130,13 @@ class JournalReading:
         return PreparedTransaction(
             transaction_id=transaction_id,
             sent=[
-                Sent(destination, message_id, next(reader.bodies([entry]), None) if destination.is_topic else None)
+                PreparedSend(
+                    destination, message_id, next(reader.bodies([entry]), None) if destination.is_topic else None
+                )
                 for destination, message_id, entry in added
             ],
             acknowledged=[
-                Settled(destination, message_id, subscription_key)
+                PreparedAck(destination, message_id, subscription_key)
                 for destination, message_id, subscription_key, _ in removed
                 if self.follower.state.is_pending(destination, message_id, subscription_key)
             ],

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, checked, parts, parts_to_consume
-from pybroker.broker.domain.errors import ClientError, InvalidDestination, ResourceLimit, UnknownTransaction
+from pybroker.broker.domain.errors import InvalidDestination, RequestError, ResourceLimit, UnknownTransaction
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
     AckType,
@@ -44,7 +44,7 @@ from pybroker.broker.domain.openwire.layout import HEAD
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import stored
 from pybroker.broker.domain.openwire.routing import routing
-from pybroker.broker.domain.ports import Connection
+from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.subscription import (
     BROWSER_PREFETCH,
     DURABLE_PREFETCH,
@@ -101,7 +101,7 @@ _CLIENT_DEFAULTS: Final = {
 """A prefetch that nobody chose, which a policy may replace."""
 
 
-class Producer:
+class OpenWireProducer:
     """A producer.
 
     Attributes:
@@ -125,7 +125,7 @@ class Producer:
         return self._ack + INT.pack(size)
 
 
-class Client:
+class OpenWireClient:
     """A connected client.
 
     Attributes:
@@ -136,7 +136,7 @@ class Client:
     """
 
     def __init__(
-        self, connection: Connection, peer: Peer, *, next_sequence: Callable[[], int], reconnected: bool
+        self, connection: ConnectionPort, peer: Peer, *, next_sequence: Callable[[], int], reconnected: bool
     ) -> None:
         """Serve a connection that the broker has admitted.
 
@@ -154,7 +154,7 @@ class Client:
         self._restored = Restored(reconnected=reconnected)
         self.is_out_of_step = self._has_strayed = False
         self._sessions: set[int] = {IMPLICIT_SESSION}
-        self._producers: dict[ProducerId, Producer] = {}
+        self._producers: dict[ProducerId, OpenWireProducer] = {}
         self._next_sequence = next_sequence
         self._arrivals = Arrivals(next_sequence)
         self._acknowledgements = Acknowledgements()
@@ -214,7 +214,7 @@ class Client:
         _, command_id, response_required = _head_at(chunk, start)
         try:
             self._send(arrival, command_id, response_required)
-        except ClientError as error:
+        except RequestError as error:
             _, _, _, transaction = arrival
             self._refuse(error, command_id if response_required else None, transaction)
 
@@ -231,7 +231,7 @@ class Client:
             if consumer is not None:
                 try:
                     consumer.acknowledge_each(message_ids)
-                except ClientError as error:
+                except RequestError as error:
                     self._refuse(error, None, None)
             return len(message_ids)
         ack = acknowledgements.read(chunk, start, stop)
@@ -272,7 +272,7 @@ class Client:
         elif producer.window:
             self._when_accepted(partial(self._peer.write, producer.ack(message.size)))
 
-    def _is_stored(self, producer: Producer, message: Message, sequence: int) -> bool:
+    def _is_stored(self, producer: OpenWireProducer, message: Message, sequence: int) -> bool:
         """Tell whether a message that may be sent again is stored, which only the store that would hold it knows."""
         is_scheduled = self._connection.is_scheduled(message)
         return sequence <= (producer.last_scheduled if is_scheduled else producer.last_sequence)
@@ -290,7 +290,7 @@ class Client:
                     self._restored.acknowledged(ack.transaction)
             elif ack.transaction is not None and ack.type in _SETTLING:
                 raise WrongState(f"Consumer {ack.consumer_id} is gone, and what it acknowledged goes to another")
-        except ClientError as error:
+        except RequestError as error:
             self._has_strayed |= self._reconnected and isinstance(error, Unmatched)
             self._refuse(error, command_id, ack.transaction)
         else:
@@ -316,7 +316,7 @@ class Client:
         handler = self._handlers.get(type(command))
         try:
             answer = None if handler is None else handler(command)
-        except ClientError as error:
+        except RequestError as error:
             xa = isinstance(command, TransactionInfo) and _is_xa(command)
             if xa and command_id is not None:
                 # Who hears that a branch is unknown forgets it. Until its end is on disk, a crash would bring it back.
@@ -343,11 +343,11 @@ class Client:
             command.destination = _checked(command.destination)
             arrival = routing(stored(command)), producer_id, message_id.producer_sequence_id, transaction
             self._send(arrival, command_id, response_required)
-        except ClientError as error:
+        except RequestError as error:
             self._refuse(error, command_id if response_required else None, transaction)
 
     def _refuse(
-        self, error: ClientError, command_id: int | None, transaction: TransactionId | None, *, xa: bool = False
+        self, error: RequestError, command_id: int | None, transaction: TransactionId | None, *, xa: bool = False
     ) -> None:
         _log.info("%s: refused: %s", self._connection.connection_id, error)
         if command_id is not None:
@@ -381,7 +381,7 @@ class Client:
         if self._reconnected:
             last_sequence = self._connection.last_sequence(str(producer_id))
             last_scheduled = self._connection.last_scheduled(str(producer_id))
-        self._producers[producer_id] = Producer(info, self._peer, last_sequence, last_scheduled)
+        self._producers[producer_id] = OpenWireProducer(info, self._peer, last_sequence, last_scheduled)
 
     def _add_consumer(self, info: ConsumerInfo) -> Response | None:
         consumer_id = info.consumer_id
@@ -403,7 +403,7 @@ class Client:
         told = f"message {message.message_id} of {message.destination} cannot be sent in this format: {cause}"
         _log.error("%s: %s", consumer.info.consumer_id, told)
         self._unencodable.append((consumer, delivery, told))
-        self._peer.complain(ClientError(told))
+        self._peer.complain(RequestError(told))
 
     def _require_session(self, session_id: int, named: ConsumerId | ProducerId) -> None:
         if session_id not in self._sessions:
@@ -488,7 +488,7 @@ class Client:
         elif info.operation_type == DestinationOperation.REMOVE:
             change = self._connection.remove_destination
         else:
-            raise ClientError(f"Unknown destination operation {info.operation_type}")
+            raise RequestError(f"Unknown destination operation {info.operation_type}")
         for part in parts(_checked(info.destination)):
             change(part)
 
@@ -520,7 +520,7 @@ class Client:
             self._restored.ended(transaction, info.command_id, ())
             connection.rollback(transaction)
         elif info.type != TransactionType.END:
-            raise ClientError(f"Unknown transaction command {info.type}")
+            raise RequestError(f"Unknown transaction command {info.type}")
         return None
 
 

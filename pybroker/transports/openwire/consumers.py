@@ -18,14 +18,14 @@ from typing import Final
 from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import ClientError, TransactionError
+from pybroker.broker.domain.errors import RequestError, TransactionError
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import AckType, ConsumerInfo, MessageDispatch
 from pybroker.broker.domain.openwire.heads import read_head
 from pybroker.broker.domain.openwire.layout import BODY_AT, HEAD
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
-from pybroker.broker.domain.ports import Connection, Consumer
+from pybroker.broker.domain.ports import ConnectionPort, ConsumerPort
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.openwire.arrivals import Acknowledgement
 from pybroker.transports.openwire.faults import Unmatched
@@ -79,7 +79,7 @@ class OpenWireConsumer:
         self,
         info: ConsumerInfo,
         request: ConsumerRequest,
-        connection: Connection,
+        connection: ConnectionPort,
         peer: Peer,
         on_unencodable: OnUnencodable,
     ) -> None:
@@ -107,7 +107,7 @@ class OpenWireConsumer:
         self._length = -1
         self._head = b""
         deliver = self._deliver if peer.is_verbatim else self._deliver_encoded
-        self._core: Consumer = connection.subscribe(request, deliver, self._end_of_browse)
+        self._core: ConsumerPort = connection.subscribe(request, deliver, self._end_of_browse)
 
     def start(self) -> None:
         """Begin to deliver."""
@@ -189,7 +189,7 @@ class OpenWireConsumer:
             for delivery in self._range(ack):
                 self._core.expire(delivery)
         elif ack.type != AckType.REDELIVERED:
-            raise ClientError(f"Unknown acknowledgement type {ack.type}")
+            raise RequestError(f"Unknown acknowledgement type {ack.type}")
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> None:
         """Settle messages, each by itself, outside of a transaction."""
@@ -285,6 +285,6 @@ def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
 
 
 def _broker_sequence(delivery: Delivery) -> int:
-    """Return the number this or a former master gave to a message; see `Broker.next_sequence`."""
+    """Return the number this or a former master gave to a message; see `BrokerPort.next_sequence`."""
     message_id = read_head(Reader(delivery.message.data, BODY_AT)).message_id
     return -1 if message_id is None else message_id.broker_sequence_id

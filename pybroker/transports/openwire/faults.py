@@ -6,14 +6,14 @@ error code from the end of the message (ActiveMQ's client, `TransactionContext`)
 
 from pybroker.broker.domain.errors import (
     BrokerError,
-    ClientError,
+    CommitFailed,
     DestinationDoesNotExist,
     InvalidClientId,
     InvalidDestination,
     InvalidSelector,
+    RequestError,
     ResourceLimit,
     TransactionError,
-    TransactionRolledBack,
     UnknownTransaction,
 )
 from pybroker.broker.domain.jobs import InvalidSchedule
@@ -29,7 +29,7 @@ _TEXT_MAX = 1000
 """Characters of a message: it may quote names that fill a frame's string by themselves."""
 
 
-class WrongState(ClientError):
+class WrongState(RequestError):
     """A command for a connection, session, producer or consumer that the client has not opened."""
 
 
@@ -56,7 +56,7 @@ _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
     (InvalidSelector, "javax.jms.InvalidSelectorException"),
     (InvalidClientId, "javax.jms.InvalidClientIDException"),
     (ResourceLimit, "javax.jms.ResourceAllocationException"),
-    (TransactionRolledBack, "javax.jms.TransactionRolledBackException"),
+    (CommitFailed, "javax.jms.TransactionRolledBackException"),
     (WrongState, _ILLEGAL_STATE),
     (BrokerError, _JMS),
 )
@@ -74,4 +74,4 @@ def throwable(error: BrokerError, *, xa: bool = False) -> Throwable:
 def _xa_code(error: BrokerError) -> int:
     if isinstance(error, UnknownTransaction):
         return XA_UNKNOWN
-    return XA_ROLLED_BACK if isinstance(error, TransactionRolledBack) else XA_WRONG_STATE
+    return XA_ROLLED_BACK if isinstance(error, CommitFailed) else XA_WRONG_STATE

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pybroker.broker.domain.errors import BrokerError, ClientError, InvalidClientId, RemoteProtocolError
+from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RemoteProtocolError, RequestError
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
     BrokerId,
@@ -26,13 +26,13 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
-from pybroker.broker.domain.ports import Broker
+from pybroker.broker.domain.ports import BrokerPort
 from pybroker.transports.client_log import ClientLog
-from pybroker.transports.openwire.client import Client
+from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.inactivity import Inactivity
 from pybroker.transports.openwire.peer import Peer
-from pybroker.transports.openwire.states import TRANSITIONS, Event, State
+from pybroker.transports.openwire.states import TRANSITIONS, OpenWireEvent, OpenWireState
 from pybroker.transports.session import Link, Session
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class OpenWireSettings:
     connect_seconds: float = 30.0
 
 
-_CLOSED: Final = State.CLOSED
+_CLOSED: Final = OpenWireState.CLOSED
 """A name of its own: looking a member up in its enum costs more than comparing with it."""
 
 Sessions = MutableMapping[str, "OpenWireSession"]
@@ -74,7 +74,7 @@ Sessions = MutableMapping[str, "OpenWireSession"]
 class OpenWireSession(Session):
     """Serves one OpenWire connection."""
 
-    def __init__(self, *, broker: Broker, link: Link, settings: OpenWireSettings, sessions: Sessions) -> None:
+    def __init__(self, *, broker: BrokerPort, link: Link, settings: OpenWireSettings, sessions: Sessions) -> None:
         """Introduce the broker, and wait for the peer to do so.
 
         Args:
@@ -87,10 +87,10 @@ class OpenWireSession(Session):
         self._link = link
         self._settings = settings
         self._sessions = sessions
-        self._state = State.NEGOTIATING
+        self._state = OpenWireState.NEGOTIATING
         self._peer: Peer | None = None
-        self._client: Client | None = None
-        self._verbatim: Client | None = None
+        self._client: OpenWireClient | None = None
+        self._verbatim: OpenWireClient | None = None
         """The client, while it is connected and sends messages in the bytes they are stored in."""
         self._connection_id = ""
         self._client_log = ClientLog()
@@ -109,7 +109,7 @@ class OpenWireSession(Session):
         link.write(encode_offer(settings.offer))
 
     @property
-    def state(self) -> State:
+    def state(self) -> OpenWireState:
         """Where the conversation stands."""
         return self._state
 
@@ -171,7 +171,7 @@ class OpenWireSession(Session):
         """Give up a peer that is silent for too long, say that we are here, answer pulls that found nothing."""
         now = self._link.time()
         self._wakes_at = 0.0  # a loop may be a moment early: then the same time is asked for again
-        if self._state is State.NEGOTIATING:
+        if self._state is OpenWireState.NEGOTIATING:
             self._break_off(RemoteProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds"))
         elif self._inactivity is not None and self._peer is not None:
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
@@ -189,7 +189,7 @@ class OpenWireSession(Session):
 
     def lost(self) -> None:
         """Undo what the connection holds in the broker."""
-        self._enter(Event.CLOSE)
+        self._enter(OpenWireEvent.CLOSE)
         self._client_log.ended(self._link.ending)
         self._disconnect()
 
@@ -216,7 +216,7 @@ class OpenWireSession(Session):
         else:
             _log.debug("%s: a %s before ConnectionInfo is ignored", self._link.peer, type(command).__name__)
 
-    def _enter(self, event: Event) -> None:
+    def _enter(self, event: OpenWireEvent) -> None:
         self._state = TRANSITIONS.after(self._state, event)
 
     # ------------------------------------------------------------ beginning
@@ -227,7 +227,7 @@ class OpenWireSession(Session):
         self._frames.frame_bytes_max = agreement.frame_bytes_max
         now = self._link.time()
         self._inactivity = Inactivity(agreement.max_inactivity_ms, agreement.initial_delay_ms, now)
-        self._enter(Event.AGREE)
+        self._enter(OpenWireEvent.AGREE)
         peer.send(
             BrokerInfo(
                 broker_id=BrokerId(self._broker.id),
@@ -244,14 +244,14 @@ class OpenWireSession(Session):
         if self._client is None or connection_id != self._connection_id:
             try:
                 self._client = self._admit(info, connection_id)
-            except ClientError as error:
+            except RequestError as error:
                 _log.info("%s refused: %s", self._link.peer, error)
                 self._refuse(info, error)
                 self._close()
                 return
             if self._peer.is_verbatim:
                 self._verbatim = self._client
-        self._enter(Event.CONNECT)
+        self._enter(OpenWireEvent.CONNECT)
         if info.response_required:
             self._peer.respond((info.command_id,))
         if info.manageable:
@@ -261,7 +261,7 @@ class OpenWireSession(Session):
                 )
             )
 
-    def _admit(self, info: ConnectionInfo, connection_id: str) -> Client:
+    def _admit(self, info: ConnectionInfo, connection_id: str) -> OpenWireClient:
         if self._client is not None:
             raise WrongState(f"This connection is {self._connection_id} already")
         if not connection_id:
@@ -277,7 +277,7 @@ class OpenWireSession(Session):
         self._sessions[connection_id] = self
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
-        return Client(
+        return OpenWireClient(
             connection,
             self._peer,
             next_sequence=self._broker.next_sequence,
@@ -327,13 +327,13 @@ class OpenWireSession(Session):
             self._client_log.ended("RemoveInfo")
             self._forget()
             self._client = self._verbatim = None
-            self._enter(Event.REMOVE)
+            self._enter(OpenWireEvent.REMOVE)
 
     def _shut_down(self, info: ShutdownInfo) -> None:
         self._client_log.ended("ShutdownInfo")
         self._close()
 
-    def _refuse(self, command: BaseCommand, error: ClientError) -> None:
+    def _refuse(self, command: BaseCommand, error: RequestError) -> None:
         assert self._peer is not None, "commands come after the format was agreed"
         if command.response_required:
             self._peer.refuse(command.command_id, error)
@@ -358,7 +358,7 @@ class OpenWireSession(Session):
         self._close()
 
     def _close(self) -> None:
-        self._enter(Event.CLOSE)
+        self._enter(OpenWireEvent.CLOSE)
         self._link.wake_at(None)
         self._link.close()
         self._disconnect()

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from pybroker.broker.domain.states import Named, Transitions
+from pybroker.broker.domain.states import IdentityEnum, Transitions
 
 
-class State(Named):
+class OpenWireState(IdentityEnum):
     """Where a conversation stands."""
 
     NEGOTIATING = "its WireFormatInfo has not come"
@@ -15,7 +15,7 @@ class State(Named):
     CLOSED = "over"
 
 
-class Event(Named):
+class OpenWireEvent(IdentityEnum):
     """What changes where a conversation stands; all else that a peer sends does not."""
 
     AGREE = "its WireFormatInfo has come, and there is a format for both"
@@ -26,16 +26,16 @@ class Event(Named):
 
 TRANSITIONS: Final = Transitions(
     {
-        (State.NEGOTIATING, Event.AGREE): State.AGREED,
-        (State.NEGOTIATING, Event.CLOSE): State.CLOSED,
-        (State.AGREED, Event.CONNECT): State.CONNECTED,
-        (State.AGREED, Event.CLOSE): State.CLOSED,
-        (State.CONNECTED, Event.CONNECT): State.CONNECTED,
-        (State.CONNECTED, Event.REMOVE): State.CLOSING,
-        (State.CONNECTED, Event.CLOSE): State.CLOSED,
-        (State.CLOSING, Event.CONNECT): State.CONNECTED,
-        (State.CLOSING, Event.CLOSE): State.CLOSED,
-        (State.CLOSED, Event.CLOSE): State.CLOSED,
+        (OpenWireState.NEGOTIATING, OpenWireEvent.AGREE): OpenWireState.AGREED,
+        (OpenWireState.NEGOTIATING, OpenWireEvent.CLOSE): OpenWireState.CLOSED,
+        (OpenWireState.AGREED, OpenWireEvent.CONNECT): OpenWireState.CONNECTED,
+        (OpenWireState.AGREED, OpenWireEvent.CLOSE): OpenWireState.CLOSED,
+        (OpenWireState.CONNECTED, OpenWireEvent.CONNECT): OpenWireState.CONNECTED,
+        (OpenWireState.CONNECTED, OpenWireEvent.REMOVE): OpenWireState.CLOSING,
+        (OpenWireState.CONNECTED, OpenWireEvent.CLOSE): OpenWireState.CLOSED,
+        (OpenWireState.CLOSING, OpenWireEvent.CONNECT): OpenWireState.CONNECTED,
+        (OpenWireState.CLOSING, OpenWireEvent.CLOSE): OpenWireState.CLOSED,
+        (OpenWireState.CLOSED, OpenWireEvent.CLOSE): OpenWireState.CLOSED,
     }
 )
 """Every transition there is."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.errors import ClientError
-from pybroker.broker.domain.ports import Clock, Connection
+from pybroker.broker.domain.errors import RequestError
+from pybroker.broker.domain.ports import Clock, ConnectionPort
 from pybroker.broker.domain.stomp.codec import encode_frame
-from pybroker.broker.domain.stomp.errors import Refused
+from pybroker.broker.domain.stomp.errors import StompRequestError
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
@@ -21,31 +21,33 @@ from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
 from pybroker.transports.stomp.destinations import DestinationNames
 from pybroker.transports.stomp.flow import Flow
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
-from pybroker.transports.stomp.outbox import Outbox, Place
-from pybroker.transports.stomp.subscriptions import AckMode, Subscription, consumer_request
+from pybroker.transports.stomp.outbox import Outbox, ReceiptSlot
+from pybroker.transports.stomp.subscriptions import StompAckMode, StompSubscription, consumer_request
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Transaction:
+class _OpenTransaction:
     """An open transaction: the core's id, and what was acknowledged in it."""
 
     transaction_id: TransactionId
-    acknowledged: list[tuple[Subscription, list[Taken]]] = field(default_factory=list[tuple[Subscription, list[Taken]]])
+    acknowledged: list[tuple[StompSubscription, list[Taken]]] = field(
+        default_factory=list[tuple[StompSubscription, list[Taken]]]
+    )
 
 
-class Client:
+class StompClient:
     """A connected client's subscriptions and transactions.
 
     Attributes:
-        handlers: what carries out each command; they raise `ClientError` for what is answered with an ERROR.
+        handlers: what carries out each command; they raise `RequestError` for what is answered with an ERROR.
     """
 
     def __init__(
         self,
         *,
-        connection: Connection,
+        connection: ConnectionPort,
         version: Version,
         limits: StompLimits,
         clock: Clock,
@@ -62,12 +64,12 @@ class Client:
         self._names = DestinationNames(connection, temporaries_max=limits.temporary_destinations)
         self._reader = MessageReader(connection.connection_id, self._names, clock, next_sequence)
         self._subscription_count = 0
-        self._subscriptions: dict[int, Subscription] = {}
-        self._by_client_id: dict[str, Subscription] = {}
-        self._transactions: dict[str, _Transaction] = {}
+        self._subscriptions: dict[int, StompSubscription] = {}
+        self._by_client_id: dict[str, StompSubscription] = {}
+        self._transactions: dict[str, _OpenTransaction] = {}
         self._outbox = Outbox(write, flow)
-        self._place: Place | None = None
-        self._unwritable: list[tuple[Subscription, Delivery, str]] = []
+        self._place: ReceiptSlot | None = None
+        self._unwritable: list[tuple[StompSubscription, Delivery, str]] = []
         commands: Mapping[Command, Callable[[Frame], None]] = {
             Command.SEND: self._send,
             Command.SUBSCRIBE: self._subscribe,
@@ -105,7 +107,7 @@ class Client:
         try:
             message = self._reader.read(headers, frame.body, transaction)
             self._connection.send(message, transaction, answered=receipt is not None)
-        except ClientError as error:
+        except RequestError as error:
             if transaction is not None and receipt is None:  # as ActiveMQ does: the commit must not lack it silently
                 self._connection.doom(transaction, str(error))
             raise
@@ -149,37 +151,39 @@ class Client:
             Refused: it lacks something, or asks for what there is not.
         """
         if self._version is not Version.V1_0 and "id" not in headers:
-            raise Refused(
+            raise StompRequestError(
                 "SUBSCRIBE received without a subscription id!",
                 "Since STOMP 1.1 SUBSCRIBE needs an id header, unique in the connection.",
             )
         if not headers.get("destination", "").strip():
-            raise Refused("Invalid empty or 'null' Destination header", "Write for example destination:/queue/ORDERS.")
+            raise StompRequestError(
+                "Invalid empty or 'null' Destination header", "Write for example destination:/queue/ORDERS."
+            )
         if self._version is Version.V1_0 and headers.get("browser") == "true":
-            raise Refused(
+            raise StompRequestError(
                 "Queue Browser feature only valid for Stomp v1.1+ clients!", "Connect with accept-version:1.1 or 1.2."
             )
         if len(self._subscriptions) >= self._limits.subscriptions:
-            raise Refused(
+            raise StompRequestError(
                 f"A connection may have {self._limits.subscriptions} subscriptions",
                 "End some of them, or subscribe to a wildcard such as /queue/ORDERS.>.",
             )
         request = consumer_request(headers, self._names.parse(headers["destination"]))
         if request.subscription_name is not None and request.destination.is_queue:
-            raise Refused(
+            raise StompRequestError(
                 "Invalid Subscription: cannot durably subscribe to a Queue destination!",
                 "A queue keeps its messages anyway; leave out activemq.subscriptionName, or subscribe to a topic.",
             )
         return request
 
-    def _new_subscription(self, headers: Mapping[str, str], *, is_browser: bool) -> Subscription:
+    def _new_subscription(self, headers: Mapping[str, str], *, is_browser: bool) -> StompSubscription:
         writer = MessageWriter(
             self._names,
             self._version,
             subscription_id=headers.get("id"),
             transformation=headers.get("transformation"),
         )
-        return Subscription(
+        return StompSubscription(
             serial=self._subscription_count + 1,
             headers=headers,
             is_browser=is_browser,
@@ -190,7 +194,7 @@ class Client:
             unwritable=self._note_unwritable,
         )
 
-    def _admit(self, subscription: Subscription) -> None:
+    def _admit(self, subscription: StompSubscription) -> None:
         """Enter a subscription; a second one of the same id takes the id over, and the first lives on without."""
         self._subscription_count += 1
         self._subscriptions[subscription.serial] = subscription
@@ -200,11 +204,11 @@ class Client:
     def _unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
         if self._version is not Version.V1_0 and "id" not in headers:
-            raise Refused(
+            raise StompRequestError(
                 "UNSUBSCRIBE received without a subscription id!", "Give the id header that SUBSCRIBE was given."
             )
         if "id" not in headers and "destination" not in headers:
-            raise Refused(
+            raise StompRequestError(
                 "Must specify the subscriptionId or the destination you are unsubscribing from",
                 "Give the id or the destination header that SUBSCRIBE was given.",
             )
@@ -220,7 +224,7 @@ class Client:
         subscription.close()
         self._receipt_now(headers)
 
-    def _subscription_to_end(self, headers: Mapping[str, str]) -> Subscription:
+    def _subscription_to_end(self, headers: Mapping[str, str]) -> StompSubscription:
         if "id" in headers:
             found = self._by_client_id.get(headers["id"])
         else:
@@ -228,10 +232,12 @@ class Client:
             same = (each for each in self._subscriptions.values() if each.destination_text.strip() == destination)
             found = next(same, None)
         if found is None:
-            raise Refused("No subscription matched.", "Give the id (1.0: or the destination) that SUBSCRIBE was given.")
+            raise StompRequestError(
+                "No subscription matched.", "Give the id (1.0: or the destination) that SUBSCRIBE was given."
+            )
         return found
 
-    def _drop(self, subscription: Subscription) -> None:
+    def _drop(self, subscription: StompSubscription) -> None:
         del self._subscriptions[subscription.serial]
         client_id = subscription.client_id
         if client_id is not None and self._by_client_id.get(client_id) is subscription:
@@ -245,7 +251,7 @@ class Client:
         self._give_up_unwritable()
         try:
             found = self._find_delivery(Command.ACK, headers)
-        except Refused:
+        except StompRequestError:
             if transaction is None or not self._is_acknowledged(transaction, headers):
                 raise
             found = None
@@ -258,7 +264,7 @@ class Client:
                 transaction.acknowledged.append((subscription, taken))
         self._receipt_when_durable(headers)
 
-    def _is_acknowledged(self, transaction: _Transaction, headers: Mapping[str, str]) -> bool:
+    def _is_acknowledged(self, transaction: _OpenTransaction, headers: Mapping[str, str]) -> bool:
         """Tell whether an ACK repeats what an earlier one of its transaction took along, in mode client.
 
         By message id it may do so, in any order, as in ActiveMQ; in 1.2 an `ack` header counts once.
@@ -270,16 +276,18 @@ class Client:
         return any(
             each.delivery.message.message_id == message_id
             for subscription, taken in transaction.acknowledged
-            if subscription.mode is AckMode.CLIENT and client_id in (None, subscription.client_id)
+            if subscription.mode is StompAckMode.CLIENT and client_id in (None, subscription.client_id)
             for each in taken
         )
 
     def _nack(self, frame: Frame) -> None:
         headers = frame.headers
         if self._version is Version.V1_0:
-            raise Refused("NACK received but connection is in v1.0 mode.", "Connect with accept-version:1.1 or 1.2.")
+            raise StompRequestError(
+                "NACK received but connection is in v1.0 mode.", "Connect with accept-version:1.1 or 1.2."
+            )
         if self._transaction(headers) is not None:
-            raise Refused(
+            raise StompRequestError(
                 f"Poison ack cannot be transacted: {headers['transaction']}",
                 "NACK takes effect at once; leave out its transaction header.",
             )
@@ -287,7 +295,7 @@ class Client:
         if found is not None:
             subscription, serial = found
             if subscription.is_browser:
-                raise Refused(
+                raise StompRequestError(
                     "Cannot Nack a message on a Queue Browser Subscription.",
                     "A browser only looks: it has nothing to refuse.",
                 )
@@ -295,7 +303,7 @@ class Client:
                 raise _unexpected(Command.NACK, headers)
         self._receipt_when_durable(headers)
 
-    def _find_delivery(self, command: Command, headers: Mapping[str, str]) -> tuple[Subscription, int] | None:
+    def _find_delivery(self, command: Command, headers: Mapping[str, str]) -> tuple[StompSubscription, int] | None:
         """Return the subscription and delivery that ACK or NACK means; None: of a subscription that has ended.
 
         Raises:
@@ -305,7 +313,7 @@ class Client:
             return self._find_by_ack_id(command, headers)
         message_id = headers.get("message-id")
         if message_id is None:
-            raise Refused(
+            raise StompRequestError(
                 f"{command} received without a message-id to acknowledge!", "Give the MESSAGE's message-id header."
             )
         for subscription in self._subscriptions_meant(command, headers):
@@ -314,11 +322,11 @@ class Client:
                 return subscription, serial
         raise _unexpected(command, headers)
 
-    def _find_by_ack_id(self, command: Command, headers: Mapping[str, str]) -> tuple[Subscription, int] | None:
+    def _find_by_ack_id(self, command: Command, headers: Mapping[str, str]) -> tuple[StompSubscription, int] | None:
         text = headers.get("id")
         if text is None:
             what = "a ack id for acknowledge!" if command is Command.ACK else "an ack header to acknowledge!"
-            raise Refused(
+            raise StompRequestError(
                 f"{command} received without {what}",
                 "In STOMP 1.2 the id header repeats the ack header of the MESSAGE.",
             )
@@ -328,12 +336,12 @@ class Client:
         subscription = self._subscriptions.get(ack_id.subscription)
         return None if subscription is None else (subscription, ack_id.delivery)
 
-    def _subscriptions_meant(self, command: Command, headers: Mapping[str, str]) -> list[Subscription]:
+    def _subscriptions_meant(self, command: Command, headers: Mapping[str, str]) -> list[StompSubscription]:
         client_id = headers.get("subscription")
         if client_id is None and self._version is Version.V1_0:
             return list(self._subscriptions.values())
         if client_id is None:
-            raise Refused(
+            raise StompRequestError(
                 f"{command} received without a subscription id for acknowledge!",
                 "In STOMP 1.1 the subscription header repeats the MESSAGE's.",
             )
@@ -345,14 +353,14 @@ class Client:
     def _begin(self, frame: Frame) -> None:
         name = _transaction_name(frame.headers, "beginning")
         if name in self._transactions:
-            raise Refused(
+            raise StompRequestError(
                 f"The transaction was already started: {shortened(name)}", "COMMIT or ABORT it first, or choose a name."
             )
         if len(self._transactions) >= self._limits.transactions:
-            raise Refused(
+            raise StompRequestError(
                 f"A connection may have {self._limits.transactions} open transactions", "COMMIT or ABORT some of them."
             )
-        self._transactions[name] = _Transaction(self._connection.begin())
+        self._transactions[name] = _OpenTransaction(self._connection.begin())
         self._receipt_now(frame.headers)
 
     def _commit(self, frame: Frame) -> None:
@@ -368,7 +376,7 @@ class Client:
                 subscription.unacknowledged.put_back(taken)
         self._receipt_now(frame.headers)
 
-    def _end_transaction(self, headers: Mapping[str, str]) -> _Transaction:
+    def _end_transaction(self, headers: Mapping[str, str]) -> _OpenTransaction:
         # "Committing" for ABORT, too: ActiveMQ's wording.
         name = _transaction_name(headers, "committing")
         transaction = self._transactions.pop(name, None)
@@ -376,7 +384,7 @@ class Client:
             raise _invalid_transaction(name)
         return transaction
 
-    def _transaction(self, headers: Mapping[str, str]) -> _Transaction | None:
+    def _transaction(self, headers: Mapping[str, str]) -> _OpenTransaction | None:
         name = headers.get("transaction")
         if name is None:
             return None
@@ -415,7 +423,7 @@ class Client:
         if receipt is not None:
             self._connection.when_durable(partial(self._receipt, receipt, self._place))
 
-    def _receipt(self, receipt: str, place: Place | None) -> None:
+    def _receipt(self, receipt: str, place: ReceiptSlot | None) -> None:
         frame = f"RECEIPT\nreceipt-id:{self._escape(receipt)}\n\n\0\n".encode()
         if place is None:
             self._write(frame)
@@ -430,7 +438,7 @@ class Client:
             for subscription, delivery, cause in unwritable:
                 subscription.give_up(delivery, cause)
 
-    def _note_unwritable(self, subscription: Subscription, delivery: Delivery, error: Exception) -> None:
+    def _note_unwritable(self, subscription: StompSubscription, delivery: Delivery, error: Exception) -> None:
         """Tell the client of a message that cannot be shown; it is given up after this, not amidst a dispatch."""
         message = delivery.message
         _log.error("message %s of %s cannot be rendered: %s", message.message_id, message.destination, error)
@@ -443,24 +451,24 @@ class Client:
 def _transaction_name(headers: Mapping[str, str], doing: str) -> str:
     name = headers.get("transaction")
     if name is None:
-        raise Refused(
+        raise StompRequestError(
             f"Must specify the transaction you are {doing}", "Give a transaction header with the transaction's name."
         )
     return name
 
 
-def _invalid_transaction(name: str) -> Refused:
-    return Refused(
+def _invalid_transaction(name: str) -> StompRequestError:
+    return StompRequestError(
         f"Invalid transaction id: {shortened(name)}",
         "BEGIN it first; COMMIT, ABORT and the connection's end finish it.",
     )
 
 
-def _unexpected(command: Command, headers: Mapping[str, str]) -> Refused:
+def _unexpected(command: Command, headers: Mapping[str, str]) -> StompRequestError:
     # In 1.2 no message id is sent, and ActiveMQ says null; programs may look for the sentence.
     message_id = headers.get("message-id", "null")
     name = headers.get("id", message_id)
-    return Refused(
+    return StompRequestError(
         f"Unexpected {command} received for message-id [{shortened(message_id)}]",
         f"Nothing named {shortened(name)} waits for an acknowledgement: it was acknowledged before, "
         "is of a subscription in mode auto, or was never delivered on this connection.",

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from pybroker.broker.domain.destination import PARTS_MAX, Destination, DestinationType, checked
 from pybroker.broker.domain.errors import InvalidDestination
-from pybroker.broker.domain.ports import Connection
-from pybroker.broker.domain.stomp.errors import Refused
+from pybroker.broker.domain.ports import ConnectionPort
+from pybroker.broker.domain.stomp.errors import StompRequestError
 
 _QUEUE, _TOPIC = "/queue/", "/topic/"
 _TEMPORARY = {"/temp-queue/": DestinationType.TEMP_QUEUE, "/temp-topic/": DestinationType.TEMP_TOPIC}
@@ -42,7 +42,7 @@ class DestinationNames:
 
     __slots__ = ("_connection", "_own_names", "_parsed", "_temporaries", "_temporaries_max", "_written")
 
-    def __init__(self, connection: Connection, *, temporaries_max: int) -> None:
+    def __init__(self, connection: ConnectionPort, *, temporaries_max: int) -> None:
         self._connection = connection
         self._temporaries_max = temporaries_max
         self._temporaries: dict[str, Destination] = {}
@@ -97,7 +97,7 @@ class DestinationNames:
         if text == prefix:
             raise InvalidDestination(f"the destination's name is empty: write for example {prefix}replies")
         if len(self._temporaries) >= self._temporaries_max:
-            raise Refused(
+            raise StompRequestError(
                 f"A connection may have {self._temporaries_max} temporary destinations",
                 "Reuse one of them; the correlation-id tells replies apart.",
             )

@@ -11,10 +11,10 @@ core --deliver--> outbox --write--> link --> peer
 
 import enum
 
-from pybroker.broker.domain.ports import Connection
+from pybroker.broker.domain.ports import ConnectionPort
 
 
-class Jam(enum.Enum):
+class BackpressureReason(enum.Enum):
     """What stands in the way of deliveries."""
 
     LINK = "the peer does not read as fast as it is written to"
@@ -27,22 +27,22 @@ class Flow:
     __slots__ = ("_connection", "_jams")
 
     def __init__(self) -> None:
-        self._connection: Connection | None = None
-        self._jams: set[Jam] = set()
+        self._connection: ConnectionPort | None = None
+        self._jams: set[BackpressureReason] = set()
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: ConnectionPort) -> None:
         """Govern a connection; it is paused at once if there is a jam already."""
         self._connection = connection
         if self._jams:
             connection.pause()
 
-    def jam(self, jam: Jam) -> None:
+    def jam(self, jam: BackpressureReason) -> None:
         """Deliver nothing more until this jam, too, is cleared."""
         self._jams.add(jam)
         if self._connection is not None:
             self._connection.pause()
 
-    def clear(self, jam: Jam) -> None:
+    def clear(self, jam: BackpressureReason) -> None:
         """Note that a jam is gone, if there was one. The core may deliver, and jam again, before this returns."""
         if jam not in self._jams:
             return

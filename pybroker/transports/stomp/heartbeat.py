@@ -19,7 +19,7 @@ _INTEGER_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class HeartbeatIntervals:
     """What was agreed, in milliseconds; 0 or less means none.
 
     Attributes:
@@ -35,7 +35,7 @@ class Agreement:
         return f"{self.server_ms},{self.client_ms}"
 
 
-def agree(header: str, *, minimum_ms: int) -> Agreement:
+def agree(header: str, *, minimum_ms: int) -> HeartbeatIntervals:
     """Answer a client's `heart-beat` header: as often as it asks, down to the minimum.
 
     Raises:
@@ -48,7 +48,7 @@ def agree(header: str, *, minimum_ms: int) -> Agreement:
             "Write two integers (milliseconds) with a comma between them and no blanks, such as 10000,10000.",
         )
     client_ms, server_ms = int(match[1]), int(match[2])
-    return Agreement(server_ms=_at_least(server_ms, minimum_ms), client_ms=_at_least(client_ms, minimum_ms))
+    return HeartbeatIntervals(server_ms=_at_least(server_ms, minimum_ms), client_ms=_at_least(client_ms, minimum_ms))
 
 
 def _at_least(interval_ms: int, minimum_ms: int) -> int:
@@ -67,7 +67,7 @@ class HeartBeat:
 
     __slots__ = ("_look_at", "_look_seconds", "_received_at", "_silence_seconds_max", "wrote")
 
-    def __init__(self, agreement: Agreement, *, grace: float, now: float) -> None:
+    def __init__(self, agreement: HeartbeatIntervals, *, grace: float, now: float) -> None:
         self.wrote = True
         self._look_seconds = agreement.server_ms / 2000 if agreement.server_ms > 0 else None
         self._look_at = now + (self._look_seconds or 0)

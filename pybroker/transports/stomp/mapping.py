@@ -30,7 +30,7 @@ from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
-from pybroker.broker.domain.stomp.errors import Refused
+from pybroker.broker.domain.stomp.errors import StompRequestError
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.destinations import DestinationNames, names_a_destination, remember
@@ -100,7 +100,7 @@ class _Fields:
     def set_delivery_mode(self, text: str) -> None:
         mode = text.strip().upper()
         if mode not in _DELIVERY_MODES:
-            raise Refused(
+            raise StompRequestError(
                 f"Invalid JMSDeliveryMode: {shortened(text)}", f"Write one of {', '.join(sorted(_DELIVERY_MODES))}."
             )
         self.persistent = _DELIVERY_MODES[mode]
@@ -203,7 +203,7 @@ class MessageReader:
     def _template(self, headers: Mapping[str, str]) -> MessageTemplate:
         text = headers.get("destination", "")
         if not text.strip():
-            raise Refused(
+            raise StompRequestError(
                 "SEND received without a Destination specified!", "Write for example destination:/queue/ORDERS."
             )
         template = MessageTemplate(self._producer_id, self._names.parse(text))
@@ -255,12 +255,14 @@ def _body(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
             try:
                 return MessageType.TEXT, encode_text_utf8(body)
             except UnicodeDecodeError as error:
-                raise Refused(
+                raise StompRequestError(
                     "The body of a text message must be UTF-8",
                     f"Byte {error.start} is not; send amq-msg-type:bytes for anything else.",
                 ) from error
         case _:
-            raise Refused(f"Unsupported message type '{shortened(asked)}'", "Write amq-msg-type:text or bytes.")
+            raise StompRequestError(
+                f"Unsupported message type '{shortened(asked)}'", "Write amq-msg-type:text or bytes."
+            )
 
 
 def _integer(header: str, text: str, bounds: tuple[int, int]) -> int:
@@ -268,7 +270,7 @@ def _integer(header: str, text: str, bounds: tuple[int, int]) -> int:
     unsigned = digits[1:] if digits[:1] in ("-", "+") else digits
     if unsigned.isascii() and unsigned.isdigit() and len(unsigned) <= 19 and bounds[0] <= int(digits) <= bounds[1]:
         return int(digits)
-    raise Refused(
+    raise StompRequestError(
         f"Invalid {header} header: {shortened(text)}", f"Expected an integer from {bounds[0]} to {bounds[1]}."
     )
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.ports import Consumer
-from pybroker.transports.stomp.flow import Flow, Jam
+from pybroker.broker.domain.ports import ConsumerPort
+from pybroker.transports.stomp.flow import BackpressureReason, Flow
 
 WAITING_BYTES_MAX = 1 << 20
 """What may wait behind receipts before deliveries pause: a disk's latency is bridged, whatever the prefetch is."""
@@ -26,13 +26,13 @@ class Recipient:
 
     __slots__ = ("closed", "consumer")
 
-    consumer: Consumer
+    consumer: ConsumerPort
 
     def __init__(self) -> None:
         self.closed = False
 
 
-class Place:
+class ReceiptSlot:
     """Where a receipt will stand; empty until it is due."""
 
     __slots__ = ("frame",)
@@ -55,7 +55,7 @@ class Outbox:
         self._write = write
         self._flow = flow
         self._waiting_bytes = 0
-        self._queue: deque[Place | tuple[bytes, Recipient, Delivery | None]] = deque()
+        self._queue: deque[ReceiptSlot | tuple[bytes, Recipient, Delivery | None]] = deque()
         self.sent: dict[Recipient, Delivery] = {}
 
     def take_sent(self) -> dict[Recipient, Delivery]:
@@ -66,19 +66,19 @@ class Outbox:
             self.sent = {}
         return sent
 
-    def reserve(self) -> Place:
+    def reserve(self) -> ReceiptSlot:
         """Take the next place for a receipt."""
-        place = Place()
+        place = ReceiptSlot()
         self._queue.append(place)
         return place
 
-    def fill(self, place: Place, frame: bytes) -> None:
+    def fill(self, place: ReceiptSlot, frame: bytes) -> None:
         """Write a receipt that is due, or nothing if there is none to write, and what it held up."""
         place.frame = frame
         queue = self._queue
         while queue:
             head = queue[0]
-            if isinstance(head, Place):
+            if isinstance(head, ReceiptSlot):
                 if head.frame is None:
                     break
                 queue.popleft()
@@ -89,7 +89,7 @@ class Outbox:
                 self._waiting_bytes -= len(head[0])
                 self._write_message(*head)
         if self._waiting_bytes <= WAITING_BYTES_MAX:
-            self._flow.clear(Jam.RECEIPT)
+            self._flow.clear(BackpressureReason.RECEIPT)
 
     def message(self, frame: bytes, recipient: Recipient, settles: Delivery | None = None) -> None:
         """Write a MESSAGE, behind the receipts before it; `settles` is settled once the frame has left."""
@@ -97,7 +97,7 @@ class Outbox:
             self._queue.append((frame, recipient, settles))
             self._waiting_bytes += len(frame)
             if self._waiting_bytes > WAITING_BYTES_MAX:
-                self._flow.jam(Jam.RECEIPT)
+                self._flow.jam(BackpressureReason.RECEIPT)
         else:
             self._write_message(frame, recipient, settles)
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import BrokerError, ClientError, ResourceLimit
-from pybroker.broker.domain.ports import Broker, Clock, Connection
+from pybroker.broker.domain.errors import BrokerError, RequestError, ResourceLimit
+from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
-from pybroker.broker.domain.stomp.errors import Broken, Refused, describe
+from pybroker.broker.domain.stomp.errors import Broken, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.session import Link, Session
-from pybroker.transports.stomp.client import Client
-from pybroker.transports.stomp.flow import Flow, Jam
+from pybroker.transports.stomp.client import StompClient
+from pybroker.transports.stomp.flow import BackpressureReason, Flow
 from pybroker.transports.stomp.heartbeat import HeartBeat, agree
 from pybroker.transports.stomp.refusals import Refusals
-from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
+from pybroker.transports.stomp.states import TRANSITIONS, Reaction, StompState
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class StompSession(Session):
     def __init__(
         self,
         *,
-        broker: Broker,
+        broker: BrokerPort,
         link: Link,
         connection_id: str,
         limits: StompLimits,
@@ -65,16 +65,16 @@ class StompSession(Session):
         self._decoder = FrameDecoder(limits)
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.stranger_body_bytes)
         self._version = Version.V1_0
-        self._connection: Connection | None = None
-        self._client: Client | None = None
+        self._connection: ConnectionPort | None = None
+        self._client: StompClient | None = None
         self._heart_beat: HeartBeat | None = None
         self._flow = Flow()
         self._client_log = ClientLog()
-        self._enter(State.OPENED)
+        self._enter(StompState.OPENED)
         self._link.wake_at(link.time() + limits.connect_seconds)
 
     @property
-    def state(self) -> State:
+    def state(self) -> StompState:
         """Where the conversation stands."""
         return self._state
 
@@ -100,7 +100,7 @@ class StompSession(Session):
             self._connection.written()
         if self._client is not None:
             self._client.settle()
-        self._flow.clear(Jam.LINK)
+        self._flow.clear(BackpressureReason.LINK)
 
     def handed_over(self) -> None:
         """Count what was delivered so far as seen, if the connection ends."""
@@ -109,34 +109,34 @@ class StompSession(Session):
 
     def pause_writing(self) -> None:
         """Deliver nothing more until `written`. What else is written, answers, the link bounds by not reading."""
-        self._flow.jam(Jam.LINK)
+        self._flow.jam(BackpressureReason.LINK)
 
     def on_timer(self) -> None:
         """Send a heart-beat, or give up a peer that is silent for too long."""
         now = self._link.time()
-        if self._state is State.OPENED:
+        if self._state is StompState.OPENED:
             self._break_off(
                 Broken(
                     f"No CONNECT within {self._limits.connect_seconds:g} seconds",
                     "Begin with a CONNECT frame. This port speaks STOMP; is it meant?",
                 )
             )
-        elif self._heart_beat is not None and self._state is State.CONNECTED:
+        elif self._heart_beat is not None and self._state is StompState.CONNECTED:
             self._beat(self._heart_beat, now)
 
     def lost(self) -> None:
         """Undo what the connection holds in the broker."""
-        self._enter(State.CLOSED)
+        self._enter(StompState.CLOSED)
         self._client_log.ended(self._link.ending)
         self._disconnect()
 
     # ------------------------------------------------------------ frames
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: StompState) -> None:
         self._state = state
         self._handlers = self._handlers_of(state)
 
-    def _handlers_of(self, state: State) -> Mapping[str, Callable[[Frame], None]]:
+    def _handlers_of(self, state: StompState) -> Mapping[str, Callable[[Frame], None]]:
         """Return what carries out each command in a state; nothing where every command is ignored."""
         reactions: Mapping[Reaction, Callable[[Frame], None]] = {
             Reaction.CONNECT: self._connect,
@@ -160,13 +160,13 @@ class StompSession(Session):
             if handler is None:
                 raise _unknown(frame.command)
             handler(frame)
-        except ClientError as error:
+        except RequestError as error:
             self._log_refusal(frame.command, error)
             self._write_error(error, frame.headers.get("receipt"))
         except BrokerError as error:
             self._break_off(error, frame.headers.get("receipt"))
 
-    def _log_refusal(self, command: str, error: ClientError) -> None:
+    def _log_refusal(self, command: str, error: RequestError) -> None:
         if command == Command.SEND and isinstance(error, ResourceLimit):
             self._refusals.note(self._connection_id, error, self._link.time())
         else:
@@ -181,11 +181,11 @@ class StompSession(Session):
         client_id = headers.get("client-id", self._connection_id)
         try:
             connection = self._broker.connect(self._connection_id, client_id, self._link)
-        except ClientError as error:
+        except RequestError as error:
             raise Broken(str(error), "Choose another client-id, or close the other connection first.") from error
         self._connection = connection
         self._flow.attach(connection)
-        self._client = Client(
+        self._client = StompClient(
             connection=connection,
             version=version,
             limits=self._limits,
@@ -205,7 +205,7 @@ class StompSession(Session):
         now = self._link.time()
         self._heart_beat = HeartBeat(agreement, grace=self._limits.heart_beat_grace, now=now)
         self._link.wake_at(self._heart_beat.next_look())
-        self._enter(TRANSITIONS[State.OPENED, Command.CONNECT].state)
+        self._enter(TRANSITIONS[StompState.OPENED, Command.CONNECT].state)
         self._client_log.connected(self._connection_id, client_id, self._link.peer, f"STOMP {version.value}")
 
     def _leave(self, frame: Frame) -> None:
@@ -221,11 +221,11 @@ class StompSession(Session):
             self._disconnect()
 
     def _farewell(self, receipt: str | None) -> None:
-        if self._state is not State.LEAVING:
+        if self._state is not StompState.LEAVING:
             return
         if receipt is not None:
             self._write(encode_frame("RECEIPT", {"receipt-id": receipt}, b"", self._version))
-        self._enter(State.CLOSED)
+        self._enter(StompState.CLOSED)
         self._link.close()
 
     def _disconnect(self) -> None:
@@ -235,7 +235,7 @@ class StompSession(Session):
     # ------------------------------------------------------------ answers and timers
 
     def _write(self, data: bytes) -> None:
-        if self._state is State.CLOSED:
+        if self._state is StompState.CLOSED:
             return
         self._link.write(data)
         if self._heart_beat is not None:
@@ -257,7 +257,7 @@ class StompSession(Session):
         """Close, and log why; to a peer that is silent nothing is sent but the end, as ActiveMQ does."""
         _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, reason)
         self._client_log.ended(reason)
-        self._enter(State.CLOSED)
+        self._enter(StompState.CLOSED)
         self._link.wake_at(None)
         self._link.close()
         self._disconnect()
@@ -290,11 +290,13 @@ def _negotiate(accept_version: str | None) -> Version:
 
 
 def _refuse_not_connected(frame: Frame) -> None:
-    raise Refused("Not connected.", f"Send CONNECT, and wait for CONNECTED, before {frame.command}.")
+    raise StompRequestError("Not connected.", f"Send CONNECT, and wait for CONNECTED, before {frame.command}.")
 
 
 def _refuse_already_connected(frame: Frame) -> None:
-    raise Refused("Already connected.", "A connection is opened by one CONNECT; for another one, connect again.")
+    raise StompRequestError(
+        "Already connected.", "A connection is opened by one CONNECT; for another one, connect again."
+    )
 
 
 def _unknown(command: str) -> Broken:

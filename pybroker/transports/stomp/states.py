@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pybroker.broker.domain.stomp.frames import Command
 
 
-class State(enum.Enum):
+class StompState(enum.Enum):
     """Where a conversation stands."""
 
     OPENED = "waits for CONNECT"
@@ -41,31 +41,31 @@ class Transition(NamedTuple):
     """A command's effect: the reaction, and the state after it succeeded."""
 
     reaction: Reaction
-    state: State
+    state: StompState
 
 
 _CONNECTS = frozenset({Command.CONNECT, Command.STOMP})
 
 
-def _transition(state: State, command: Command) -> Transition:
+def _transition(state: StompState, command: Command) -> Transition:
     match state:
-        case State.OPENED if command in _CONNECTS:
-            return Transition(Reaction.CONNECT, State.CONNECTED)
-        case State.OPENED if command is Command.DISCONNECT:
-            return Transition(Reaction.LEAVE, State.LEAVING)
-        case State.OPENED:
+        case StompState.OPENED if command in _CONNECTS:
+            return Transition(Reaction.CONNECT, StompState.CONNECTED)
+        case StompState.OPENED if command is Command.DISCONNECT:
+            return Transition(Reaction.LEAVE, StompState.LEAVING)
+        case StompState.OPENED:
             return Transition(Reaction.REFUSE_NOT_CONNECTED, state)
-        case State.CONNECTED if command in _CONNECTS:
+        case StompState.CONNECTED if command in _CONNECTS:
             return Transition(Reaction.REFUSE_ALREADY_CONNECTED, state)
-        case State.CONNECTED if command is Command.DISCONNECT:
-            return Transition(Reaction.LEAVE, State.LEAVING)
-        case State.CONNECTED:
+        case StompState.CONNECTED if command is Command.DISCONNECT:
+            return Transition(Reaction.LEAVE, StompState.LEAVING)
+        case StompState.CONNECTED:
             return Transition(Reaction.OBEY, state)
-        case State.LEAVING | State.CLOSED:
+        case StompState.LEAVING | StompState.CLOSED:
             return Transition(Reaction.IGNORE, state)
 
 
-TRANSITIONS: Mapping[tuple[State, Command], Transition] = {
-    (state, command): _transition(state, command) for state in State for command in Command
+TRANSITIONS: Mapping[tuple[StompState, Command], Transition] = {
+    (state, command): _transition(state, command) for state in StompState for command in Command
 }
 """Every state and command. Whatever breaks or ends the conversation leads to `CLOSED` from any state."""

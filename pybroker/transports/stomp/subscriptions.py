@@ -31,7 +31,7 @@ STRING_NUMBERS_PREFIX = "convert_string_expressions:"
 """Tells a selector to compare text with numbers: STOMP headers become text properties, whatever they look like."""
 
 
-class AckMode(enum.StrEnum):
+class StompAckMode(enum.StrEnum):
     """Who acknowledges, and how much at a time."""
 
     AUTO = "auto"
@@ -39,12 +39,12 @@ class AckMode(enum.StrEnum):
     CLIENT_INDIVIDUAL = "client-individual"
 
 
-def ack_mode(headers: Mapping[str, str]) -> AckMode:
+def ack_mode(headers: Mapping[str, str]) -> StompAckMode:
     """Return the mode that is asked for; anything unknown means `auto`, as in ActiveMQ."""
     try:
-        return AckMode(headers.get("ack", AckMode.AUTO))
+        return StompAckMode(headers.get("ack", StompAckMode.AUTO))
     except ValueError:
-        return AckMode.AUTO
+        return StompAckMode.AUTO
 
 
 def consumer_request(headers: Mapping[str, str], destination: Destination) -> ConsumerRequest:
@@ -90,7 +90,7 @@ def _number(headers: Mapping[str, str], name: str, bounds: tuple[int, int]) -> i
     return None
 
 
-class Subscription(Recipient):
+class StompSubscription(Recipient):
     """One consumer of a connection, between the core that delivers and the client that acknowledges.
 
     Attributes:
@@ -124,7 +124,7 @@ class Subscription(Recipient):
         connection_id: str,
         writer: MessageWriter,
         outbox: Outbox,
-        unwritable: Callable[["Subscription", Delivery, Exception], None],
+        unwritable: Callable[["StompSubscription", Delivery, Exception], None],
     ) -> None:
         """Prepare to deliver.
 
@@ -145,7 +145,7 @@ class Subscription(Recipient):
         self.mode = ack_mode(headers)
         self.is_browser = is_browser
         self.unacknowledged = Unacknowledged(by_message_id=version is not Version.V1_2)
-        self._cumulative = self.mode is AckMode.CLIENT
+        self._cumulative = self.mode is StompAckMode.CLIENT
         self._ack_prefix = f"{connection_id}:{serial}:" if version is Version.V1_2 else None
         self._writer = writer
         self._outbox = outbox
@@ -154,7 +154,7 @@ class Subscription(Recipient):
     @property
     def deliver(self) -> Callable[[Delivery], None]:
         """What the core calls for each message."""
-        return self._deliver_auto if self.mode is AckMode.AUTO else self._deliver_tracked
+        return self._deliver_auto if self.mode is StompAckMode.AUTO else self._deliver_tracked
 
     def _deliver_auto(self, delivery: Delivery, /) -> None:
         try:

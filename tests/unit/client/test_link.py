@@ -4,12 +4,12 @@
 import asyncio
 
 from pybroker.client.arguments import Settings, make_link
-from pybroker.client.link import Link
+from pybroker.client.link import ClientLink
 from pybroker.client.pending import Callbacks
 from pybroker.client.uri import parse
 
 
-def unconnected(uri: str = "tcp://127.0.0.1:1") -> Link:
+def unconnected(uri: str = "tcp://127.0.0.1:1") -> ClientLink:
     return make_link(parse(uri), Settings())
 
 
@@ -42,7 +42,7 @@ def test_a_callback_added_during_its_event_is_called() -> None:
     assert called
 
 
-class FleetingLink(Link):
+class FleetingLink(ClientLink):
     """A link whose connection is lost between any two reads of `_wire`."""
 
     reads = 0

@@ -30,7 +30,7 @@ from pybroker.client.conversation import (
     LoginFailed,
     Opened,
     Redirected,
-    Send,
+    SendMessage,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -179,7 +179,7 @@ def test_frames_beyond_what_was_agreed_are_refused_both_ways() -> None:
     conversation = opened()
     message = Outgoing(producer=1, sequence=1, destination=queue("q"), body=b"x" * 5000)
     with pytest.raises(FrameTooLarge) as caught:
-        conversation.request(Send(message=message), FIRST_NUMBER, answer=True)
+        conversation.request(SendMessage(message=message), FIRST_NUMBER, answer=True)
     assert caught.value.limit == 5000
     assert conversation.bytes_to_send() == b""
     with pytest.raises(FrameTooLarge):
@@ -265,9 +265,9 @@ def test_a_repeated_send_is_marked_outside_transactions(transaction: int | None)
     conversation.bytes_to_send()
     assert Opened() in tell(conversation, wire.Response(correlation_id=1))
     message = Outgoing(producer=1, sequence=1, destination=queue("q"), body="x", transaction=transaction)
-    conversation.request(Send(message=message), FIRST_NUMBER, answer=True)
+    conversation.request(SendMessage(message=message), FIRST_NUMBER, answer=True)
     again = said(conversation)[-1]
-    conversation.request(Send(message=replace(message, sequence=2)), FIRST_NUMBER + 1, answer=True)
+    conversation.request(SendMessage(message=replace(message, sequence=2)), FIRST_NUMBER + 1, answer=True)
     fresh = said(conversation)[-1]
     assert isinstance(again, wire.ActiveMQMessage)
     assert isinstance(fresh, wire.ActiveMQMessage)
@@ -338,7 +338,7 @@ def test_a_message_is_received_as_it_was_sent(body: object, properties: dict[str
         body=body,
         properties=properties,
     )
-    conversation.request(Send(message=outgoing), FIRST_NUMBER, answer=True)
+    conversation.request(SendMessage(message=outgoing), FIRST_NUMBER, answer=True)
     (sent,) = said(conversation)
     assert isinstance(sent, wire.ActiveMQMessage)
     assert (sent.command_id, sent.response_required) == (FIRST_NUMBER, True)
@@ -377,7 +377,7 @@ def test_a_message_without_destination_is_a_violation() -> None:
 def test_a_body_without_form_is_refused(body: object) -> None:
     outgoing = Outgoing(producer=1, sequence=1, destination=queue("q"), body=body)
     with pytest.raises(UnsendableMessage):
-        opened().request(Send(message=outgoing), FIRST_NUMBER, answer=True)
+        opened().request(SendMessage(message=outgoing), FIRST_NUMBER, answer=True)
     long_name = queue("q" * 70_000)
     with pytest.raises(UnsendableMessage):
         opened().request(AddProducer(producer=1, destination=long_name), FIRST_NUMBER, answer=True)

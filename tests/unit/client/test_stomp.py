@@ -16,11 +16,12 @@ from pybroker.client.conversation import (
     FIRST_NUMBER,
     AckMode,
     Acknowledge,
+    AddConsumer,
     AddProducer,
     AddTemporary,
     Answered,
-    Begin,
-    Commit,
+    BeginTransaction,
+    CommitTransaction,
     Delivered,
     Ended,
     ErrorReported,
@@ -30,12 +31,11 @@ from pybroker.client.conversation import (
     LoginFailed,
     Opened,
     Pull,
+    RemoveConsumer,
     RemoveDurable,
     Request,
-    Rollback,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    RollbackTransaction,
+    SendMessage,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -96,7 +96,7 @@ def outgoing(body: Any = "hello", destination: Destination = Q, **fields: Any) -
 
 
 def send_frame(body: Any = "hello", destination: Destination = Q, **fields: Any) -> Frame:
-    (frame,) = asked(Send(message=outgoing(body, destination, **fields)))
+    (frame,) = asked(SendMessage(message=outgoing(body, destination, **fields)))
     return frame
 
 
@@ -285,17 +285,17 @@ def test_destinations_are_written_and_read(destination: Destination, written: st
 def test_a_message_without_a_stomp_form_is_not_sent(fields: Mapping[str, Any]) -> None:
     conversation = opened()
     with pytest.raises(UnsendableMessage):
-        conversation.request(Send(message=outgoing(**fields)), NUMBER, answer=True)
+        conversation.request(SendMessage(message=outgoing(**fields)), NUMBER, answer=True)
     assert conversation.bytes_to_send() == b""
 
 
 def test_a_body_beyond_the_limit_is_not_sent() -> None:
     conversation = opened(frame_bytes_max=10)
     with pytest.raises(FrameTooLarge) as raised:
-        conversation.request(Send(message=outgoing(b"x" * 11)), NUMBER, answer=True)
+        conversation.request(SendMessage(message=outgoing(b"x" * 11)), NUMBER, answer=True)
     assert (raised.value.size, raised.value.limit) == (11, 10)
     assert conversation.bytes_to_send() == b""
-    conversation.request(Send(message=outgoing(b"x" * 10)), NUMBER, answer=True)
+    conversation.request(SendMessage(message=outgoing(b"x" * 10)), NUMBER, answer=True)
 
 
 def test_a_repeated_message_is_marked() -> None:
@@ -304,9 +304,9 @@ def test_a_repeated_message_is_marked() -> None:
     conversation.bytes_to_send()
     assert conversation.receive(CONNECTED) == [Opened()]
     for number in (NUMBER, NUMBER + 1):  # what is restored, before anything else can be asked for
-        conversation.request(Send(message=outgoing()), number, answer=True)
+        conversation.request(SendMessage(message=outgoing()), number, answer=True)
     assert [frame.headers.get(RESENT) for frame in sent(conversation)] == ["true", "true"]
-    conversation.request(Send(message=outgoing()), NUMBER + 2, answer=True)
+    conversation.request(SendMessage(message=outgoing()), NUMBER + 2, answer=True)
     assert [frame.headers.get(RESENT) for frame in sent(conversation)] == [None]
 
 
@@ -319,7 +319,7 @@ def test_messages_of_the_first_connection_are_not_marked() -> None:
 
 def test_a_browser_subscribes_as_one_and_gets_its_end() -> None:
     conversation = opened()
-    subscribe = Subscribe(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=500, browser=True)
+    subscribe = AddConsumer(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=500, browser=True)
     conversation.request(subscribe, NUMBER, answer=False)
     (frame,) = sent(conversation)
     assert frame.headers["browser"] == "true"
@@ -333,7 +333,7 @@ def test_a_browser_subscribes_as_one_and_gets_its_end() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        Subscribe(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=0),
+        AddConsumer(consumer=3, destination=Q, ack=AckMode.AUTO, prefetch=0),
         Pull(consumer=3, destination=Q, seconds=None),
     ],
 )
@@ -345,7 +345,7 @@ def test_pulls_are_refused(request_: Request) -> None:
 
 
 def test_subscribe_has_all_options() -> None:
-    request = Subscribe(
+    request = AddConsumer(
         consumer=3,
         destination=topic("T"),
         ack=AckMode.AUTO,
@@ -373,12 +373,12 @@ def test_subscribe_has_all_options() -> None:
 
 
 def test_a_plain_subscription_has_required_headers_only() -> None:
-    (frame,) = asked(Subscribe(consumer=3, destination=queue("Q"), ack=AckMode.CLIENT, prefetch=1), answer=False)
+    (frame,) = asked(AddConsumer(consumer=3, destination=queue("Q"), ack=AckMode.CLIENT, prefetch=1), answer=False)
     assert frame.headers.keys() == {"id", "destination", "ack", "activemq.prefetchSize"}
 
 
 def test_unsubscribe_keeps_a_durable_subscription() -> None:
-    (frame,) = asked(Unsubscribe(consumer=3, durable="d"))
+    (frame,) = asked(RemoveConsumer(consumer=3, durable="d"))
     assert frame.headers == {"id": "3", "receipt": str(NUMBER)}
     (frame,) = asked(RemoveDurable(name="d"))
     assert (frame.command, frame.headers["activemq.subscriptionName"]) == ("UNSUBSCRIBE", "d")
@@ -484,7 +484,11 @@ def test_a_received_frame_beyond_the_limit_raises() -> None:
 
 @pytest.mark.parametrize(
     ("request_", "command"),
-    [(Begin(transaction=2), "BEGIN"), (Commit(transaction=2), "COMMIT"), (Rollback(transaction=2), "ABORT")],
+    [
+        (BeginTransaction(transaction=2), "BEGIN"),
+        (CommitTransaction(transaction=2), "COMMIT"),
+        (RollbackTransaction(transaction=2), "ABORT"),
+    ],
 )
 def test_transactions(request_: Request, command: str) -> None:
     (frame,) = asked(request_, answer=False)
@@ -535,7 +539,7 @@ def test_an_error_without_a_receipt_id_is_reported() -> None:
 def test_a_message_too_large_for_the_broker_is_refused() -> None:
     conversation = opened()
     for number, size in ((20, 5), (21, 500), (22, 50)):
-        conversation.request(Send(message=outgoing(b"x" * size)), number, answer=True)
+        conversation.request(SendMessage(message=outgoing(b"x" * size)), number, answer=True)
     (event,) = conversation.receive(server("ERROR", message="The maximum data length was exceeded"))
     assert isinstance(event, Answered)
     assert event.number == 21
@@ -544,14 +548,14 @@ def test_a_message_too_large_for_the_broker_is_refused() -> None:
 
 def test_a_message_too_large_in_a_transaction_raises() -> None:
     conversation = opened()
-    conversation.request(Send(message=outgoing(b"x" * 500, transaction=1)), NUMBER, answer=False)
+    conversation.request(SendMessage(message=outgoing(b"x" * 500, transaction=1)), NUMBER, answer=False)
     with pytest.raises(FrameTooLarge):
         conversation.receive(server("ERROR", message="The maximum data length was exceeded"))
 
 
 def test_the_disconnect_is_answered_last() -> None:
     conversation = opened()
-    conversation.request(Send(message=outgoing()), NUMBER, answer=True)
+    conversation.request(SendMessage(message=outgoing()), NUMBER, answer=True)
     conversation.close()
     frames = sent(conversation)
     assert [frame.command for frame in frames] == ["SEND", "DISCONNECT"]
@@ -586,7 +590,7 @@ def test_a_byte_is_sent_in_every_two_thirds_of_the_duration() -> None:
         due_at = conversation.tick(now)
         conversation.receive(b"\n")
         if 9 < now < 12:  # the application is busy for a while
-            conversation.request(Begin(transaction=1), NUMBER, answer=False)
+            conversation.request(BeginTransaction(transaction=1), NUMBER, answer=False)
         if conversation.bytes_to_send():
             longest, said_at = max(longest, now - said_at), now
         now = due_at

@@ -12,9 +12,9 @@ from pybroker.client.uri import (
     URI_CHARACTERS_MAX,
     Address,
     FailoverOptions,
-    Protocol,
     Scheme,
     TransportOptions,
+    WireProtocol,
     parse,
     parse_list,
 )
@@ -57,19 +57,19 @@ def test_a_composite_is_written_in_many_ways(text: str) -> None:
 
 def test_a_single_broker_has_no_failover() -> None:
     uri = parse("tcp://a:61616")
-    assert (uri.addresses, uri.failover, uri.protocol) == ((A,), None, Protocol.OPENWIRE)
+    assert (uri.addresses, uri.failover, uri.protocol) == ((A,), None, WireProtocol.OPENWIRE)
 
 
 @pytest.mark.parametrize(
     ("text", "scheme", "protocol", "is_tls"),
     [
-        ("tcp://h:1", Scheme.TCP, Protocol.OPENWIRE, False),
-        ("ssl://h:1", Scheme.SSL, Protocol.OPENWIRE, True),
-        ("stomp://h:1", Scheme.STOMP, Protocol.STOMP, False),
-        ("stomp+ssl://h:1", Scheme.STOMP_SSL, Protocol.STOMP, True),
+        ("tcp://h:1", Scheme.TCP, WireProtocol.OPENWIRE, False),
+        ("ssl://h:1", Scheme.SSL, WireProtocol.OPENWIRE, True),
+        ("stomp://h:1", Scheme.STOMP, WireProtocol.STOMP, False),
+        ("stomp+ssl://h:1", Scheme.STOMP_SSL, WireProtocol.STOMP, True),
     ],
 )
-def test_schemes(text: str, scheme: Scheme, protocol: Protocol, is_tls: bool) -> None:
+def test_schemes(text: str, scheme: Scheme, protocol: WireProtocol, is_tls: bool) -> None:
     for uri in (parse(text), parse(f"failover:({text})")):
         assert uri.addresses == (Address(scheme=scheme, host="h", port=1),)
         assert uri.protocol is protocol

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.policy import DestinationPolicy
@@ -51,14 +51,14 @@ class Connection:
         self.delivery_count = self.flushed = 0
         self.is_held = False
 
-    def forget(self, consumer: Consumer) -> None: ...
+    def forget(self, consumer: BrokerConsumer) -> None: ...
 
 
 @dataclass(eq=False)
 class Client:
     """A consumer and what it got."""
 
-    consumer: Consumer
+    consumer: BrokerConsumer
     got: list[Delivery] = field(default_factory=list)
     unsettled: list[Delivery] = field(default_factory=list)
 
@@ -169,6 +169,6 @@ class World:
         if IS_COMPILED:
             pytest.skip("a double is the connection here, and no native object")
         client: Client
-        consumer = Consumer(Connection(), wanted, lambda delivery: client.deliver(delivery), prefetch=prefetch)  # type: ignore[arg-type]
+        consumer = BrokerConsumer(Connection(), wanted, lambda delivery: client.deliver(delivery), prefetch=prefetch)  # type: ignore[arg-type]
         client = Client(consumer)
         return client

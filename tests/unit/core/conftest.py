@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from pybroker.broker.core.broker import Broker, Limits
-from pybroker.broker.core.connection import Connection
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.broker import BrokerCore, Limits
+from pybroker.broker.core.connection import BrokerConnection
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import parse
@@ -43,7 +43,7 @@ class Inbox:
 
     deliveries: list[Delivery] = field(default_factory=list)
     ended: bool = False
-    consumer: Consumer = None  # type: ignore[assignment]  # set once subscribed
+    consumer: BrokerConsumer = None  # type: ignore[assignment]  # set once subscribed
 
     @property
     def ids(self) -> list[str]:
@@ -68,7 +68,7 @@ class Inbox:
 class Client:
     """A connection that sends and subscribes with few words."""
 
-    def __init__(self, connection: Connection, throttle: Throttle) -> None:
+    def __init__(self, connection: BrokerConnection, throttle: Throttle) -> None:
         self.connection = connection
         self.throttle = throttle
         self.reads = True
@@ -134,9 +134,9 @@ class World:
         self.broker = self.start()
         self._count = 0
 
-    def start(self) -> Broker:
+    def start(self) -> BrokerCore:
         """Start a broker on what the store holds, as a new master does."""
-        self.broker = Broker(
+        self.broker = BrokerCore(
             "b",
             store=self.store,
             clock=lambda: self.now_ms,

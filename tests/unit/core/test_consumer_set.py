@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker.broker.core import groups as groups_module
-from pybroker.broker.core.reference import State
+from pybroker.broker.core.reference import ReferenceState
 from pybroker.broker.domain.openwire.message import view
 from tests.unit.core.backlogs import Client, World, message
 
@@ -437,8 +437,8 @@ def _check(world: World, clients: list[Client]) -> None:
     waiting = list(queue.pending)
     held = [reference for client in clients for reference in client.consumer.outstanding]
     assert queue.pending.count == len(waiting)
-    assert all(reference.state is State.PENDING for reference in waiting)
-    assert all(reference.state is State.DISPATCHED for reference in held)
+    assert all(reference.state is ReferenceState.PENDING for reference in waiting)
+    assert all(reference.state is ReferenceState.DISPATCHED for reference in held)
     assert all(len(client.consumer.outstanding) <= max(client.consumer.window, 3) for client in clients)
     for reference in waiting:
         if not reference.message.is_expired(world.now_ms):

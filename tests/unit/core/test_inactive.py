@@ -9,7 +9,7 @@ from pybroker.broker.core import inactive
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.policy import DestinationPolicy, FixedCountRecovery
 from pybroker.broker.domain.destination import DestinationType, parse
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.openwire.commands import DestinationInfo, DestinationOperation
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
@@ -60,7 +60,7 @@ def test_new_names_can_be_made_after_the_limit(world):
     for round_ in range(3):
         names = [f"queue://{round_}.{number}" for number in range(5)]
         use(world, *names)
-        with pytest.raises(ClientError, match="there are 5 destinations already"):
+        with pytest.raises(RequestError, match="there are 5 destinations already"):
             use(world, "queue://more")
         sweep(world)
     assert there(world) == set()
@@ -85,11 +85,11 @@ def test_near_the_limit_what_is_unused_goes_at_once():
     turn(turns)
     assert there(world) == {"queue://consumed", "queue://holds"}
     use(world, *(f"queue://{number}" for number in range(38)))
-    with pytest.raises(ClientError, match="there are 40 destinations already"):
+    with pytest.raises(RequestError, match="there are 40 destinations already"):
         use(world, "queue://more")
     assert not turns, "sweeps take a small share of the time"
     world.now_ms += 2
-    with pytest.raises(ClientError, match="there are 40 destinations already"):
+    with pytest.raises(RequestError, match="there are 40 destinations already"):
         use(world, "queue://more")
     turn(turns)
     use(world, "queue://more")
@@ -100,7 +100,7 @@ def test_near_the_limit_what_is_not_to_go_stays():
     world = World(MemoryStore(), DestinationPolicy(gc_inactive_destinations=False), Limits(destinations_max=5))
     world.broker.usage.paging.call_soon = turns.append
     use(world, *(f"queue://{number}" for number in range(5)))
-    with pytest.raises(ClientError, match="there are 5 destinations already"):
+    with pytest.raises(RequestError, match="there are 5 destinations already"):
         use(world, "queue://more")
     turn(turns)
     assert len(there(world)) == 5

@@ -2,25 +2,25 @@
 
 import pytest
 
-from pybroker.broker.core.mastership import Action, Event, Role, decide
+from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
 
 EXPECTED = {
-    (Role.STANDBY, Event.LOCK_ACQUIRED): Role.PROMOTING,
-    (Role.STANDBY, Event.STOP): Role.STOPPED,
-    (Role.PROMOTING, Event.SERVING): Role.MASTER,
-    (Role.PROMOTING, Event.PROMOTION_FAILED): Role.RELINQUISHING,
-    (Role.PROMOTING, Event.LOCK_LOST): Role.RELINQUISHING,
-    (Role.PROMOTING, Event.STORE_FAILED): Role.RELINQUISHING,
-    (Role.PROMOTING, Event.STOP): Role.RELINQUISHING,
-    (Role.MASTER, Event.LOCK_LOST): Role.RELINQUISHING,
-    (Role.MASTER, Event.STORE_FAILED): Role.RELINQUISHING,
-    (Role.MASTER, Event.STOP): Role.RELINQUISHING,
-    (Role.RELINQUISHING, Event.STOP): Role.RELINQUISHING,
-    (Role.RELINQUISHING, Event.LOCK_LOST): Role.RELINQUISHING,
-    (Role.RELINQUISHING, Event.STORE_FAILED): Role.RELINQUISHING,
-    (Role.RELINQUISHING, Event.RELEASED): Role.STOPPED,
+    (Role.STANDBY, RoleEvent.LOCK_ACQUIRED): Role.PROMOTING,
+    (Role.STANDBY, RoleEvent.STOP): Role.STOPPED,
+    (Role.PROMOTING, RoleEvent.SERVING): Role.MASTER,
+    (Role.PROMOTING, RoleEvent.PROMOTION_FAILED): Role.RELINQUISHING,
+    (Role.PROMOTING, RoleEvent.LOCK_LOST): Role.RELINQUISHING,
+    (Role.PROMOTING, RoleEvent.STORE_FAILED): Role.RELINQUISHING,
+    (Role.PROMOTING, RoleEvent.STOP): Role.RELINQUISHING,
+    (Role.MASTER, RoleEvent.LOCK_LOST): Role.RELINQUISHING,
+    (Role.MASTER, RoleEvent.STORE_FAILED): Role.RELINQUISHING,
+    (Role.MASTER, RoleEvent.STOP): Role.RELINQUISHING,
+    (Role.RELINQUISHING, RoleEvent.STOP): Role.RELINQUISHING,
+    (Role.RELINQUISHING, RoleEvent.LOCK_LOST): Role.RELINQUISHING,
+    (Role.RELINQUISHING, RoleEvent.STORE_FAILED): Role.RELINQUISHING,
+    (Role.RELINQUISHING, RoleEvent.RELEASED): Role.STOPPED,
 }
-ALL = [(role, event) for role in Role for event in Event]
+ALL = [(role, event) for role in Role for event in RoleEvent]
 
 
 @pytest.mark.parametrize(("role", "event"), ALL)
@@ -41,7 +41,7 @@ def test_clients_are_cut_off_before_the_lock_is_released(role, event):
         assert actions[-1] is Action.RELEASE_LOCK
 
 
-@pytest.mark.parametrize("event", [Event.LOCK_LOST, Event.STORE_FAILED])
+@pytest.mark.parametrize("event", [RoleEvent.LOCK_LOST, RoleEvent.STORE_FAILED])
 @pytest.mark.parametrize("role", list(Role))
 def test_master_without_lock_or_disk_writes_nothing_more(role, event):
     actions = decide(role, event).actions
@@ -52,8 +52,8 @@ def test_master_without_lock_or_disk_writes_nothing_more(role, event):
 def test_only_a_member_that_won_the_lock_becomes_master():
     reached = {(role, event): decide(role, event).role for role, event in ALL}
     assert [pair for pair, role in reached.items() if role is Role.MASTER and pair[0] is not Role.MASTER] == [
-        (Role.PROMOTING, Event.SERVING)
+        (Role.PROMOTING, RoleEvent.SERVING)
     ]
     assert [pair for pair, role in reached.items() if role is Role.PROMOTING and pair[0] is not Role.PROMOTING] == [
-        (Role.STANDBY, Event.LOCK_ACQUIRED)
+        (Role.STANDBY, RoleEvent.LOCK_ACQUIRED)
     ]

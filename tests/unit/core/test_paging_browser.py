@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from pybroker.broker.core import browser as browser_module
-from pybroker.broker.core.browser import Snapshot
+from pybroker.broker.core.browser import BrowserSnapshot
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from tests.unit.core.backlogs import Client
@@ -33,7 +33,7 @@ def failing() -> PagedWorld:
 def browse(world: PagedWorld, **request: object) -> tuple[Client, list[str]]:
     client = world._client("queue://Q", {"browser": True, **request})
     ended: list[str] = []
-    Snapshot([world.queue], client.consumer, lambda: ended.append("end"))
+    BrowserSnapshot([world.queue], client.consumer, lambda: ended.append("end"))
     client.consumer.start()
     return client, ended
 

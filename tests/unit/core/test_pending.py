@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pybroker.broker.core import pending as module
 from pybroker.broker.core.pending import Pending, PrioritizedPending
-from pybroker.broker.core.reference import Reference, State
+from pybroker.broker.core.reference import Reference, ReferenceState
 from tests.compiled import interpreted
 from tests.unit.core.backlogs import message
 
@@ -54,15 +54,15 @@ def _compare(pending, order, operations):
                 pending.append(new)
                 waiting.append(new)
             case "hand over":  # on arrival: it was never among those that wait
-                new.state = State.DISPATCHED
+                new.state = ReferenceState.DISPATCHED
                 taken.append(new)
             case "pop" if waiting:
-                reference = pending.pop(State.DISPATCHED)
+                reference = pending.pop(ReferenceState.DISPATCHED)
                 assert reference is waiting.pop(0)
                 taken.append(reference)
             case "take" if waiting:
                 reference = waiting.pop(number % len(waiting))
-                pending.remove(reference, State.DISPATCHED)
+                pending.remove(reference, ReferenceState.DISPATCHED)
                 taken.append(reference)
             case "restore" if taken:
                 reference = taken.pop(number % len(taken))
@@ -79,7 +79,7 @@ def _compare(pending, order, operations):
                 assert found == [reference.sequence for reference in waiting if reference.sequence > number]
         assert len(pending) == pending.count == len(waiting)
         assert list(pending) == sorted(waiting, key=order)
-        assert all(reference.state is State.PENDING for reference in waiting)
+        assert all(reference.state is ReferenceState.PENDING for reference in waiting)
 
 
 @pytest.mark.parametrize("way", ["pop", "take"])
@@ -90,9 +90,9 @@ def test_what_is_taken_is_let_go_of(way):
         pending.append(reference)
     for reference in references[:-1]:
         if way == "pop":
-            pending.pop(State.DISPATCHED)
+            pending.pop(ReferenceState.DISPATCHED)
         else:
-            pending.remove(reference, State.DISPATCHED)
+            pending.remove(reference, ReferenceState.DISPATCHED)
     pending.compact()
     assert list(pending) == references[-1:]
     assert len(pending._items) <= module._COMPACT_MIN
@@ -104,6 +104,6 @@ def test_what_comes_back_makes_every_consumer_look_again():
     for reference in references:
         pending.append(reference)
     pending.searched = {"far": 4, "near": 1}
-    pending.remove(references[3], State.DISPATCHED)
+    pending.remove(references[3], ReferenceState.DISPATCHED)
     pending.restore([references[3]])
     assert pending.searched == {"far": 2, "near": 1}

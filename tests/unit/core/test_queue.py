@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.core.broker import Limits
-from pybroker.broker.domain.errors import ClientError, InvalidSelector
+from pybroker.broker.domain.errors import InvalidSelector, RequestError
 from pybroker.broker.domain.openwire.message import decode
 from tests.unit.core.conftest import make_message
 
@@ -302,11 +302,11 @@ class TestBrowser:
         client = world.client()
         client.send("queue://Q", "a")
         browser = client.subscribe("queue://Q", browser=True)
-        with pytest.raises(ClientError, match="Browser"):
+        with pytest.raises(RequestError, match="Browser"):
             browser.consumer.reject(browser.deliveries[0], "NACK")
 
     def test_a_topic_cannot_be_browsed(self, world):
-        with pytest.raises(ClientError, match="topic"):
+        with pytest.raises(RequestError, match="topic"):
             world.client().subscribe("topic://T", browser=True)
 
 

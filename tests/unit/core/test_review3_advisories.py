@@ -5,7 +5,7 @@ import pytest
 from pybroker.broker.core import advisory
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.destination import parse, topic
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.message import view
@@ -57,7 +57,7 @@ def test_a_listener_is_let_in_though_there_are_as_many_destinations_as_there_may
     client = world.client()
     client.send("queue://Q", "a")
     assert names(client.subscribe(PREFIX + "Queue")) == ["Queue"]
-    with pytest.raises(ClientError):
+    with pytest.raises(RequestError):
         client.send(PREFIX + "Invented", "b")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.node import Node, _Term
-from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.memory import MemoryStore
@@ -50,7 +50,7 @@ def test_a_store_that_cannot_be_closed_does_not_keep_the_other_from_it(broken, e
     node = Node(Config(store="memory:"), "n", lambda role, listeners: None)
 
     async def end() -> None:
-        broker = Broker("b", store=store, clock=lambda: 0)
+        broker = BrokerCore("b", store=store, clock=lambda: 0)
         node._term = _Term(store=store, jobs=jobs, broker=broker, server=Server(connections_max=1), chores=[])
         await node._perform(Action.CLOSE_STORE)
 

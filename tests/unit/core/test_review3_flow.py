@@ -8,7 +8,7 @@ import pytest
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import parse
-from pybroker.broker.domain.errors import ClientError, ResourceLimit
+from pybroker.broker.domain.errors import RequestError, ResourceLimit
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.compiled import interpreted
 from tests.unit.core.conftest import make_message
@@ -110,7 +110,7 @@ def test_a_send_that_failed_holds_up_no_later_answer(make_world):
     world = make_world(memory_limit=SMALL)
     fill(world)
     client = world.client()
-    with pytest.raises(ClientError):
+    with pytest.raises(RequestError):
         send_answered(client, transaction=LocalTransactionId("nobody", 1))
     assert send_answered(client, "queue://EMPTY") == ["answer"]
 

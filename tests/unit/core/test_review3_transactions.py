@@ -4,7 +4,7 @@
 import pytest
 
 from pybroker.broker.domain.destination import parse
-from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack, UnknownTransaction
+from pybroker.broker.domain.errors import CommitFailed, TransactionError, UnknownTransaction
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.slow import SlowStore
 from tests.unit.core.conftest import World, make_message
@@ -106,7 +106,7 @@ def test_doomed_branch_is_rolled_back_by_prepare(world):
     client = world.client()
     client.connection.begin(BRANCH)
     client.connection.doom(BRANCH, "a send failed")
-    with pytest.raises(TransactionRolledBack):
+    with pytest.raises(CommitFailed):
         client.connection.prepare(BRANCH)
     assert not world.broker.branches
     assert not client.connection.transactions

@@ -15,10 +15,10 @@ from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import FIRED_MAX, READ_AGAIN_MS, RETRY_MS, WAKE_MS_MAX, Scheduler
 from pybroker.broker.domain.destination import Destination, parse, queue
 from pybroker.broker.domain.errors import (
-    ClientError,
     InvalidDestination,
     JournalCorrupt,
     NotReadYet,
+    RequestError,
     ResourceLimit,
 )
 from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job
@@ -333,7 +333,7 @@ def test_another_brokers_entry_that_makes_no_sense_runs_once(world: World, caplo
 def test_what_makes_no_sense_is_refused(world: World, properties: dict[str, Value]) -> None:
     with pytest.raises(InvalidSchedule):
         world.scheduler.accepts(message(properties=properties))
-    assert issubclass(InvalidSchedule, ClientError)
+    assert issubclass(InvalidSchedule, RequestError)
 
 
 def test_too_many_repeats_are_refused_in_activemqs_words(world: World) -> None:

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from pybroker.broker.core import queue as queue_module
-from pybroker.broker.core.consumer import Consumer
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
@@ -68,7 +68,7 @@ class Watched(Queue):
         if before is not state:
             self.moves[before, state] += 1
 
-    def _deliver(self, reference: Reference, consumer: Consumer) -> None:
+    def _deliver(self, reference: Reference, consumer: BrokerConsumer) -> None:
         super()._deliver(reference, consumer)
         if self._at is Search.SEARCHING and reference.sequence % 3 == 0:
             self.dispatch(consumer)

@@ -276,12 +276,12 @@ def test_a_client_id_is_used_once_at_a_time(world):
 
 
 def test_destinations_are_limited(make_world):
-    from pybroker.broker.domain.errors import ClientError
+    from pybroker.broker.domain.errors import RequestError
 
     client = make_world(Limits(destinations_max=2)).client()
     client.send("queue://1", "a")
     client.send("topic://2", "a")
-    with pytest.raises(ClientError, match="2 destinations already"):
+    with pytest.raises(RequestError, match="2 destinations already"):
         client.send("queue://3", "a")
 
 

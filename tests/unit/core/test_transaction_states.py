@@ -3,12 +3,12 @@
 
 import pytest
 
-from pybroker.broker.core.transaction import Transaction
+from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.transaction_states import TRANSITIONS
 from pybroker.broker.core.transaction_states import TransactionEvent as Event
 from pybroker.broker.core.transaction_states import TransactionState as State
 from pybroker.broker.domain.destination import parse
-from pybroker.broker.domain.errors import TransactionError, TransactionRolledBack
+from pybroker.broker.domain.errors import CommitFailed, TransactionError
 from pybroker.broker.domain.states import ImpossibleEvent
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.matrices import pairs
@@ -33,8 +33,8 @@ PAIRS = list(
 
 ERRORS = {
     (State.PREPARED, Event.ADD): TransactionError,  # a client may try
-    (State.DOOMED, Event.PREPARE): TransactionRolledBack,
-    (State.DOOMED, Event.COMMIT): TransactionRolledBack,
+    (State.DOOMED, Event.PREPARE): CommitFailed,
+    (State.DOOMED, Event.COMMIT): CommitFailed,
 }
 
 WAYS = {
@@ -52,7 +52,7 @@ class Subject:
 
     def __init__(self) -> None:
         self.world = World(SlowStore())
-        self.transaction = Transaction(XATransactionId(1, b"global", b"branch"), self.world.store)
+        self.transaction = BrokerTransaction(XATransactionId(1, b"global", b"branch"), self.world.store)
         self.add()
 
     def add(self) -> None:
@@ -113,6 +113,6 @@ def test_transaction_follows_the_table(state: State, event: Event, after: State 
 
 
 def test_empty_branch_ends_when_it_is_prepared(world: World) -> None:
-    transaction = Transaction(XATransactionId(1, b"global", b"branch"), world.store)
+    transaction = BrokerTransaction(XATransactionId(1, b"global", b"branch"), world.store)
     assert not transaction.prepare()
     assert transaction.state is State.COMMITTED

@@ -16,7 +16,7 @@ from pybroker.broker.domain.destination import (
     queue,
     topic,
 )
-from pybroker.broker.domain.errors import ClientError, InvalidDestination
+from pybroker.broker.domain.errors import InvalidDestination, RequestError
 
 TEMP_QUEUE = Destination(DestinationType.TEMP_QUEUE, "ID:h:1:1")
 TEMP_TOPIC = Destination(DestinationType.TEMP_TOPIC, "ID:h:1:2")
@@ -61,7 +61,7 @@ def test_a_checked_name_is_no_qualified_form() -> None:
 
 
 def test_a_bad_name_is_the_clients_error() -> None:
-    assert issubclass(InvalidDestination, ClientError)
+    assert issubclass(InvalidDestination, RequestError)
 
 
 @pytest.mark.parametrize(

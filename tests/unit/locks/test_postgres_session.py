@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.locks.postgres.session import DatabaseUnreachable, Interrupt, Interrupted, Session, Target
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, DatabaseUnreachable, Interrupt, Interrupted
 from pybroker.locks.postgres.timing import Timing
 
 
@@ -23,7 +23,7 @@ from pybroker.locks.postgres.timing import Timing
     ],
 )
 def test_name_says_where_and_neither_who_nor_the_password(url: str, name: str) -> None:
-    target = Target(url)
+    target = DatabaseTarget(url)
     assert target.name == name
     assert "secret" not in target.name
 
@@ -42,20 +42,20 @@ def test_name_says_where_and_neither_who_nor_the_password(url: str, name: str) -
 )
 def test_what_is_no_url_is_refused_without_being_quoted(url: str) -> None:
     with pytest.raises(ConfigError, match="lock_url: this is not the URL") as caught:
-        Target(url)
+        DatabaseTarget(url)
     assert caught.value.__cause__ is None, "libpq's words may quote the password"
     for piece in ("secret", "cret", "ret@"):
         assert piece not in str(caught.value)
 
 
 def test_passwords_are_made_unreadable_in_the_drivers_messages() -> None:
-    target = Target("postgresql://u:p%20w@h/d?sslpassword=keykey")
+    target = DatabaseTarget("postgresql://u:p%20w@h/d?sslpassword=keykey")
     assert target.without_secrets("FATAL: p w or p%20w is wrong, and keykey") == "FATAL: *** or *** is wrong, and ***"
 
 
 def test_a_server_that_is_not_there_is_unreachable() -> None:
     with pytest.raises(DatabaseUnreachable, match="start PostgreSQL there") as caught:
-        Session(Target("postgresql://u:secret@127.0.0.1:1/d"), Timing.of())
+        DatabaseSession(DatabaseTarget("postgresql://u:secret@127.0.0.1:1/d"), Timing.of())
     assert "secret" not in str(caught.value)
 
 

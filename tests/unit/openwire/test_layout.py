@@ -127,7 +127,7 @@ def test_a_record_without_values_is_as_long_as_its_run(data_type: int) -> None:
     """So the widths are those of the codec, and a nullable field is a flag."""
     one = LAYOUTS[data_type]
     if one.since <= layout.STORED_VERSION:
-        table = layout.Table(one)
+        table = layout.FieldTable(one)
         run = table.run(next(iter(table.fields))) if table.fields else ""
         assert len(STORE.encode(one.types[0]())) == 1 + layout.packed(run).size
 

@@ -18,7 +18,7 @@ from pybroker.broker.domain.openwire.ids import DESTINATION_TYPES, OpenWireMessa
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWARE, Layout
-from pybroker.broker.domain.openwire.marshal.schema import Kind
+from pybroker.broker.domain.openwire.marshal.schema import FieldKind
 from pybroker.broker.domain.openwire.marshal.wireformat import agree, decode_offer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "openwire"
@@ -89,11 +89,11 @@ def test_a_declaration_is_what_the_schema_says(data_type: int) -> None:
     assert len(layout.fields) == len(java)
     for (name, spec), field in zip(layout.fields, java, strict=True):
         assert is_same_name(field["name"], name, layout.types[0] in MESSAGES), (name, field)
-        assert spec.kind is Kind(field["kind"])
+        assert spec.kind is FieldKind(field["kind"])
         assert (spec.since, spec.until) == (field["since"], field.get("until", 12))
         assert spec.cached == field.get("cached", False)
         assert spec.size == field.get("size", 0)
-        if spec.kind in (Kind.OBJECT, Kind.ARRAY):
+        if spec.kind in (FieldKind.OBJECT, FieldKind.ARRAY):
             assert {kind if isinstance(kind, str) else kind.__name__ for kind in spec.types} == declared_types(
                 field["type"]
             )

@@ -22,7 +22,7 @@ from pybroker.broker.domain.openwire.message import (
     ProducerId,
     to_message,
 )
-from pybroker.broker.domain.ports import Settled
+from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal import checkpoint, clean_stop
@@ -105,7 +105,7 @@ class TestTransactionsInDoubt:
         assert one.transaction_id == XATransactionId(4660, b"global-one", b"branch-one")
         assert [each.message_id.rpartition(":")[2] for each in one.sent] == ["1", "2", "3"]
         consumed = [f"ID:vm-34099-1795219907897-4:1:1:1:{number}" for number in (1, 2)]
-        assert list(one.acknowledged) == [Settled(queue("XA.Q"), message_id) for message_id in consumed]
+        assert list(one.acknowledged) == [PreparedAck(queue("XA.Q"), message_id) for message_id in consumed]
         assert five.transaction_id == XATransactionId(-1, b"global-five", b"b5")
         assert (len(five.sent), len(five.acknowledged)) == (2, 0)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pybroker.testing.process import Watcher
-from pybroker.testing.proxy import CHUNK_BYTES, Gate
+from pybroker.testing.proxy import CHUNK_BYTES, ListenerProxy
 
 PATIENCE_SECONDS = 20.0
 SILENCE_SECONDS = 0.1
@@ -19,7 +19,7 @@ class World:
 
     def __init__(self) -> None:
         self.watcher = Watcher()
-        self.gate = Gate(self.watcher.loop)
+        self.gate = ListenerProxy(self.watcher.loop)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(PATIENCE_SECONDS)
         self.sockets: list[socket.socket] = [self.listener]

@@ -14,8 +14,8 @@ import pytest
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports import connection as connection_module
 from pybroker.transports import server as server_module
-from pybroker.transports.connection import Connection
-from pybroker.transports.server import Protocol, bind
+from pybroker.transports.connection import SocketConnection
+from pybroker.transports.server import ListenerProtocol, bind
 from tests.compiled import interpreted
 from tests.unit.transports.world import SECONDS, World
 
@@ -168,8 +168,8 @@ def test_written_is_said_once_the_kernel_took_all(run: Run) -> None:
 @interpreted
 def test_a_turns_output_leaves_in_one_write(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     puts: list[bytes] = []
-    put = Connection._put
-    monkeypatch.setattr(Connection, "_put", lambda self, data: (puts.append(data), put(self, data)))
+    put = SocketConnection._put
+    monkeypatch.setattr(SocketConnection, "_put", lambda self, data: (puts.append(data), put(self, data)))
 
     async def scenario(world: World) -> None:
         client, session = await world.meet()
@@ -332,7 +332,7 @@ def test_ipv6(run: Run) -> None:
             bound = bind("::1", 0, "stomp")
         except ConfigError as error:
             pytest.skip(f"this machine has no IPv6: {error}")
-        where = world.server.listen(Protocol(name="stomp", session=world.session), bound)
+        where = world.server.listen(ListenerProtocol(name="stomp", session=world.session), bound)
         assert where == f"stomp://[::1]:{bound.getsockname()[1]}"
         world.clients.append(socket.create_connection(bound.getsockname()[:2]))
         await world.until(lambda: world.sessions)

@@ -5,7 +5,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
-from pybroker.transports.server import Protocol, Server, Tls, bind
+from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
 
 SECONDS = 10.0
@@ -56,7 +56,9 @@ class World:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.faults.append(context))
         bound = bind("127.0.0.1", 0, "stomp")
         self.port = bound.getsockname()[1]
-        self.server.listen(Protocol(name="test", session=self.session, refusal=b"too many", tls=self.tls), bound)
+        self.server.listen(
+            ListenerProtocol(name="test", session=self.session, refusal=b"too many", tls=self.tls), bound
+        )
 
     def session(self, link: Link) -> Session:
         self.sessions.append(Session(link))

@@ -21,9 +21,9 @@ from pybroker.broker.core.selector.tree import (
     Between,
     Comparison,
     Identifier,
+    InList,
     Like,
     Literal,
-    Membership,
     Node,
     Not,
     NullTest,
@@ -53,7 +53,7 @@ def compile_condition(node: Node, *, convert: bool = False) -> Condition:
             return compile_condition(_spelt_out(node), convert=convert)
         case NullTest(operand, negated):
             return _null_test(_value(operand, convert), negated)
-        case Membership(identifier, choices, negated):
+        case InList(identifier, choices, negated):
             return _membership(field(identifier.name), frozenset(choices), negated)
         case Like(identifier, pattern, escape, negated):
             return _likeness(field(identifier.name), pattern, escape, negated)

@@ -25,15 +25,15 @@ from pybroker.broker.core.selector.tree import (
     Between,
     Comparison,
     Identifier,
-    Kind,
+    InList,
     Like,
     Literal,
-    Membership,
     Node,
     Not,
     NullTest,
     Or,
     Signed,
+    ValueKind,
 )
 from pybroker.broker.domain.big_endian import FLOAT
 
@@ -45,7 +45,7 @@ _EXACT_MAX = 2**63
 
 _JAVA_IDENTIFIER_START = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
 _JAVA_IDENTIFIER_PART = _JAVA_IDENTIFIER_START | {"Nd", "Mn", "Mc"}
-_KIND_NAMES = {Kind.CONDITION: "a condition", Kind.NUMBER: "a number", Kind.STRING: "a string"}
+_KIND_NAMES = {ValueKind.CONDITION: "a condition", ValueKind.NUMBER: "a number", ValueKind.STRING: "a string"}
 
 
 def parse(text: str) -> Node:
@@ -98,30 +98,30 @@ class _Builder(Transformer[Token, Node]):
     """Makes nodes of what the grammar finds; each method is named after a rule or alternative in `grammar.lark`."""
 
     def start(self, condition: _Part) -> Node:
-        return _require(condition, Kind.CONDITION).node
+        return _require(condition, ValueKind.CONDITION).node
 
     def disjunction(self, *children: _Part | Token) -> _Part:
-        operands = _operands(children, Kind.CONDITION)
+        operands = _operands(children, ValueKind.CONDITION)
         return _join(Or(tuple(part.node for part in operands)), *operands)
 
     def conjunction(self, *children: _Part | Token) -> _Part:
-        operands = _operands(children, Kind.CONDITION)
+        operands = _operands(children, ValueKind.CONDITION)
         return _join(And(tuple(part.node for part in operands)), *operands)
 
     def inversion(self, keyword: Token, operand: _Part) -> _Part:
-        return _join(Not(_require(operand, Kind.CONDITION).node), operand)._replace(position=_position(keyword))
+        return _join(Not(_require(operand, ValueKind.CONDITION).node), operand)._replace(position=_position(keyword))
 
     def comparison(self, left: _Part, operator: Token, right: _Part) -> _Part:
         if operator.type == "ORDERING":
-            _require(left, Kind.NUMBER)
-            _require(right, Kind.NUMBER)
+            _require(left, ValueKind.NUMBER)
+            _require(right, ValueKind.NUMBER)
         return _join(Comparison(str(operator), left.node, right.node), left, right)
 
     def null_test(self, operand: _Part, *keywords: Token) -> _Part:
         return _join(NullTest(operand.node, _is_negated(keywords)), operand)
 
     def between(self, *children: _Part | Token) -> _Part:
-        operand, low, high = _operands(children, Kind.NUMBER)
+        operand, low, high = _operands(children, ValueKind.NUMBER)
         return _join(Between(operand.node, low.node, high.node, _is_negated(children)), operand, low, high)
 
     def like(self, operand: _Part, *tokens: Token) -> _Part:
@@ -135,15 +135,15 @@ class _Builder(Transformer[Token, Node]):
     def membership(self, operand: _Part, *tokens: Token) -> _Part:
         identifier = _require_identifier(operand, "IN")
         choices = tuple(_unquote(token) for token in tokens if token.type == "STRING")
-        return _join(Membership(identifier, choices, _is_negated(tokens)), operand)
+        return _join(InList(identifier, choices, _is_negated(tokens)), operand)
 
     def arithmetic(self, left: _Part, operator: Token, right: _Part) -> _Part:
-        _require(left, Kind.NUMBER)
-        _require(right, Kind.NUMBER)
+        _require(left, ValueKind.NUMBER)
+        _require(right, ValueKind.NUMBER)
         return _join(Arithmetic(str(operator), left.node, right.node), left, right)
 
     def signed(self, operator: Token, operand: _Part) -> _Part:
-        _require(operand, Kind.NUMBER)
+        _require(operand, ValueKind.NUMBER)
         return _join(Signed(str(operator), operand.node), operand)._replace(position=_position(operator))
 
     def approximate(self, token: Token) -> _Part:
@@ -176,7 +176,7 @@ class _Builder(Transformer[Token, Node]):
         return _Part(Identifier(str(token)), _position(token))
 
 
-def _require(part: _Part, kind: Kind) -> _Part:
+def _require(part: _Part, kind: ValueKind) -> _Part:
     """Return the part if its value may be of that kind."""
     if not part.node.kind & kind:
         raise _Refused(part.position, f"expected {_KIND_NAMES[kind]}, found {_KIND_NAMES[part.node.kind]}")
@@ -189,7 +189,7 @@ def _require_identifier(part: _Part, operator: str) -> Identifier:
     return part.node
 
 
-def _operands(children: tuple[_Part | Token, ...], kind: Kind) -> list[_Part]:
+def _operands(children: tuple[_Part | Token, ...], kind: ValueKind) -> list[_Part]:
     return [_require(child, kind) for child in children if isinstance(child, _Part)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-class Kind(enum.Flag):
+class ValueKind(enum.Flag):
     """The types that the value of a node may have; a property may have any type."""
 
     CONDITION = enum.auto()
@@ -24,18 +24,18 @@ class Literal:
     value: bool | int | float | str
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ValueKind:
         """The constant's own kind."""
         if isinstance(self.value, bool):
-            return Kind.CONDITION
-        return Kind.STRING if isinstance(self.value, str) else Kind.NUMBER
+            return ValueKind.CONDITION
+        return ValueKind.STRING if isinstance(self.value, str) else ValueKind.NUMBER
 
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
     """A property or header field by its name, which is case-sensitive."""
 
-    kind: ClassVar[Kind] = Kind.ANY
+    kind: ClassVar[ValueKind] = ValueKind.ANY
     name: str
 
 
@@ -43,7 +43,7 @@ class Identifier:
 class Signed:
     """Unary `+` or `-`."""
 
-    kind: ClassVar[Kind] = Kind.NUMBER
+    kind: ClassVar[ValueKind] = ValueKind.NUMBER
     operator: str
     operand: "Node"
 
@@ -52,7 +52,7 @@ class Signed:
 class Arithmetic:
     """`+`, `-`, `*`, `/` or `%` between two numbers."""
 
-    kind: ClassVar[Kind] = Kind.NUMBER
+    kind: ClassVar[ValueKind] = ValueKind.NUMBER
     operator: str
     left: "Node"
     right: "Node"
@@ -62,7 +62,7 @@ class Arithmetic:
 class Comparison:
     """`=`, `<>`, `<`, `<=`, `>` or `>=` between two values."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     operator: str
     left: "Node"
     right: "Node"
@@ -72,7 +72,7 @@ class Comparison:
 class Between:
     """`operand [NOT] BETWEEN low AND high`, both ends included."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     operand: "Node"
     low: "Node"
     high: "Node"
@@ -80,10 +80,10 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class InList:
     """`identifier [NOT] IN ('a', 'b')`."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     identifier: Identifier
     choices: tuple[str, ...]
     negated: bool
@@ -93,7 +93,7 @@ class Membership:
 class Like:
     """`identifier [NOT] LIKE 'pattern' [ESCAPE 'c']`; `escape` is one character or none."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     identifier: Identifier
     pattern: str
     escape: str
@@ -104,7 +104,7 @@ class Like:
 class NullTest:
     """`operand IS [NOT] NULL`."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     operand: "Node"
     negated: bool
 
@@ -113,7 +113,7 @@ class NullTest:
 class Not:
     """`NOT operand`."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     operand: "Node"
 
 
@@ -121,7 +121,7 @@ class Not:
 class And:
     """Two or more conditions joined by AND; flat, so that a long chain is not a deep tree."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     operands: tuple["Node", ...]
 
 
@@ -129,8 +129,8 @@ class And:
 class Or:
     """Two or more conditions joined by OR; flat like `And`."""
 
-    kind: ClassVar[Kind] = Kind.CONDITION
+    kind: ClassVar[ValueKind] = ValueKind.CONDITION
     operands: tuple["Node", ...]
 
 
-Node = Literal | Identifier | Signed | Arithmetic | Comparison | Between | Membership | Like | NullTest | Not | And | Or
+Node = Literal | Identifier | Signed | Arithmetic | Comparison | Between | InList | Like | NullTest | Not | And | Or

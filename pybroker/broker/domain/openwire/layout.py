@@ -23,20 +23,20 @@ from typing import Final
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import ActiveMQBlobMessage, ActiveMQMessage, MessageAck, Response
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, Layout
-from pybroker.broker.domain.openwire.marshal.schema import Kind
+from pybroker.broker.domain.openwire.marshal.schema import FieldKind
 
 STORED_VERSION: Final = 11
 
 LETTERS: Final = {
-    Kind.BOOLEAN: "?",
-    Kind.BYTE: "b",
-    Kind.INT: "i",
-    Kind.LONG: "q",
-    Kind.STRING: "s",
-    Kind.BYTES: "y",
-    Kind.OBJECT: "o",
-    Kind.ARRAY: "a",
-    Kind.THROWABLE: "t",
+    FieldKind.BOOLEAN: "?",
+    FieldKind.BYTE: "b",
+    FieldKind.INT: "i",
+    FieldKind.LONG: "q",
+    FieldKind.STRING: "s",
+    FieldKind.BYTES: "y",
+    FieldKind.OBJECT: "o",
+    FieldKind.ARRAY: "a",
+    FieldKind.THROWABLE: "t",
 }
 """One per kind of field; those of fixed width are also what `struct` calls them."""
 WIDTHS: Final = {letter: calcsize(f">{letter}") for letter in "?biq"}
@@ -47,7 +47,7 @@ def packed(*formats: str) -> Struct:
     return Struct(">" + "".join(formats))
 
 
-class Table:
+class FieldTable:
     """The fields of one structure in wire order.
 
     Attributes:
@@ -87,11 +87,11 @@ class Table:
         return found
 
 
-MESSAGE: Final = Table(LAYOUTS[ActiveMQMessage.DATA_TYPE])
-BLOB: Final = Table(LAYOUTS[ActiveMQBlobMessage.DATA_TYPE])
-MESSAGE_ID: Final = Table(LAYOUTS[ids.MESSAGE_ID])
-ACK: Final = Table(LAYOUTS[MessageAck.DATA_TYPE])
-RESPONSE: Final = Table(LAYOUTS[Response.DATA_TYPE])
+MESSAGE: Final = FieldTable(LAYOUTS[ActiveMQMessage.DATA_TYPE])
+BLOB: Final = FieldTable(LAYOUTS[ActiveMQBlobMessage.DATA_TYPE])
+MESSAGE_ID: Final = FieldTable(LAYOUTS[ids.MESSAGE_ID])
+ACK: Final = FieldTable(LAYOUTS[MessageAck.DATA_TYPE])
+RESPONSE: Final = FieldTable(LAYOUTS[Response.DATA_TYPE])
 
 FIRST_TYPE: Final = ActiveMQMessage.DATA_TYPE
 """The lowest data type of a message."""

@@ -19,7 +19,7 @@ from struct import error as StructError
 from typing import Any, Final
 
 from pybroker.broker.domain.big_endian import BYTE_AND_INT, BYTE_AND_UNSIGNED_SHORT, INT, LONG, SHORT, UNSIGNED_SHORT
-from pybroker.broker.domain.errors import BrokerError, ClientError
+from pybroker.broker.domain.errors import BrokerError, RequestError
 
 STRING_BYTES_MAX: Final = 0xFFFF
 """The length of a string is an unsigned short."""
@@ -40,7 +40,7 @@ class MalformedOpenWire(BrokerError):
     """Bytes that are not what they should be. The only error that decoding raises, whatever the bytes."""
 
 
-class UnencodableOpenWire(ClientError):
+class UnencodableOpenWire(RequestError):
     """A value that OpenWire has no room for: a name over 65535 bytes, a number over 64 bits."""
 
 

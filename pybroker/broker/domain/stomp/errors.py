@@ -3,10 +3,10 @@
 The first part is ActiveMQ's wording where it has one, because programs look for it; the remedy is for people.
 """
 
-from pybroker.broker.domain.errors import BrokerError, ClientError, RemoteProtocolError
+from pybroker.broker.domain.errors import BrokerError, RemoteProtocolError, RequestError
 
 
-class Refused(ClientError):
+class StompRequestError(RequestError):
     """A frame that cannot be granted; the connection stays open.
 
     Attributes:
@@ -33,7 +33,7 @@ class Broken(RemoteProtocolError):
 def describe(error: BrokerError) -> tuple[str, bytes]:
     """Return an ERROR frame's `message` header (one line) and its body (text without NUL)."""
     text = str(error)
-    if isinstance(error, Refused | Broken):
+    if isinstance(error, StompRequestError | Broken):
         text = f"{text}\n{error.remedy}"
     text = text.replace("\0", "\ufffd")
     return text.partition("\n")[0], text.encode(errors="replace")

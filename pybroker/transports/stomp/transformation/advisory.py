@@ -14,7 +14,7 @@ from pybroker.broker.domain.openwire import commands
 from pybroker.broker.domain.openwire.marshal.transcode import STORE
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.transports.stomp.java_text import java_text
-from pybroker.transports.stomp.transformation.tree import Node, NotTransformable
+from pybroker.transports.stomp.transformation.tree import Element, NotTransformable
 
 _Fields = tuple[tuple[str, str], ...]
 
@@ -151,7 +151,7 @@ _POLYMORPHIC: Final = frozenset({"objectId", "transactionId", "originalTransacti
 """Fields whose declared type is not the value's: the attribute `class` names it."""
 
 
-def tree_of_command(data: bytes | None) -> Node:
+def tree_of_command(data: bytes | None) -> Element:
     """Return the tree of an advisory's subject, in the form that a message keeps it in.
 
     Raises:
@@ -159,11 +159,11 @@ def tree_of_command(data: bytes | None) -> Node:
         MalformedOpenWire: it does not decode.
     """
     if data is None:
-        return Node("null")
+        return Element("null")
     command: object = STORE.decode(data)
     name = type(command).__name__
     if isinstance(command, commands.ActiveMQMessage):
-        return Node(name, None, _message(command))
+        return Element(name, None, _message(command))
     if isinstance(command, Destination):
         return _destination(_DESTINATION_CLASSES[command.type], command)._replace(java_class=None)
     fields = _COMMAND_FIELDS.get(type(command))
@@ -171,53 +171,53 @@ def tree_of_command(data: bytes | None) -> Node:
         raise NotTransformable(f"An advisory about a {name} is not transformed")
     children = _nodes(command, _COMMAND + fields)
     if isinstance(command, commands.ProducerInfo):
-        children.append(Node("sentCount", "0"))
-    return Node(name, None, children)
+        children.append(Element("sentCount", "0"))
+    return Element(name, None, children)
 
 
-def _message(message: commands.ActiveMQMessage) -> list[Node]:
+def _message(message: commands.ActiveMQMessage) -> list[Element]:
     size = SIZE_OVERHEAD + len(message.content or b"") + len(message.marshalled_properties or b"")
     return [
         *_nodes(message, _COMMAND + _MESSAGE_FIELDS),
-        Node("size", str(size)),
-        Node("readOnlyProperties", "false"),
-        Node("readOnlyBody", "false"),
+        Element("size", str(size)),
+        Element("readOnlyProperties", "false"),
+        Element("readOnlyBody", "false"),
         *_nodes(message, (*_MESSAGE_END, ("brokerPath", "broker_path"), ("cluster", "cluster"))),
     ]
 
 
-def _nodes(command: object, fields: _Fields) -> list[Node]:
+def _nodes(command: object, fields: _Fields) -> list[Element]:
     named = ((name, getattr(command, attribute)) for name, attribute in fields)
     return [_node(name, value) for name, value in named if value is not None]
 
 
-def _node(name: str, value: object) -> Node:
+def _node(name: str, value: object) -> Element:
     if isinstance(value, (bool, int, str)):
-        return Node(name, java_text(value))
+        return Element(name, java_text(value))
     if isinstance(value, Destination):
         return _destination(name, value)
     if isinstance(value, bytes):
         return _byte_sequence(name, value)
     java_class = type(value).__name__ if name in _POLYMORPHIC else None
     if isinstance(value, LocalTransactionId):
-        connection = Node("connectionId", None, (Node("value", value.connection_id),))
-        return Node(name, None, (connection, Node("value", str(value.value))), java_class)
+        connection = Element("connectionId", None, (Element("value", value.connection_id),))
+        return Element(name, None, (connection, Element("value", str(value.value))), java_class)
     fields = _ID_FIELDS.get(type(value))
     if fields is not None:
-        return Node(name, None, _nodes(value, fields), java_class)
+        return Element(name, None, _nodes(value, fields), java_class)
     # An array of ids, such as a broker path.
     array = cast("tuple[object, ...]", value)
     items = [_node(type(item).__name__, item) for item in array if item is not None]
-    return Node(name, None, items, is_array=True)
+    return Element(name, None, items, is_array=True)
 
 
-def _destination(name: str, destination: Destination) -> Node:
+def _destination(name: str, destination: Destination) -> Element:
     # ActiveMQ's class writes itself: its name, and the options behind it, which are never sent.
-    children = (Node("string", destination.name), Node("null"))
-    return Node(name, None, children, _DESTINATION_CLASSES[destination.type])
+    children = (Element("string", destination.name), Element("null"))
+    return Element(name, None, children, _DESTINATION_CLASSES[destination.type])
 
 
-def _byte_sequence(name: str, data: bytes) -> Node:
+def _byte_sequence(name: str, data: bytes) -> Element:
     encoded = base64.b64encode(data).decode()
-    children = (Node("data", encoded, is_array=True), Node("offset", "0"), Node("length", str(len(data))))
-    return Node(name, None, children)
+    children = (Element("data", encoded, is_array=True), Element("offset", "0"), Element("length", str(len(data))))
+    return Element(name, None, children)

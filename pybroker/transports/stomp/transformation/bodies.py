@@ -25,7 +25,7 @@ from pybroker.transports.stomp.transformation.advisory import tree_of_command
 from pybroker.transports.stomp.transformation.java_object import read_object, write_object
 from pybroker.transports.stomp.transformation.json_text import from_json, to_json
 from pybroker.transports.stomp.transformation.map_values import map_of, tree_of, value_of
-from pybroker.transports.stomp.transformation.tree import BODY_BYTES_MAX, Node, NotTransformable, check_size
+from pybroker.transports.stomp.transformation.tree import BODY_BYTES_MAX, Element, NotTransformable, check_size
 from pybroker.transports.stomp.transformation.xml_text import from_xml, to_xml
 
 TRANSFORMATION: Final = "transformation"
@@ -81,7 +81,7 @@ def render(fields: OpenWireMessage, asked: str | None) -> tuple[bytes, dict[str,
     return text.encode(errors="replace"), headers
 
 
-def _tree(fields: OpenWireMessage) -> Node:
+def _tree(fields: OpenWireMessage) -> Element:
     if fields.type is MessageType.MESSAGE:
         data = fields.data_structure
         check_size(len(data or b""))

@@ -19,7 +19,7 @@ import re
 from typing import Any, Final, cast
 
 from pybroker.transports.stomp.java_text import java_text
-from pybroker.transports.stomp.transformation.tree import Node, NotTransformable, check_count, check_depth
+from pybroker.transports.stomp.transformation.tree import Element, NotTransformable, check_count, check_depth
 
 _LONG = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _LONG_BOUNDS: Final = (-(2**63), 2**63 - 1)
@@ -37,12 +37,12 @@ _NAMED_ESCAPES: Final = {
 # ---------------------------------------------------------------- writing
 
 
-def to_json(root: Node) -> str:
+def to_json(root: Element) -> str:
     """Return a tree as text."""
     return f'{{"{root.name}":{_value(root, listed=False)}}}'
 
 
-def _value(node: Node, *, listed: bool) -> str:
+def _value(node: Element, *, listed: bool) -> str:
     """Return an element's value; `listed`: it stands directly in brackets."""
     listed = listed or node.is_array
     if node.text is not None:
@@ -54,8 +54,8 @@ def _value(node: Node, *, listed: bool) -> str:
     return f"[{value}]" if node.is_array else value
 
 
-def _object(node: Node) -> str:
-    members: dict[str, list[Node]] = {}
+def _object(node: Element) -> str:
+    members: dict[str, list[Element]] = {}
     for child in node.children:
         members.setdefault(child.name, []).append(child)
     texts = [f'"{name}":{_member(nodes)}' for name, nodes in members.items()]
@@ -64,7 +64,7 @@ def _object(node: Node) -> str:
     return "{" + ",".join(texts) + "}"
 
 
-def _member(nodes: list[Node]) -> str:
+def _member(nodes: list[Element]) -> str:
     if len(nodes) == 1:
         return _value(nodes[0], listed=False)
     return "[" + ",".join(_value(node, listed=True) for node in nodes) + "]"
@@ -102,7 +102,7 @@ def _items(array: object) -> list[Any]:
     return cast("list[Any]", array)
 
 
-def from_json(body: bytes) -> Node:
+def from_json(body: bytes) -> Element:
     """Return the tree of a text in UTF-8.
 
     Raises:
@@ -121,7 +121,7 @@ def from_json(body: bytes) -> Node:
         raise NotTransformable(f"The body is no JSON: {error}") from error
     if not isinstance(parsed, _Members) or not parsed:
         raise NotTransformable("The body's JSON must be an object with one member, whose name is a type")
-    reader = _TreeReader()
+    reader = _JsonTreeReader()
     name, value = parsed[0]
     return reader.elements(name, value, 1)[0]
 
@@ -144,13 +144,13 @@ class _Counter:
         return text
 
 
-class _TreeReader:
+class _JsonTreeReader:
     """Builds the tree from parsed JSON."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def elements(self, name: str, value: Any, depth: int) -> list[Node]:
+    def elements(self, name: str, value: Any, depth: int) -> list[Element]:
         """Return the elements that a member stands for: one, or as many as its array has."""
         self._count += 1
         check_count(self._count)
@@ -159,13 +159,13 @@ class _TreeReader:
             return [self._element(name, value, depth)]
         if isinstance(value, list):
             items = [node for item in _items(cast("object", value)) for node in self.elements(name, item, depth + 1)]
-            return items or [Node(name, "")]
+            return items or [Element(name, "")]
         if value is True or value is False:
-            return [Node(name, java_text(value))]
-        return [Node(name, value or "")]
+            return [Element(name, java_text(value))]
+        return [Element(name, value or "")]
 
-    def _element(self, name: str, members: _Members, depth: int) -> Node:
-        children: list[Node] = []
+    def _element(self, name: str, members: _Members, depth: int) -> Element:
+        children: list[Element] = []
         java_class: str | None = None
         for key, value in members:
             if key == "@reference":
@@ -174,4 +174,4 @@ class _TreeReader:
                 java_class = str(value)
             elif not key.startswith("@"):
                 children += self.elements(key, value, depth + 1)
-        return Node(name, "", children, java_class)
+        return Element(name, "", children, java_class)

@@ -21,12 +21,12 @@ from pybroker.broker.domain.big_endian import FLOAT
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
 from pybroker.broker.domain.stomp.frames import shortened
 from pybroker.transports.stomp.java_text import java_text
-from pybroker.transports.stomp.transformation.tree import Node, NotTransformable, check_count, check_depth
+from pybroker.transports.stomp.transformation.tree import Element, NotTransformable, check_count, check_depth
 
 # ---------------------------------------------------------------- writing
 
 
-def tree_of(value: Value) -> Node:
+def tree_of(value: Value) -> Element:
     """Return the tree of a value.
 
     Raises:
@@ -39,25 +39,26 @@ class _TreeBuilder:
     def __init__(self) -> None:
         self._count = 0
 
-    def node(self, value: Value, depth: int) -> Node:
+    def node(self, value: Value, depth: int) -> Element:
         self._count += 1
         check_count(self._count)
         check_depth(depth)
         if isinstance(value, Mapping):
             self._count += 2 * len(value)
             entries = [
-                Node("entry", None, (Node("string", key), self.node(item, depth + 2))) for key, item in value.items()
+                Element("entry", None, (Element("string", key), self.node(item, depth + 2)))
+                for key, item in value.items()
             ]
-            return Node("map", None, entries)
+            return Element("map", None, entries)
         if value is None:
-            return Node("null")
+            return Element("null")
         if isinstance(value, bytes):
-            return Node("byte-array", base64.b64encode(value).decode())
+            return Element("byte-array", base64.b64encode(value).decode())
         if isinstance(value, Char):
-            return Node("char", "" if value == "\0" else value)
+            return Element("char", "" if value == "\0" else value)
         if not isinstance(value, str) and isinstance(value, Sequence):
-            return Node("list", None, [self.node(item, depth + 1) for item in value])
-        return Node(_type_name(value), java_text(value))
+            return Element("list", None, [self.node(item, depth + 1) for item in value])
+        return Element(_type_name(value), java_text(value))
 
 
 def _type_name(value: bool | int | float | str) -> str:
@@ -76,7 +77,7 @@ _NAMES: Final[Mapping[type, str]] = {
 # ---------------------------------------------------------------- reading
 
 
-def map_of(root: Node) -> dict[str, Value]:
+def map_of(root: Element) -> dict[str, Value]:
     """Return the body of a MapMessage.
 
     Raises:
@@ -88,7 +89,7 @@ def map_of(root: Node) -> dict[str, Value]:
     return body
 
 
-def value_of(node: Node) -> Value:
+def value_of(node: Element) -> Value:
     """Return the value a tree stands for; its size was checked when it was read.
 
     Raises:
@@ -104,7 +105,7 @@ def value_of(node: Node) -> Value:
         raise NotTransformable(f"{node.text!r:.60} is no {name}: {error}") from error
 
 
-def _map(node: Node) -> dict[str, Value]:
+def _map(node: Element) -> dict[str, Value]:
     body: dict[str, Value] = {}
     for entry in node.children:
         if len(entry.children) < 2:
@@ -116,28 +117,28 @@ def _map(node: Node) -> dict[str, Value]:
     return body
 
 
-def _list(node: Node) -> list[Value]:
+def _list(node: Element) -> list[Value]:
     return [value_of(child) for child in node.children]
 
 
-def _string(node: Node) -> str:
+def _string(node: Element) -> str:
     return node.text or ""
 
 
-def _boolean(node: Node) -> bool:
+def _boolean(node: Element) -> bool:
     return _string(node).lower() == "true"
 
 
-def _char(node: Node) -> Char:
+def _char(node: Element) -> Char:
     unit = _string(node)[:1].encode("utf-16-le", "surrogatepass")[:2] or b"\0\0"
     return Char(unit.decode("utf-16-le", "surrogatepass"))
 
 
-def _bytes(node: Node) -> bytes:
+def _bytes(node: Element) -> bytes:
     return base64.b64decode("".join(_string(node).split()), validate=True)
 
 
-def _integer(kind: Callable[[int], int], bits: int, node: Node) -> int:
+def _integer(kind: Callable[[int], int], bits: int, node: Element) -> int:
     """Return an integer as Java's `decode` reads it: also `0x1f`, `#1f` and octal `017`.
 
     Up to twice the largest value is taken and wraps round, so that 255 is the byte -1.
@@ -162,7 +163,7 @@ _INTEGER = re.compile(
 )
 
 
-def _floating(kind: Callable[[float], float], node: Node) -> float:
+def _floating(kind: Callable[[float], float], node: Element) -> float:
     """Return a number as Java's `valueOf` reads it, but for hexadecimal ones."""
     text = _string(node).strip()
     if text.lstrip("+-") in ("NaN", "Infinity"):
@@ -184,11 +185,11 @@ def _single(number: float) -> Float:
 _FLOATING = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?[dDfF]?", re.ASCII)
 
 
-def _null(_node: Node) -> None:
+def _null(_node: Element) -> None:
     return None
 
 
-_SHORT_NAMES: Final[Mapping[str, Callable[[Node], Value]]] = {
+_SHORT_NAMES: Final[Mapping[str, Callable[[Element], Value]]] = {
     "null": _null,
     "boolean": _boolean,
     "byte": partial(_integer, Byte, 8),
@@ -203,7 +204,7 @@ _SHORT_NAMES: Final[Mapping[str, Callable[[Node], Value]]] = {
     "map": _map,
     "list": _list,
 }
-_READERS: Final[Mapping[str, Callable[[Node], Value]]] = {
+_READERS: Final[Mapping[str, Callable[[Element], Value]]] = {
     **_SHORT_NAMES,
     "java.lang.Boolean": _boolean,
     "java.lang.Byte": _SHORT_NAMES["byte"],

@@ -23,7 +23,7 @@ class NotTransformable(BrokerError):
     """A body that cannot be had in the form asked for; the message goes on as it is, with this as its error header."""
 
 
-class Node(NamedTuple):
+class Element(NamedTuple):
     """One element.
 
     Attributes:
@@ -36,7 +36,7 @@ class Node(NamedTuple):
 
     name: str
     text: str | None = None
-    children: "Sequence[Node]" = ()
+    children: "Sequence[Element]" = ()
     java_class: str | None = None
     is_array: bool = False
 

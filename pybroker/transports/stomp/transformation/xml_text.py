@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from pybroker.transports.stomp.transformation.tree import Node, NotTransformable, check_count, check_depth
+from pybroker.transports.stomp.transformation.tree import Element, NotTransformable, check_count, check_depth
 
 _CONTROLS = (*range(0x09), 0x0B, 0x0C, *range(0x0D, 0x20), *range(0x7F, 0xA0), 0xFFFE, 0xFFFF)
 _ESCAPES: Final = {code: f"&#x{code:x};" for code in _CONTROLS} | str.maketrans(
@@ -16,14 +16,14 @@ _ESCAPES: Final = {code: f"&#x{code:x};" for code in _CONTROLS} | str.maketrans(
 )
 
 
-def to_xml(root: Node) -> str:
+def to_xml(root: Element) -> str:
     """Return a tree as text."""
     lines: list[str] = []
     _append(lines, root, "")
     return "\n".join(lines)
 
 
-def _append(lines: list[str], node: Node, indent: str) -> None:
+def _append(lines: list[str], node: Element, indent: str) -> None:
     name = node.name
     opening = name if node.java_class is None else f'{name} class="{node.java_class}"'
     if node.text is not None:
@@ -37,13 +37,13 @@ def _append(lines: list[str], node: Node, indent: str) -> None:
         lines.append(f"{indent}</{name}>")
 
 
-def from_xml(body: bytes) -> Node:
+def from_xml(body: bytes) -> Element:
     """Return the tree of a text in UTF-8, whatever its declaration says.
 
     Raises:
         NotTransformable: it is no XML, has a document type, or more or deeper elements than is allowed.
     """
-    reader = _TreeReader()
+    reader = _XmlTreeReader()
     parser = ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartElementHandler = reader.start
@@ -57,15 +57,15 @@ def from_xml(body: bytes) -> Node:
     return reader.root
 
 
-class _TreeReader:
+class _XmlTreeReader:
     """Builds the tree from the parser's events."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[str, list[str], list[Node], str | None]] = [("", [], [], None)]
+        self._open: list[tuple[str, list[str], list[Element], str | None]] = [("", [], [], None)]
         self._count = 0
 
     @property
-    def root(self) -> Node:
+    def root(self) -> Element:
         return self._open[0][2][0]
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
@@ -78,7 +78,7 @@ class _TreeReader:
 
     def end(self, _name: str) -> None:
         name, text, children, java_class = self._open.pop()
-        self._open[-1][2].append(Node(name, "".join(text), children, java_class))
+        self._open[-1][2].append(Element(name, "".join(text), children, java_class))
 
     def text(self, text: str) -> None:
         self._open[-1][1].append(text)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from pybroker.broker.core.broker import Broker
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.policy import PolicyMap
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.body import encode_text
@@ -75,8 +75,8 @@ class Clock:
 
 def new_broker(
     store: MessageStore | None = None, clock: Clock | None = None, policies: PolicyMap | None = None
-) -> Broker:
-    broker = Broker("b1", store=store or MemoryStore(), clock=clock or Clock(), policies=policies)
+) -> BrokerCore:
+    broker = BrokerCore("b1", store=store or MemoryStore(), clock=clock or Clock(), policies=policies)
     broker.url = "tcp://b1:61616"
     broker.recover()
     return broker
@@ -141,7 +141,7 @@ class OpenWireClient:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerCore,
         sessions: Sessions | None = None,
         *,
         offer: Offer = JAVA,

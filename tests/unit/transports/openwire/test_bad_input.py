@@ -26,7 +26,7 @@ from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.openwire import consumers
-from pybroker.transports.openwire.states import State
+from pybroker.transports.openwire.states import OpenWireState
 from tests.compiled import interpreted
 from tests.unit.transports.openwire.conversation import OpenWireClient, World, settings, texts
 
@@ -42,7 +42,7 @@ def closed_with_one_line(client: OpenWireClient, caplog: pytest.LogCaptureFixtur
     heard = client.hear()
     assert isinstance(heard[-1], ConnectionErrorCommand), heard
     assert client.link.closed
-    assert client.session.state is State.CLOSED
+    assert client.session.state is OpenWireState.CLOSED
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 1
     assert client.link.peer in warnings[0].getMessage()
@@ -150,7 +150,7 @@ def test_nobody_leaves_for_another(world: World) -> None:
     assert texts(client.send(ORDERS, "a")) == ["a"]
     other.send(ORDERS, "b")
     assert texts(client.hear()) == ["b"]
-    assert other.session.state is State.CONNECTED
+    assert other.session.state is OpenWireState.CONNECTED
 
 
 # ---------------------------------------------------------------- a store that fails

@@ -29,7 +29,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_offer
 from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.transports.openwire.states import State
+from pybroker.transports.openwire.states import OpenWireState
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, settings, texts
 
 ORDERS = queue("ORDERS")
@@ -37,7 +37,7 @@ ORDERS = queue("ORDERS")
 
 def test_broker_offers_its_format_at_once_and_nothing_more(world: World) -> None:
     client = world.stranger(says_hello=False)
-    assert client.session.state is State.NEGOTIATING
+    assert client.session.state is OpenWireState.NEGOTIATING
     assert client.take() == []
     assert not client.broker_offer.tight_encoding_enabled
     assert not client.broker_offer.cache_enabled
@@ -51,7 +51,7 @@ def test_broker_info_comes_first_in_every_version(world: World, version: int) ->
     assert (first.broker_name, first.broker_url, first.command_id) == ("b1", "tcp://b1:61616", 0)
     assert not first.response_required
     assert others == []
-    assert client.session.state is State.AGREED
+    assert client.session.state is OpenWireState.AGREED
 
 
 def test_minimal_wire_format_info_is_enough(world: World) -> None:
@@ -72,7 +72,7 @@ def test_a_flag_of_a_wrong_type_is_false(world: World) -> None:
     client = world.stranger(says_hello=False)
     info = WireFormatInfo(version=12, marshalled_properties=encode_map({"CacheEnabled": "true"}))
     client.session.receive(client.wire.encode_frame(info))
-    assert client.session.state is State.AGREED
+    assert client.session.state is OpenWireState.AGREED
 
 
 def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,7 +81,7 @@ def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCapt
     assert not client.link.closed
     client.wait(0.2)
     assert client.link.closed
-    assert client.session.state is State.CLOSED
+    assert client.session.state is OpenWireState.CLOSED
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -123,7 +123,7 @@ def test_the_same_connection_info_again_succeeds(world: World) -> None:
     client = world.client(session=False)
     again = ConnectionInfo(connection_id=ConnectionId(client.id), client_id="c1")
     client.answer(again, Response)
-    assert client.session.state is State.CONNECTED
+    assert client.session.state is OpenWireState.CONNECTED
 
 
 def test_another_connection_on_the_same_socket_is_refused(world: World) -> None:
@@ -179,7 +179,7 @@ def test_client_that_comes_back_takes_over(world: World) -> None:
     after = world.client("c1", failover_reconnect=True)
 
     assert before.link.closed
-    assert before.session.state is State.CLOSED
+    assert before.session.state is OpenWireState.CLOSED
     assert world.sessions == {"ID:c1": after.session}
     assert [(each.redelivery_counter) for each in after.consume(ORDERS)] == [1, 1]
     before.session.lost()
@@ -232,7 +232,7 @@ def test_leaving_is_answered_and_undoes_everything(world: World) -> None:
     client.send(ORDERS, "a")
     client.consume(ORDERS)
     client.answer(RemoveInfo(object_id=ConnectionId(client.id), last_delivered_sequence_id=-1), Response)
-    assert client.session.state is State.CLOSING
+    assert client.session.state is OpenWireState.CLOSING
     assert not client.link.closed
     assert world.sessions == {}
     world.client("c2", client_id="c1")

@@ -16,7 +16,7 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.marshal.wireformat import encode_offer
 from pybroker.broker.domain.states import ImpossibleEvent
-from pybroker.transports.openwire.states import TRANSITIONS, Event, State
+from pybroker.transports.openwire.states import TRANSITIONS, OpenWireEvent, OpenWireState
 from tests.matrices import pairs
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World
 
@@ -30,8 +30,8 @@ PAIRS = list(
     CLOSING     -       CONNECTED  -        CLOSED
     CLOSED      -       -          -        CLOSED
     """,
-        State,
-        Event,
+        OpenWireState,
+        OpenWireEvent,
     )
 )
 
@@ -61,17 +61,17 @@ DEEDS = list(
     CLOSING     CLOSED    CONNECTED CONNECTED CLOSED    CLOSING CLOSING   CLOSING   CLOSED CLOSED  CLOSED
     CLOSED      CLOSED    CLOSED    CLOSED    CLOSED    CLOSED  CLOSED    CLOSED    CLOSED CLOSED  CLOSED
     """,
-        State,
+        OpenWireState,
         Deed,
     )
 )
 
-WAYS: dict[State, tuple[Deed, ...]] = {
-    State.NEGOTIATING: (),
-    State.AGREED: (Deed.OFFER,),
-    State.CONNECTED: (Deed.OFFER, Deed.CONNECT),
-    State.CLOSING: (Deed.OFFER, Deed.CONNECT, Deed.REMOVE),
-    State.CLOSED: (Deed.OFFER, Deed.CONNECT, Deed.SHUT),
+WAYS: dict[OpenWireState, tuple[Deed, ...]] = {
+    OpenWireState.NEGOTIATING: (),
+    OpenWireState.AGREED: (Deed.OFFER,),
+    OpenWireState.CONNECTED: (Deed.OFFER, Deed.CONNECT),
+    OpenWireState.CLOSING: (Deed.OFFER, Deed.CONNECT, Deed.REMOVE),
+    OpenWireState.CLOSED: (Deed.OFFER, Deed.CONNECT, Deed.SHUT),
 }
 
 COMMANDS: dict[Deed, BaseCommand] = {
@@ -98,7 +98,7 @@ def do(client: OpenWireClient, deed: Deed) -> None:
 
 
 @pytest.mark.parametrize(("state", "event", "after"), PAIRS)
-def test_table_has_every_pair(state: State, event: Event, after: State | None) -> None:
+def test_table_has_every_pair(state: OpenWireState, event: OpenWireEvent, after: OpenWireState | None) -> None:
     if after is None:
         with pytest.raises(ImpossibleEvent, match=f"{event.name} cannot happen while {state.name}"):
             TRANSITIONS.after(state, event)
@@ -107,7 +107,9 @@ def test_table_has_every_pair(state: State, event: Event, after: State | None) -
 
 
 @pytest.mark.parametrize(("state", "deed", "after"), DEEDS)
-def test_session_stands_where_the_table_leads(world: World, state: State, deed: Deed, after: State) -> None:
+def test_session_stands_where_the_table_leads(
+    world: World, state: OpenWireState, deed: Deed, after: OpenWireState
+) -> None:
     client = world.stranger(says_hello=False)
     for each in WAYS[state]:
         do(client, each)

@@ -12,11 +12,11 @@ import pytest
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import (
-    ClientError,
+    CommitFailed,
     InvalidClientId,
     InvalidDestination,
+    RequestError,
     SubscriptionInUse,
-    TransactionRolledBack,
 )
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, Throttle
@@ -112,7 +112,7 @@ class FakeConsumer:
 
     def reject(self, delivery: Delivery, cause: str) -> None:
         if self.request.browser:
-            raise ClientError("Cannot Nack a message on a Queue Browser Subscription.")
+            raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
         self.outstanding.remove(delivery)
         self.connection.broker.rejected.append((delivery.message.message_id, cause))
         self.connection.broker.dispatch()
@@ -194,7 +194,7 @@ class FakeConnection:
     def commit(self, transaction: LocalTransactionId) -> None:
         work = self.transactions.pop(transaction)
         if "doom" in work:
-            raise TransactionRolledBack(work["doom"])
+            raise CommitFailed(work["doom"])
         for _, deliveries in work["acks"]:
             self.broker.settled += [delivery.message.message_id for delivery in deliveries]
         for message in work["sends"]:

@@ -4,7 +4,7 @@
 import pytest
 
 from pybroker.broker.domain.destination import PARTS_MAX, Destination, DestinationType, parts, queue, topic
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 from pybroker.transports.stomp.destinations import DestinationNames
 
 
@@ -64,5 +64,5 @@ def test_it_is_written_as_activemq_writes_it(names: DestinationNames) -> None:
     "text", [",", " , ", "/queue/A,/queue/", ",".join(f"/queue/{n}" for n in range(PARTS_MAX + 1))]
 )
 def test_unusable_composites_are_refused(names: DestinationNames, text: str) -> None:
-    with pytest.raises(ClientError):
+    with pytest.raises(RequestError):
         names.parse(text)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from pybroker.broker.domain.errors import RemoteProtocolError
-from pybroker.transports.stomp.heartbeat import Agreement, HeartBeat, agree
+from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, agree
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ def test_header_must_be_two_integers(header: str) -> None:
 
 
 def test_without_heart_beats_there_is_nothing_to_look_at() -> None:
-    beat = HeartBeat(Agreement(server_ms=0, client_ms=-1), grace=3, now=0)
+    beat = HeartBeat(HeartbeatIntervals(server_ms=0, client_ms=-1), grace=3, now=0)
     assert beat.next_look() is None
     assert not beat.is_beat_due(1e9)
     assert not beat.is_peer_dead(1e9)
 
 
 def test_silence_of_the_server_never_exceeds_the_interval() -> None:
-    beat = HeartBeat(Agreement(server_ms=1000, client_ms=0), grace=3, now=0.0)
+    beat = HeartBeat(HeartbeatIntervals(server_ms=1000, client_ms=0), grace=3, now=0.0)
     written, now = [0.0], 0.0
     while now < 20:
         look = beat.next_look()
@@ -49,7 +49,7 @@ def test_silence_of_the_server_never_exceeds_the_interval() -> None:
 
 
 def test_looking_too_early_changes_nothing() -> None:
-    beat = HeartBeat(Agreement(server_ms=1000, client_ms=0), grace=3, now=0.0)
+    beat = HeartBeat(HeartbeatIntervals(server_ms=1000, client_ms=0), grace=3, now=0.0)
     beat.wrote = False
     assert not beat.is_beat_due(0.4)
     assert beat.is_beat_due(0.5)

@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
-from pybroker.broker.domain.errors import ClientError
+from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
@@ -84,7 +84,7 @@ def test_temporary_destination_is_made_once_and_keeps_the_clients_name(names: De
     assert first == Destination(DestinationType.TEMP_QUEUE, f"{CONNECTION_ID}:1")
     assert names.write(first) == "/temp-queue/replies"
     assert names.parse("/temp-topic/replies").type is DestinationType.TEMP_TOPIC
-    with pytest.raises(ClientError, match="may have 2 temporary"):
+    with pytest.raises(RequestError, match="may have 2 temporary"):
         names.parse("/temp-queue/third")
 
 
@@ -92,7 +92,7 @@ def test_temporary_destination_is_made_once_and_keeps_the_clients_name(names: De
     "text", ["/queue/", "/queue/ ", "/topic/?x=1", "/temp-queue/", "", " ", ",", "/queue/a,/queue/"]
 )
 def test_unusable_destination_is_refused(names: DestinationNames, text: str) -> None:
-    with pytest.raises(ClientError):
+    with pytest.raises(RequestError):
         names.parse(text)
 
 
@@ -181,13 +181,13 @@ def test_priority_is_clamped(reader: MessageReader, text: str, priority: int) ->
 @pytest.mark.parametrize("name", ["priority", "expires", "timestamp", "JMSXGroupSeq", "JMSPriority", "JMSExpiration"])
 @pytest.mark.parametrize("text", ["high", "", "1.5", "1_0", "٣", "0x10", "9" * 19, "9" * 5000, "--1"])
 def test_number_that_is_none_is_refused_by_name(reader: MessageReader, name: str, text: str) -> None:
-    with pytest.raises(ClientError, match=r"^Invalid \S+ header: ") as caught:
+    with pytest.raises(RequestError, match=r"^Invalid \S+ header: ") as caught:
         read(reader, {name: text})
     assert len(str(caught.value)) < 300
 
 
 def test_unknown_delivery_mode_is_refused(reader: MessageReader) -> None:
-    with pytest.raises(ClientError, match="Invalid JMSDeliveryMode"):
+    with pytest.raises(RequestError, match="Invalid JMSDeliveryMode"):
         read(reader, {"JMSDeliveryMode": "SOMETIMES"})
 
 
@@ -219,14 +219,14 @@ def test_body_type(reader: MessageReader, headers: dict[str, str], kind: Message
 
 
 def test_unknown_body_type_is_refused(reader: MessageReader) -> None:
-    with pytest.raises(ClientError, match="Unsupported message type 'map'"):
+    with pytest.raises(RequestError, match="Unsupported message type 'map'"):
         read(reader, {"amq-msg-type": "map"})
 
 
 def test_text_that_is_no_utf_8_is_kept_as_bytes_unless_text_was_asked_for(reader: MessageReader) -> None:
     fields = read(reader, {}, b"gr\xfc\xdfe")
     assert (fields.type, fields.body_bytes()) == (MessageType.BYTES, b"gr\xfc\xdfe")
-    with pytest.raises(ClientError, match="must be UTF-8"):
+    with pytest.raises(RequestError, match="must be UTF-8"):
         read(reader, {"amq-msg-type": "text"}, b"gr\xfc\xdfe")
 
 
@@ -252,7 +252,7 @@ def test_transformation_of_a_long_name_stays_text_with_a_short_reason(reader: Me
 
 @pytest.mark.parametrize("headers", [{}, {"destination": ""}, {"destination": " "}])
 def test_send_needs_a_destination(reader: MessageReader, headers: dict[str, str]) -> None:
-    with pytest.raises(ClientError, match="SEND received without a Destination specified!"):
+    with pytest.raises(RequestError, match="SEND received without a Destination specified!"):
         reader.read(headers, b"", None)
 
 

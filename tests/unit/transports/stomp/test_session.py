@@ -7,7 +7,7 @@ import pytest
 from pybroker import __version__
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.stomp.frames import StompLimits
-from pybroker.transports.stomp.states import State
+from pybroker.transports.stomp.states import StompState
 
 # ---------------------------------------------------------------- CONNECT
 
@@ -234,7 +234,7 @@ def test_disconnect_without_receipt_just_closes(connect: Any) -> None:
     peer = connect()
     assert peer.say("DISCONNECT\n\n^") == []
     assert peer.link.closed
-    assert peer.session.state is State.CLOSED
+    assert peer.session.state is StompState.CLOSED
 
 
 def test_receipts_that_come_after_the_connection_was_lost_go_nowhere(connect: Any, broker: Any) -> None:

@@ -5,46 +5,46 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.stomp.frames import Command
-from pybroker.transports.stomp.states import TRANSITIONS, Reaction, State
+from pybroker.transports.stomp.states import TRANSITIONS, Reaction, StompState
 
 REACTIONS = {
-    State.OPENED: dict.fromkeys(Command, Reaction.REFUSE_NOT_CONNECTED)
+    StompState.OPENED: dict.fromkeys(Command, Reaction.REFUSE_NOT_CONNECTED)
     | {Command.CONNECT: Reaction.CONNECT, Command.STOMP: Reaction.CONNECT, Command.DISCONNECT: Reaction.LEAVE},
-    State.CONNECTED: dict.fromkeys(Command, Reaction.OBEY)
+    StompState.CONNECTED: dict.fromkeys(Command, Reaction.OBEY)
     | {
         Command.CONNECT: Reaction.REFUSE_ALREADY_CONNECTED,
         Command.STOMP: Reaction.REFUSE_ALREADY_CONNECTED,
         Command.DISCONNECT: Reaction.LEAVE,
     },
-    State.LEAVING: dict.fromkeys(Command, Reaction.IGNORE),
-    State.CLOSED: dict.fromkeys(Command, Reaction.IGNORE),
+    StompState.LEAVING: dict.fromkeys(Command, Reaction.IGNORE),
+    StompState.CLOSED: dict.fromkeys(Command, Reaction.IGNORE),
 }
 
-AFTERWARDS = {Reaction.CONNECT: State.CONNECTED, Reaction.LEAVE: State.LEAVING}
+AFTERWARDS = {Reaction.CONNECT: StompState.CONNECTED, Reaction.LEAVE: StompState.LEAVING}
 
-PAIRS = [(state, command) for state in State for command in Command]
+PAIRS = [(state, command) for state in StompState for command in Command]
 
 
 @pytest.mark.parametrize(("state", "command"), PAIRS)
-def test_table_says_what_each_command_does_in_each_state(state: State, command: Command) -> None:
+def test_table_says_what_each_command_does_in_each_state(state: StompState, command: Command) -> None:
     transition = TRANSITIONS[state, command]
     assert transition.reaction is REACTIONS[state][command]
     assert transition.state is AFTERWARDS.get(transition.reaction, state)
 
 
 @pytest.mark.parametrize(("state", "command"), PAIRS)
-def test_session_does_what_the_table_says(connect: Any, broker: Any, state: State, command: Command) -> None:
+def test_session_does_what_the_table_says(connect: Any, broker: Any, state: StompState, command: Command) -> None:
     broker.disk_is_slow = True
-    peer = connect(None if state is State.OPENED else "1.2")
-    if state in (State.LEAVING, State.CLOSED):
+    peer = connect(None if state is StompState.OPENED else "1.2")
+    if state in (StompState.LEAVING, StompState.CLOSED):
         peer.say("DISCONNECT\n\n^")
-    if state is State.CLOSED:
+    if state is StompState.CLOSED:
         broker.sync()
     assert peer.session.state is state
     answers = peer.say(f"{command}\nreceipt:r\n\n^")
     reaction = REACTIONS[state][command]
     assert peer.session.state is AFTERWARDS.get(reaction, state) or (state, command) == (
-        State.OPENED,
+        StompState.OPENED,
         Command.DISCONNECT,
     )
     match reaction:
@@ -60,23 +60,23 @@ def test_session_does_what_the_table_says(connect: Any, broker: Any, state: Stat
         case Reaction.LEAVE:
             broker.sync()
             assert (answers + peer.hear())[0].startswith("RECEIPT\nreceipt-id:r\n")
-            assert peer.session.state is State.CLOSED
+            assert peer.session.state is StompState.CLOSED
             assert peer.link.closed
         case Reaction.IGNORE:
             assert answers == []
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_losing_the_connection_ends_every_state(connect: Any, broker: Any, state: State) -> None:
+@pytest.mark.parametrize("state", list(StompState))
+def test_losing_the_connection_ends_every_state(connect: Any, broker: Any, state: StompState) -> None:
     broker.disk_is_slow = True
-    peer = connect(None if state is State.OPENED else "1.2")
-    if state in (State.LEAVING, State.CLOSED):
+    peer = connect(None if state is StompState.OPENED else "1.2")
+    if state in (StompState.LEAVING, StompState.CLOSED):
         peer.say("DISCONNECT\nreceipt:r\n\n^")
-    if state is State.CLOSED:
+    if state is StompState.CLOSED:
         broker.sync()
         peer.hear()
     peer.session.lost()
     broker.sync()
-    assert peer.session.state is State.CLOSED
+    assert peer.session.state is StompState.CLOSED
     assert broker.connections == []
     assert peer.hear() == []

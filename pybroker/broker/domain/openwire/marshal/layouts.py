@@ -30,7 +30,7 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.ids import DESTINATION_TYPES
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.marshal.schema import SPEC, VERSION_MIN, Kind, Spec
+from pybroker.broker.domain.openwire.marshal.schema import SPEC, VERSION_MIN, FieldKind, Spec
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 
 MARSHAL_AWARE: Final[frozenset[type]] = frozenset((*MESSAGES, WireFormatInfo))
@@ -60,7 +60,7 @@ class Layout:
     @property
     def nests(self) -> bool:
         """Other structures may stand inside it."""
-        return any(spec.kind in (Kind.OBJECT, Kind.ARRAY) for _, spec in self.fields)
+        return any(spec.kind in (FieldKind.OBJECT, FieldKind.ARRAY) for _, spec in self.fields)
 
     @property
     def repeats(self) -> bool:
@@ -72,11 +72,11 @@ class Layout:
         return tuple((name, spec) for name, spec in self.fields if spec.is_in(version))
 
 
-_STRING = Spec(kind=Kind.STRING)
-_LONG = Spec(kind=Kind.LONG)
-_BYTES = Spec(kind=Kind.BYTES)
-_CONNECTION = Spec(kind=Kind.OBJECT, cached=True, types=(ConnectionId,))
-_PRODUCER = Spec(kind=Kind.OBJECT, cached=True, types=(ProducerId,))
+_STRING = Spec(kind=FieldKind.STRING)
+_LONG = Spec(kind=FieldKind.LONG)
+_BYTES = Spec(kind=FieldKind.BYTES)
+_CONNECTION = Spec(kind=FieldKind.OBJECT, cached=True, types=(ConnectionId,))
+_PRODUCER = Spec(kind=FieldKind.OBJECT, cached=True, types=(ProducerId,))
 
 
 def _record(record: type[Record]) -> Layout:
@@ -149,7 +149,7 @@ LAYOUTS: Final[Mapping[int, Layout]] = {
         _tuple(
             110,
             OpenWireMessageId,
-            text_view=Spec(kind=Kind.STRING, since=10),
+            text_view=Spec(kind=FieldKind.STRING, since=10),
             producer_id=_PRODUCER,
             producer_sequence_id=_LONG,
             broker_sequence_id=_LONG,
@@ -167,7 +167,7 @@ LAYOUTS: Final[Mapping[int, Layout]] = {
             types=(XATransactionId, BlankXATransactionId),
             since=VERSION_MIN,
             fields=(
-                ("format_id", Spec(kind=Kind.INT)),
+                ("format_id", Spec(kind=FieldKind.INT)),
                 ("global_transaction_id", _BYTES),
                 ("branch_qualifier", _BYTES),
             ),

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from pybroker.broker.domain.big_endian import BYTE_AND_UNSIGNED_SHORT
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf8
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWARE, Layout
-from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
+from pybroker.broker.domain.openwire.marshal.schema import FieldKind, Spec
 from pybroker.broker.domain.openwire.marshal.sources import LooseSource, TightSource
 from pybroker.broker.domain.openwire.throwables import CAUSES_MAX, StackFrame, Throwable
 
@@ -27,7 +27,7 @@ Read: TypeAlias = Callable[[Any], Any]
 Step: TypeAlias = Callable[[Any, Any], None]
 """Sets one or more attributes of a record to what it takes from a source."""
 
-RUNS: Final = {Kind.BOOLEAN: "?", Kind.BYTE: "b", Kind.INT: "i", Kind.LONG: "q"}
+RUNS: Final = {FieldKind.BOOLEAN: "?", FieldKind.BYTE: "b", FieldKind.INT: "i", FieldKind.LONG: "q"}
 """Kinds of fixed width in loose encoding, as `struct` names them."""
 
 _name_length_at = BYTE_AND_UNSIGNED_SHORT.unpack_from
@@ -42,10 +42,10 @@ _STACK_FRAME_BYTES_MIN = 4
 @lru_cache
 def readers(version: int, *, tight: bool, caching: bool, stack_traces: bool) -> Mapping[int, Read]:
     """Return the readers of a version's data types, as top-level frames have them."""
-    return _Compiler(version, tight, caching, stack_traces).top_level
+    return _ReadCompiler(version, tight, caching, stack_traces).top_level
 
 
-class _Compiler:
+class _ReadCompiler:
     """Compiles one version and encoding.
 
     Attributes:
@@ -124,26 +124,26 @@ class _Compiler:
 
     def _field(self, spec: Spec) -> Read:
         match spec.kind:
-            case Kind.BOOLEAN:
+            case FieldKind.BOOLEAN:
                 return self._source.boolean
-            case Kind.BYTE:
+            case FieldKind.BYTE:
                 return self._source.byte
-            case Kind.INT:
+            case FieldKind.INT:
                 return self._source.integer
-            case Kind.LONG:
+            case FieldKind.LONG:
                 return self._source.long
-            case Kind.STRING:
+            case FieldKind.STRING:
                 return self._source.string
-            case Kind.BYTES:
+            case FieldKind.BYTES:
                 return self._source.byte_sequence
-            case Kind.FIXED_BYTES:
+            case FieldKind.FIXED_BYTES:
                 return _fixed_bytes(spec.size)
-            case Kind.OBJECT:
+            case FieldKind.OBJECT:
                 nested = self._nested_field(spec)
                 return _cached(nested, spec) if spec.cached and self._caching else nested
-            case Kind.ARRAY:
+            case FieldKind.ARRAY:
                 return partial(_read_array, self._nested_field(spec))
-            case Kind.THROWABLE:
+            case FieldKind.THROWABLE:
                 return self._throwable
 
     def _nested_field(self, spec: Spec) -> Read:

@@ -19,7 +19,7 @@ VERSION_MIN: Final = 1
 VERSION_MAX: Final = 12
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """The kind of value that a field has."""
 
     BOOLEAN = "boolean"
@@ -48,7 +48,7 @@ class Spec:
         size: bytes of a `FIXED_BYTES`.
     """
 
-    kind: Kind
+    kind: FieldKind
     since: int = VERSION_MIN
     until: int = VERSION_MAX
     cached: bool = False
@@ -68,57 +68,57 @@ SPEC: Final = "openwire"
 
 def boolean(*, since: int = VERSION_MIN, default: bool = False) -> Any:
     """Declare a flag; the default is also what a version without the field means."""
-    return _declare(Spec(kind=Kind.BOOLEAN, since=since), default)
+    return _declare(Spec(kind=FieldKind.BOOLEAN, since=since), default)
 
 
 def byte(default: int = 0) -> Any:
     """Declare a number of 8 bits, signed."""
-    return _declare(Spec(kind=Kind.BYTE), default)
+    return _declare(Spec(kind=FieldKind.BYTE), default)
 
 
 def int32(*, since: int = VERSION_MIN, until: int = VERSION_MAX) -> Any:
     """Declare a number of 32 bits, signed."""
-    return _declare(Spec(kind=Kind.INT, since=since, until=until), 0)
+    return _declare(Spec(kind=FieldKind.INT, since=since, until=until), 0)
 
 
 def int64(*, since: int = VERSION_MIN, default: int = 0) -> Any:
     """Declare a number of 64 bits, signed; the default is also what a version without the field means."""
-    return _declare(Spec(kind=Kind.LONG, since=since), default)
+    return _declare(Spec(kind=FieldKind.LONG, since=since), default)
 
 
 def string(*, since: int = VERSION_MIN) -> Any:
     """Declare a nullable string."""
-    return _declare(Spec(kind=Kind.STRING, since=since), None)
+    return _declare(Spec(kind=FieldKind.STRING, since=since), None)
 
 
 def byte_array(*, since: int = VERSION_MIN) -> Any:
     """Declare a nullable byte sequence."""
-    return _declare(Spec(kind=Kind.BYTES, since=since), None)
+    return _declare(Spec(kind=FieldKind.BYTES, since=since), None)
 
 
 def fixed_bytes(default: bytes) -> Any:
     """Declare bytes without length or null flag, as many as the default has."""
-    return _declare(Spec(kind=Kind.FIXED_BYTES, size=len(default)), default)
+    return _declare(Spec(kind=FieldKind.FIXED_BYTES, size=len(default)), default)
 
 
 def nested(*types: type, since: int = VERSION_MIN) -> Any:
     """Declare a nullable structure of one of these types, or of any at all."""
-    return _declare(Spec(kind=Kind.OBJECT, since=since, types=types), None)
+    return _declare(Spec(kind=FieldKind.OBJECT, since=since, types=types), None)
 
 
 def cached(*types: type, since: int = VERSION_MIN) -> Any:
     """Declare a nullable structure that value caching applies to."""
-    return _declare(Spec(kind=Kind.OBJECT, since=since, cached=True, types=types), None)
+    return _declare(Spec(kind=FieldKind.OBJECT, since=since, cached=True, types=types), None)
 
 
 def array(*types: type | str, since: int = VERSION_MIN) -> Any:
     """Declare a nullable array of nullable structures, as a tuple."""
-    return _declare(Spec(kind=Kind.ARRAY, since=since, types=types), None)
+    return _declare(Spec(kind=FieldKind.ARRAY, since=since, types=types), None)
 
 
 def throwable(*, since: int = VERSION_MIN) -> Any:
     """Declare a nullable exception."""
-    return _declare(Spec(kind=Kind.THROWABLE, since=since), None)
+    return _declare(Spec(kind=FieldKind.THROWABLE, since=since), None)
 
 
 def _declare(spec: Spec, default: object) -> Any:

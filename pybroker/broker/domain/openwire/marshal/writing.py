@@ -19,7 +19,7 @@ from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.caches import NOT_STORED
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS, MARSHAL_AWARE, Layout
 from pybroker.broker.domain.openwire.marshal.reading import REMEMBERED, REMEMBERED_MAX, RUNS
-from pybroker.broker.domain.openwire.marshal.schema import Kind, Spec
+from pybroker.broker.domain.openwire.marshal.schema import FieldKind, Spec
 from pybroker.broker.domain.openwire.marshal.sinks import LooseSink, TightSink
 from pybroker.broker.domain.openwire.throwables import CAUSES_MAX, Throwable
 
@@ -32,10 +32,10 @@ _ARRAY_MAX = 32767
 @lru_cache
 def writers(version: int, *, tight: bool, caching: bool, stack_traces: bool) -> Mapping[type, Write]:
     """Return the writers of a version's structures by class, as top-level frames have them."""
-    return _Compiler(version, tight, caching, stack_traces).top_level
+    return _WriteCompiler(version, tight, caching, stack_traces).top_level
 
 
-class _Compiler:
+class _WriteCompiler:
     """Compiles one version and encoding.
 
     Attributes:
@@ -82,25 +82,25 @@ class _Compiler:
 
     def _field(self, spec: Spec) -> Write:
         match spec.kind:
-            case Kind.BOOLEAN:
+            case FieldKind.BOOLEAN:
                 return self._sink.boolean
-            case Kind.BYTE:
+            case FieldKind.BYTE:
                 return self._sink.byte
-            case Kind.INT:
+            case FieldKind.INT:
                 return self._sink.integer
-            case Kind.LONG:
+            case FieldKind.LONG:
                 return self._sink.long
-            case Kind.STRING:
+            case FieldKind.STRING:
                 return self._sink.string
-            case Kind.BYTES:
+            case FieldKind.BYTES:
                 return self._sink.byte_sequence
-            case Kind.FIXED_BYTES:
+            case FieldKind.FIXED_BYTES:
                 return _fixed_bytes(spec.size)
-            case Kind.OBJECT:
+            case FieldKind.OBJECT:
                 return partial(_write_cached, self._nested) if spec.cached and self._caching else self._nested
-            case Kind.ARRAY:
+            case FieldKind.ARRAY:
                 return partial(_write_array, self._nested)
-            case Kind.THROWABLE:
+            case FieldKind.THROWABLE:
                 return self._throwable
 
 
