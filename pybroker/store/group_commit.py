@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty
-from typing import Generic, TypeVar, final
+from typing import Generic, NamedTuple, TypeVar, final
 
 from pybroker.broker.domain.errors import LockError, StoreError, StoreUnavailable
 from pybroker.store.runtime import Callback, StoreRuntime, Worker
@@ -107,6 +107,12 @@ class _Batch(Generic[C]):
         self.callbacks = callbacks
 
 
+class _Question(NamedTuple):
+    """Callbacks that wait for the fence, and for no write."""
+
+    callbacks: Sequence[Callback]
+
+
 class GroupCommit(Generic[C]):
     """Has changes written in batches, from one event loop.
 
@@ -158,6 +164,7 @@ class GroupCommit(Generic[C]):
         self._until_trial = 0
         self._to_tell: list[Callback] = []
         self._is_telling = False
+        self._is_fence_due = False
         self._stopped: StoreError | None = None
         self._has_failed = False
 
@@ -211,30 +218,24 @@ class GroupCommit(Generic[C]):
                     self._schedule_turn_end()
             elif not self._turn_end_scheduled and not self._writing_count:  # until now nobody waited
                 self._schedule_turn_end()
-        elif self._under_way:
-            self._under_way[-1].callbacks.append(callback)
-        elif self._is_telling:  # behind those who were first
-            self._to_tell.append(callback)
+        elif self._under_way:  # its fence may have been asked already
+            self._under_way[-1].callbacks.append(partial(self.tell, (callback,)) if self._is_fence_due else callback)
+        elif self._is_telling or self._is_fence_due:  # behind those who were first
+            self.tell((callback,))
         elif self._stopped is None:
             callback()
 
+    def require_fence(self) -> None:
+        """Have the next callbacks wait for the fence: they confirm something, though nothing was changed."""
+        self._is_fence_due = True
+
     def tell(self, callbacks: Sequence[Callback]) -> None:
-        """Call back those who have nothing to be written, if the fence lets pass; a closed one stops the writer."""
-        if self._stopped is not None:
-            return
-        if self._manner.asks_in_thread:
+        """Call back at the end of the turn, without a write, if the fence lets pass; a closed one stops the writer."""
+        if self._stopped is None:
             self._to_tell += callbacks
             if not self._is_telling:
-                self._ask()
-            return
-        try:
-            # The lock's alone: what was consumed before it was written is nothing that can get lost.
-            self._runtime.fence()
-        except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
-            logger.error("the %s stops: %s", self._manner.writer, error)
-            self._failed(error)
-        else:
-            self._call(callbacks)
+                self._is_telling = True
+                self._runtime.call_soon(self._ask)
 
     def send(self) -> None:
         """Close the open batch, and pass it on."""
@@ -363,10 +364,14 @@ class GroupCommit(Generic[C]):
         return (
             0 < len(batch.callbacks) <= INLINE_WAITERS_MAX
             and batch.byte_count <= INLINE_BYTES_MAX
-            and self._submitted_count == self._done_count
+            and self._is_thread_idle()
             and inline.may_write_inline(batch.content)
             and self._is_sink_quick()
         )
+
+    def _is_thread_idle(self) -> bool:
+        """Tell whether the thread has nothing to do, so that the loop may use the sink."""
+        return not self._writing_count and self._submitted_count == self._done_count
 
     def _is_sink_quick(self) -> bool:
         """Tell whether writes on the loop were short of late; now and then one is tried to see if they are again."""
@@ -440,18 +445,31 @@ class GroupCommit(Generic[C]):
                 self._schedule_turn_end()
 
     def _ask(self) -> None:
-        """Have the thread ask the fence for those who need nothing else."""
-        if self._to_tell:
-            self._is_telling = True
-            told, self._to_tell = self._to_tell, []
-            self._inbox.put(partial(self._runtime.post, partial(self._told, told)))
+        """Ask the fence for those who need nothing else; in the thread where that takes a while."""
+        if self._stopped is not None:
+            return
+        callbacks, self._to_tell = self._to_tell, []
+        # The lock's fence alone where messages were consumed before they were written: they cannot get lost.
+        is_due, self._is_fence_due = self._is_fence_due, False
+        if self._manner.asks_in_thread or (is_due and not self._is_thread_idle()):
             self._submitted_count += 1
+            self._inbox.put(_Question(callbacks))
+            return
+        try:
+            self._sink.fence() if is_due else self._runtime.fence()
+        except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
+            failure = self._sink.explain(error)
+            logger.error("the %s stops: %s", self._manner.writer, failure)
+            self._failed(failure)
+        else:
+            self._told(callbacks)
 
     def _told(self, callbacks: Sequence[Callback]) -> None:
         """Tell those whom the fence was asked for; then others are due who have come meanwhile."""
         if not self._abandoned.is_set():
-            self._is_telling = False
-            self._ask()
+            self._is_telling = bool(self._to_tell)
+            if self._is_telling:
+                self._runtime.call_soon(self._ask)
             self._call(callbacks)
 
     def _watch(self) -> None:
@@ -512,11 +530,15 @@ class GroupCommit(Generic[C]):
                 sink.fence()
                 item()
                 self._done_count += 1
+            elif isinstance(item, _Question):
+                sink.fence()
+                self._done_count += 1
+                self._runtime.post(partial(self._told, item.callbacks))
             else:
                 self._note_seconds(item, sink.write(item.content))
                 self._runtime.post(partial(self._written, item))
 
-    def _next(self) -> "_Batch[C] | Callback | None":
+    def _next(self) -> "_Batch[C] | _Question | Callback | None":
         """Wait for the next thing to do; meanwhile do what is due."""
         watch_seconds = self._manner.watch_seconds
         watch_at = self._runtime.monotonic() + watch_seconds
@@ -529,7 +551,7 @@ class GroupCommit(Generic[C]):
                     self._runtime.post(self._watch)
                 seconds = watch_at - now if seconds is None else min(seconds, watch_at - now)
             try:
-                item: _Batch[C] | Callback | None = self._inbox.get(timeout=seconds)
+                item: _Batch[C] | _Question | Callback | None = self._inbox.get(timeout=seconds)
                 return item
             except Empty:
                 continue  # something is due

@@ -91,7 +91,7 @@ class Commits(Protocol):
         ...
 
     def tell(self, callbacks: Sequence[Callback]) -> None:
-        """Call these back now, if the fence allows it."""
+        """Call these back at the end of the turn, if the fence allows it."""
         ...
 
 
@@ -114,7 +114,6 @@ class HoldingRoom:
         self._store = store
         self._commits = commits
         assert runtime.call_later is not None, "what is held has its time"
-        self._call_soon = runtime.call_soon
         self._call_later = runtime.call_later
         self._monotonic = runtime.monotonic
         self._hold_seconds = hold_seconds
@@ -129,7 +128,6 @@ class HoldingRoom:
         self._flush_count = 0
         self._is_flushed = True
         """True when all that was flushed is known to be durable."""
-        self._due: list[Callback] = []
         self._share = 0.0
         self._unwatched = 0
         self._watched = ""
@@ -294,18 +292,12 @@ class HoldingRoom:
             for callback, durable in order.popleft().callbacks:
                 if durable or not is_flushed:
                     self._commits.when_durable(callback)
-                    continue
-                if not self._due:
-                    self._call_soon(self._tell_due)
-                self._due.append(callback)
+                else:
+                    self._commits.tell((callback,))
         if not order:
             self._newest.clear()
         if not is_flushed:
             self._commits.when_durable(partial(self._flushed, self._flush_count))
-
-    def _tell_due(self) -> None:
-        due, self._due = self._due, []
-        self._commits.tell(due)
 
     def _flushed(self, flush_count: int) -> None:
         self._is_flushed = flush_count == self._flush_count

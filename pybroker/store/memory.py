@@ -215,6 +215,9 @@ class MemoryStore:
         if not self._messages.get(destination) and destination not in self._topics and destination not in self._kept:
             self._messages.pop(destination, None)
 
+    def require_fence(self) -> None:
+        """Do nothing: there is no other master."""
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back at once."""
         callback()

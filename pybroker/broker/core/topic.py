@@ -58,10 +58,13 @@ class Topic(CoveredTopic):
 
     def send(self, message: Message) -> None:
         """Store a message if it is persistent and has durable subscribers; publish it unless it is stored already."""
-        if not (message.persistent and self.durables) or self._store.add(message):
-            self.gate.admit(message)
-        else:
+        if not self.durables:
+            if self.stores(message):  # confirmed without a record; but a new master may have a durable subscription
+                self._store.require_fence()
+        elif message.persistent and not self._store.add(message):
             _log.info("%s is on %s already", message.message_id, self.destination)
+            return
+        self.gate.admit(message)
 
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription."""

@@ -191,6 +191,8 @@ class BrokerTransaction:
         if self._in_store:
             if self.state is _ACTIVE:
                 self._keep_late(self.id)
+            if self._unkept:
+                self._store.require_fence()
             self._store.commit(self.id)
             if self.state is _PREPARED:  # a prepared transaction accepts nothing; the store skips what it already has
                 self._keep_late(None)

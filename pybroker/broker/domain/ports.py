@@ -257,6 +257,13 @@ class MessageStore(Protocol):
         """
         ...
 
+    def require_fence(self) -> None:
+        """Have the next callbacks wait until this broker was found to be the master still, though nothing is appended.
+
+        For a persistent message that no durable subscription of this master gets: one of another master's might.
+        """
+        ...
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything appended so far is on disk, as far as the sync strategy guarantees it.
 

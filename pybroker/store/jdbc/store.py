@@ -446,6 +446,11 @@ class JdbcStore:
         """Free what is remembered of a destination that holds nothing, and is not kept."""
         self._state.forget_empty(destination)
 
+    def require_fence(self) -> None:
+        """Have the next callbacks wait until the database was found to be this master's still."""
+        if self._writer is not None:
+            self._writer.require_fence()
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was changed so far is committed."""
         if self._writer is not None and not (self._room is not None and self._room.when_safe(callback, durable=True)):

@@ -434,6 +434,10 @@ class JournalStore:
         """Free what is remembered of a destination that holds nothing, and is not kept."""
         self._state.forget_empty(destination)
 
+    def require_fence(self) -> None:
+        """Have the next callbacks wait until lock and journal were found to be this master's still."""
+        self._writer.require_fence()
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is written and, if the strategy says so, synced."""
         if self._room is None or not self._room.when_safe(callback, durable=True):

@@ -206,6 +206,10 @@ class JournalWriter:
         """
         self._commits.when_durable(callback)
 
+    def require_fence(self) -> None:
+        """Have the next callbacks wait for the fence, though nothing was appended."""
+        self._commits.require_fence()
+
     def tell(self, callbacks: Sequence[Callback]) -> None:
         """Call back those who need not wait for the disk, if the fence allows it; a closed one stops the writer."""
         self._commits.tell(callbacks)

@@ -6,6 +6,8 @@ from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.destination import DestinationType, parse, topic
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, InvalidSelector, SubscriptionInUse
 from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.memory import MemoryStore
 from tests.slow import SlowStore
 from tests.unit.core.conftest import World, make_message
 
@@ -287,6 +289,34 @@ def test_destinations_are_limited(make_world):
 
 def durable_inbox(world, name, destination="topic://T", **request):
     return world.client(name).subscribe(destination, subscription_name="s", **request)
+
+
+class FencedStore(MemoryStore):
+    """Counts how often the fence was required."""
+
+    def __init__(self):
+        super().__init__()
+        self.fence_count = 0
+
+    def require_fence(self):
+        self.fence_count += 1
+
+
+@pytest.mark.parametrize("transaction", [None, LocalTransactionId("me", 1)])
+def test_persistent_message_without_durable_requires_the_fence(transaction):
+    """A former master must not confirm it: a durable subscription of the new master would miss it."""
+    store = FencedStore()
+    world = World(store)
+    client = world.client()
+    client.send("topic://T", "a", persistent=False)
+    client.send("queue://Q", "b", persistent=True)
+    assert store.fence_count == 0
+    if transaction is not None:
+        client.connection.begin(transaction)
+    client.send("topic://T", "c", persistent=True, transaction=transaction)
+    if transaction is not None:
+        client.connection.commit(transaction)
+    assert store.fence_count == 1
 
 
 @pytest.mark.parametrize("pattern", ["T", "*", ">"])

@@ -196,6 +196,59 @@ class TestGathering:
         gathering.run_until("told e")
 
 
+class TestRequiredFence:
+    """A callback that waits for no write waits for the fence, where that is required."""
+
+    def test_callback_waits_for_the_fence_once(self, desk: Build) -> None:
+        it = desk(inline=True)
+        it.commits.require_fence()
+        it.commits.when_durable(it.note("told"))
+        assert it.log == []
+        it.loop.turn()
+        assert it.log == ["told"]
+        it.commits.when_durable(it.note("again"))
+        assert it.log == ["told", "again"]
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_closed_fence_stops_the_writer(self, desk: Build, *, inline: bool) -> None:
+        it = desk(inline=inline)
+        it.lock = LockNotHeld("lost")
+        it.commits.require_fence()
+        it.commits.when_durable(it.note("told"))
+        it.loop.run_until(lambda: bool(it.failures))
+        assert (it.failures, "told" in it.log) == ([it.lock], False)
+
+    def test_callback_behind_a_batch_waits_for_a_later_fence(self, desk: Build) -> None:
+        it = desk()
+        it.send("a")
+        it.loop.turn()
+        it.run_until("sink a")  # whose fence comes before what follows
+        it.commits.require_fence()
+        it.commits.when_durable(it.note("told b"))
+        it.lock = LockNotHeld("lost")
+        it.loop.run_until(lambda: bool(it.failures))
+        assert "told b" not in it.log
+
+    def test_callbacks_keep_their_order(self, desk: Build) -> None:
+        it = desk()
+        it.gate.clear()
+        it.send("a")
+        it.loop.turn()
+        it.commits.require_fence()
+        it.commits.when_durable(it.note("told b"))
+        it.commits.when_durable(it.note("told c"))
+        it.gate.set()
+        it.run_until("told c")
+        assert it.log == ["sink a", "told a", "told b", "told c"]
+
+    def test_open_batch_has_a_fence_of_its_own(self, desk: Build) -> None:
+        it = desk(inline=True)
+        it.commits.require_fence()
+        it.send("a")
+        it.loop.turn()
+        assert it.log == ["sink a", "told a"]
+
+
 class TestReplica:
     def test_it_has_a_batch_before_the_sink_and_its_confirmation_comes_before_any_callback(self, desk: Build) -> None:
         it = desk(replicated=True)

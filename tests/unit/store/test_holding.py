@@ -46,8 +46,7 @@ class World:
         self.waiting.append(callback)
 
     def tell(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        for callback in callbacks:
-            callback()
+        self.soon += callbacks
 
     def write(self, message: Message) -> None:
         if self.has_stopped:

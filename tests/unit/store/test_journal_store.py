@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,21 @@ class TestTakeOver:
         recovered = last.store.recover().queues[QUEUE]
         last.store.abandon()
         assert recovered == [message(1).message_id]
+
+    def test_former_master_confirms_nothing_behind_a_required_fence(self, directory: Path) -> None:
+        """Also where its lock lets it pass: a new master has taken the journal over."""
+        former, new, confirmed = Bench(directory), Bench(directory), list[str]()
+        former.store.recover()
+        former.store.require_fence()
+        former.store.when_confirmed(partial(confirmed.append, "as master"))
+        former.sync()
+        new.store.recover()
+        former.store.require_fence()
+        former.store.when_confirmed(partial(confirmed.append, "as former master"))
+        with pytest.raises(LockNotHeld, match=r"db-2\.log is its own"):
+            former.store.close()
+        assert confirmed == ["as master"]
+        new.store.abandon()
 
     def test_a_file_whose_end_is_cut_off_is_kept_as_it_was(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -150,6 +150,7 @@ def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Des
     desk.database.gate = threading.Event()
     for _ in range(4):
         desk.writer.tell([desk._answer])
+        desk.turns()
     desk.database.gate.set()
     desk.run_until_answered(4)
     assert desk.database.sizes == [FENCE.look, FENCE.look]
