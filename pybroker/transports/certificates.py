@@ -1,7 +1,7 @@
-"""Certificates that may be replaced while the broker runs, and the dates on which they expire.
+"""Certificates that may be replaced while the broker runs, and warnings before they expire.
 
-The files are looked at now and then, and read again when they changed. New ones that cannot be used are an error in the
-log, and the former ones stay in use. A connection keeps the certificate that it began with.
+The files are polled, and read again after a change. New ones that cannot be used are an error in the log, and the
+former ones stay in use. A connection keeps the certificate that it began with.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from pybroker.transports.tls import server_context
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 10.0
-"""Between two looks at the files. They are read when two looks saw the same change: whoever replaces certificate and
-key, one after the other, is done by then."""
+_POLL_SECONDS = 10.0
+"""The time between two polls of the files. They are read when two polls saw the same change, so that certificate and
+key may be replaced one after the other."""
 
 _WARN_DAYS = 30
-"""How long before a certificate expires the log warns of it, once a day."""
+"""The days before a certificate expires on which the log warns of it."""
 
 _DAY_SECONDS = 86_400
 
@@ -55,11 +55,11 @@ class CertificateFiles:
 
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
-"""Times of change of content and of rights, size and inode of each file; None for a file that cannot be looked at."""
+"""Modification time, change time, size and inode of each file; None for a file without a status."""
 
 
 class Certificates:
-    """The TLS context made of the newest files that could be used."""
+    """The TLS context of the newest files that could be used."""
 
     def __init__(self, files: CertificateFiles) -> None:
         """Read the files.
@@ -73,7 +73,7 @@ class Certificates:
         self._warned_at = 0.0
 
     def context(self) -> ssl.SSLContext:
-        """Return certificates and rules for a new connection."""
+        """Return the context for a new connection."""
         return self._context
 
     def reload(self) -> None:
@@ -87,30 +87,30 @@ class Certificates:
         _log.info("certificates read again, for new connections: %s", self._files.certificate)
         self.warn(time.time())
 
-    def look(self) -> None:
-        """Read the files again if they changed before the last look, and have not changed since."""
+    def poll(self) -> None:
+        """Read the files again if they changed before the last poll, and have not changed since."""
         stamp = self._stamp()
         if stamp != self._used and stamp == self._seen:
             self.reload()
         self._seen = stamp
 
     def warn(self, now: float) -> None:
-        """Log which files hold a certificate that expired or soon will; `now` in seconds since the epoch."""
+        """Warn of files with a certificate that expired or soon will; `now` in seconds since the epoch."""
         self._warned_at = now
         for path, setting in ((self._files.certificate, "tls_certificate"), (self._files.client_ca, "tls_client_ca")):
             if path is not None:
                 _warn_of(path, setting, now)
 
     async def watch(self) -> None:
-        """Look at the files for ever, in a thread: they may lie on a share that hangs."""
+        """Poll the files for ever, in a thread: they may be on a share that hangs."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             try:
-                await asyncio.to_thread(self.look)
+                await asyncio.to_thread(self.poll)
                 if time.time() - self._warned_at >= _DAY_SECONDS:
                     await asyncio.to_thread(self.warn, time.time())
             except Exception:  # the former certificates are still good to serve with
-                _log.exception("looking at the certificates failed unexpectedly")
+                _log.exception("polling the certificates failed unexpectedly")
 
     def _read(self) -> ssl.SSLContext:
         files = self._files
@@ -125,7 +125,7 @@ class Certificates:
 def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
     try:
         found = path.stat()
-    except OSError:  # reading it says which error, when it lasts
+    except OSError:  # reading the file reports the error, if it lasts
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
@@ -134,7 +134,7 @@ def _warn_of(path: Path, setting: str, now: float) -> None:
     try:
         expires_at = min(expiries(path.read_bytes()))
     except (OSError, ValueError, IndexError) as error:
-        _log.warning("cannot tell when the certificates in %s (%s) expire: %s", path, setting, error)
+        _log.warning("cannot read when the certificates in %s (%s) expire: %s", path, setting, error)
         return
     date, days = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(expires_at)), (expires_at - now) / _DAY_SECONDS
     if days <= 0:
@@ -147,15 +147,15 @@ def _warn_of(path: Path, setting: str, now: float) -> None:
 
 
 def expiries(pem: bytes) -> list[float]:
-    """Return when each certificate of a PEM file expires, in seconds since the epoch.
+    """Return the expiry of each certificate of a PEM file, in seconds since the epoch.
 
     Raises:
-        ValueError: there is none, or not in the form of RFC 5280.
+        ValueError: there is none, or it is not in the form of RFC 5280.
         IndexError: a certificate is cut off.
     """
     found = [_expiry(base64.b64decode(block)) for block in _PEM.findall(pem)]
     if not found:
-        raise ValueError("there is no certificate in it")
+        raise ValueError("the file has no certificate")
     return found
 
 
@@ -179,7 +179,7 @@ def _expiry(der: bytes) -> float:
 
 
 def _elements(der: bytes) -> list[tuple[int, bytes]]:
-    """Return tag and content of each DER element in a row."""
+    """Return tag and content of each DER element."""
     at, found = 0, list[tuple[int, bytes]]()
     while at < len(der):
         tag, length, at = der[at], der[at + 1], at + 2

@@ -1,7 +1,7 @@
-"""Lines of the log about clients that connect and leave.
+"""Log lines about clients that connect and disconnect.
 
-They are written at INFO by a logger of their own, which is silent unless the setting `log_connections` is on: a client
-that connects for each message would fill the log. ActiveMQ writes none at INFO either.
+A separate logger writes them at INFO, and is silent unless the setting `log_connections` is on: a client that connects
+for each message would fill the log. ActiveMQ writes none at INFO either.
 """
 
 import logging
@@ -15,7 +15,7 @@ _log.setLevel(logging.WARNING)  # until `log_connections` is read
 
 
 class ClientLog:
-    """Logs that a client connected, and once how its connection ended."""
+    """Logs when a client connected, and once how its connection ended."""
 
     __slots__ = ("_who",)
 
@@ -26,8 +26,8 @@ class ClientLog:
         """Log a client that the broker admitted.
 
         Args:
-            connection_id: of its connection.
-            client_id: as the client named itself.
+            connection_id: the id of its connection.
+            client_id: the client's id.
             peer: its address.
             protocol: with its version, such as `STOMP 1.2`.
         """

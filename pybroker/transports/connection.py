@@ -1,11 +1,11 @@
 """One TCP connection on asyncio: a session's `Link`.
 
 Output gathers per connection and leaves in one write per turn of the event loop. The transport's own buffer limit is
-zero, so `pause_writing` means exactly "the kernel takes no more", and a session learns by `written` when all it gave
-has left the process: only then does it acknowledge what needs no answer from the client.
+zero, so `pause_writing` means exactly "the kernel takes no more", and `written` is called when all output has left the
+process: only then does a session acknowledge what needs no answer from the client.
 
-A close lingers: what was written is sent, the sending side shut, and the peer's bytes read and dropped for a moment.
-Closing at once with unread bytes would make the kernel send a reset, and the peer would lose the ERROR that tells why.
+A close lingers: the output is sent, the sending side shut, and the peer's bytes are read and dropped for a moment.
+Closing at once with unread bytes would make the kernel send a reset, and the peer would lose the ERROR with the cause.
 
 ```text
         close                     peer closes too, time is up
@@ -34,7 +34,7 @@ _JOINED_BYTES_MAX = 4 << 10
 because each piece costs the transport more than its bytes."""
 
 UNREAD_BYTES_MAX = 4 << 20
-"""Output a peer leaves unread before it is not read either: a few ten thousand receipts."""
+"""The limit of output that a peer leaves unread; above it the peer is not read either: a few ten thousand receipts."""
 
 _LINGER_SECONDS = 2.0
 """How long a connection whose last bytes have left waits for its peer to close too."""
@@ -44,10 +44,10 @@ _STUCK_SECONDS = 10.0
 
 
 class ReplaceableLink(Link, Protocol):
-    """A link whose session may hand it over to another one."""
+    """A link whose session may be replaced."""
 
     def become(self, session: Session) -> None:
-        """Have another session serve this connection from its next event on."""
+        """Replace the session, from the next event on."""
         ...
 
 
@@ -56,32 +56,32 @@ MakeSession = Callable[[ReplaceableLink], Session]
 
 
 class Registry(Protocol):
-    """Who keeps count of connections."""
+    """The server, as its connections see it."""
 
     def admit(self, connection: "SocketConnection") -> bool:
-        """Take a connection in; False when it was refused instead."""
+        """Add a connection; False if it was refused instead."""
         ...
 
     def forget(self, connection: "SocketConnection") -> None:
-        """Let a connection go that is gone."""
+        """Remove a connection that is gone."""
         ...
 
     @property
     def turn(self) -> Turn:
-        """What gathers the output of a turn of the loop."""
+        """The callbacks for the end of the loop's turn."""
         ...
 
 
-class Life(enum.Enum):
-    """A connection's life."""
+class ConnectionState(enum.Enum):
+    """The state of a connection."""
 
-    OPEN = "converses"
-    LINGERING = "sends its last bytes, hears nothing, waits for the peer to close"
-    GONE = "closed, or cut and about to be"
+    OPEN = "passes bytes in both directions"
+    LINGERING = "sends its last bytes, drops what it reads, waits for the peer to close"
+    GONE = "closed or aborted"
 
 
-_OPEN: Final = Life.OPEN
-"""A name of its own: looking a member up in its enum costs as much as all the rest of a `write`."""
+_OPEN: Final = ConnectionState.OPEN
+"""A module constant: looking a member up in its enum costs as much as the rest of a `write`."""
 
 
 class SocketConnection(asyncio.Protocol):
@@ -91,10 +91,10 @@ class SocketConnection(asyncio.Protocol):
         """Wait for its transport.
 
         Args:
-            registry: keeps count of it.
+            registry: the server.
             peer: the other end, for logs.
-            make_session: makes its session once it is admitted.
-            refusal: what the peer is told when it is not; may be empty.
+            make_session: makes its session after it is admitted.
+            refusal: sent to the peer if it is not; may be empty.
         """
         self.peer = peer
         self._loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class SocketConnection(asyncio.Protocol):
         self._read_holds = 0
         self._unread_hold = False
         self._reading_since: float | None = None
-        self._life = _OPEN
+        self._state = _OPEN
         self._linger_seconds = 0.0
         self.ending = ""
         self._timer: asyncio.TimerHandle | None = None  # OPEN: the session's; LINGERING: cuts the connection
@@ -121,12 +121,12 @@ class SocketConnection(asyncio.Protocol):
 
     @property
     def reading_since(self) -> float | None:
-        """Since when the peer is read; None while it is not."""
+        """The time since which the peer is read; None while it is not."""
         return self._reading_since
 
     def write(self, data: bytes) -> None:
         """Queue bytes."""
-        if self._life is not _OPEN:
+        if self._state is not _OPEN:
             return
         self._output.append(data)
         self._output_bytes += len(data)
@@ -137,14 +137,14 @@ class SocketConnection(asyncio.Protocol):
             self._relieve()
 
     def close(self, linger_seconds: float | None = None) -> None:
-        """Close once what was written has left."""
-        if self._life is not _OPEN:
+        """Close after the output has left."""
+        if self._state is not _OPEN:
             return
         has_left = self._send()
         if self._session is not None:
             self._session.handed_over()
         self._cancel_timer()
-        self._life = Life.LINGERING
+        self._state = ConnectionState.LINGERING
         self._linger_seconds = _LINGER_SECONDS if linger_seconds is None else linger_seconds
         self._loop.call_soon(self._lost)
         if has_left:
@@ -159,14 +159,14 @@ class SocketConnection(asyncio.Protocol):
         return self._loop.time()
 
     def wake_at(self, when: float | None) -> None:
-        """Have the session called at a time."""
-        if self._life is _OPEN:
+        """Call the session's `on_timer` at a time."""
+        if self._state is _OPEN:
             self._cancel_timer()
             if when is not None:
                 self._timer = self._loop.call_at(when, self._on_timer)
 
     def pause_reading(self) -> None:
-        """Read nothing until each pause was resumed."""
+        """Stop reading until every pause is taken back."""
         self._read_holds += 1
         if self._read_holds == 1:
             self._reading_since = None
@@ -182,17 +182,17 @@ class SocketConnection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def become(self, session: Session) -> None:
-        """Have another session serve this connection from its next event on."""
+        """Replace the session, from the next event on."""
         self._session = session
 
     # ------------------------------------------------------------ asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a conversation, or refuse it."""
-        # Only uvloop's `writelines` hands the kernel piece after piece in one call. asyncio's joins them, up to Python
-        # 3.11, or does not always say that the kernel took not all. And who changes the bytes wants them in one piece.
+        """Begin a session, or refuse the connection."""
+        # Only uvloop's `writelines` passes all pieces to the kernel in one call. asyncio's joins them, up to Python
+        # 3.11, or does not always report that the kernel did not take all. A subclass that encrypts needs one piece.
         self._gathers = not isinstance(transport, asyncio.Transport) and type(self)._put is SocketConnection._put
-        # A cast, not a check: uvloop's transports do what asyncio.Transport says and are no subclass of it.
+        # A cast, not a check: uvloop's transports have the methods of asyncio.Transport and are no subclass of it.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=0)
         self._reading_since = self._loop.time()
@@ -200,29 +200,29 @@ class SocketConnection(asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """Hand the chunk to the session, whole."""
-        if self._life is _OPEN and self._session is not None:
+        """Pass the chunk to the session."""
+        if self._state is _OPEN and self._session is not None:
             self._session.receive(data)
 
     def pause_writing(self) -> None:
-        """The kernel takes no more."""
+        """React to a kernel that takes no more."""
         self._write_paused = True
         if self._session is not None:
             self._session.handed_over()
             self._session.pause_writing()
 
     def resume_writing(self) -> None:
-        """The kernel took all."""
+        """React to a kernel that has taken all."""
         self._write_paused = False
-        if self._life is _OPEN:
+        if self._state is _OPEN:
             self._flush()
-        elif self._life is Life.LINGERING:
-            # Not from within the transport's own writing, where an error of ours would be taken for one of its own.
+        elif self._state is ConnectionState.LINGERING:
+            # Not inside the transport's write, which would take an error of ours for one of its own.
             self._loop.call_soon(self._shut)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Both sides are closed."""
-        self._life = Life.GONE
+        """React to the end of the connection."""
+        self._state = ConnectionState.GONE
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._registry.forget(self)
@@ -233,15 +233,15 @@ class SocketConnection(asyncio.Protocol):
     # ------------------------------------------------------------ server
 
     def refuse(self) -> None:
-        """Say that there are too many, and close."""
+        """Send the refusal, and close."""
         if self._refusal:
             self.write(self._refusal)
         self.close()
 
     def abort(self) -> None:
-        """Cut the connection; the session learns of it in the next turn."""
-        self._life = Life.GONE
-        self.ending = self.ending or "cut by the broker"
+        """Abort the connection; the session's `lost` is called in the next turn."""
+        self._state = ConnectionState.GONE
+        self.ending = self.ending or "aborted by the broker"
         self._cancel_timer()
         self._transport.abort()
 
@@ -251,11 +251,11 @@ class SocketConnection(asyncio.Protocol):
         self._session = self._make_session(self)
 
     def _is_readable(self) -> bool:
-        """Tell whether reading may be switched: what lingers is read to the end."""
-        return self._life is _OPEN and not self._transport.is_closing()
+        """Return True if reading may be paused; a connection that lingers is read to the end."""
+        return self._state is _OPEN and not self._transport.is_closing()
 
     def _relieve(self) -> None:
-        """Do something about much output: send it, or stop reading a peer that takes none."""
+        """Send much output, or stop reading a peer that takes none."""
         if not self._write_paused:
             self._send()
         elif self._output_bytes > UNREAD_BYTES_MAX:
@@ -269,7 +269,7 @@ class SocketConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if self._life is not _OPEN or self._write_paused or not self._send():
+        if self._state is not _OPEN or self._write_paused or not self._send():
             return
         if self._unread_hold:
             self._unread_hold = False
@@ -278,7 +278,7 @@ class SocketConnection(asyncio.Protocol):
             self._session.written()
 
     def _send(self) -> bool:
-        """Give the output to the kernel; False when it did not take all."""
+        """Write the output to the kernel; False if it did not take all."""
         output = self._output
         if output:
             size, self._output_bytes = self._output_bytes, 0
@@ -295,14 +295,14 @@ class SocketConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def _shut(self) -> None:
-        """Send the end, now that all bytes have left, and give the peer a moment to close too."""
-        if self._life is not Life.LINGERING or self._transport.is_closing():
+        """Shut the sending side, as all bytes have left, and give the peer a moment to close too."""
+        if self._state is not ConnectionState.LINGERING or self._transport.is_closing():
             return
         try:
             self._transport.write_eof()
         except OSError as error:
-            # The peer's reset has come (ENOTCONN) and the loop has not looked yet.
-            _log.debug("%s: cut instead of closed: %s", self.peer, error)
+            # The peer's reset has arrived (ENOTCONN), and the loop has not seen it yet.
+            _log.debug("%s: aborted instead of closed: %s", self.peer, error)
             self.abort()
         else:
             self._abort_at(self._loop.time() + self._linger_seconds)

@@ -1,11 +1,11 @@
-"""Which protocol a peer speaks, told from its first bytes, on a port that takes several.
+"""Detection of a peer's protocol by its first bytes, on a port for several protocols.
 
 ```text
 OpenWire   00 00 00 nn  01 'ActiveMQ'      size and type of a WireFormatInfo, its magic
 STOMP      gap 'CONNECT' | 'STOMP'         gap: line ends and blanks, which a STOMP decoder skips too
 ```
 
-An OpenWire size begins with a NUL, or its first frame would be of 16 MB; so one byte tells which of the two it may be.
+An OpenWire size begins with a NUL, or its first frame would have 16 MB; so one byte decides which of the two it may be.
 """
 
 import enum
@@ -18,8 +18,8 @@ from pybroker.transports.session import Session
 _log = logging.getLogger(__name__)
 
 
-class Spoken(enum.Enum):
-    """What the first bytes tell."""
+class DetectedProtocol(enum.Enum):
+    """The protocol that the first bytes belong to."""
 
     OPENWIRE = "OpenWire"
     STOMP = "STOMP"
@@ -35,29 +35,35 @@ _TLS_HANDSHAKE = b"\x16\x03"
 _SHOWN_BYTES = 16
 
 
-def detect(head: bytes) -> Spoken:
-    """Tell what a conversation that begins like this is in."""
+def detect(head: bytes) -> DetectedProtocol:
+    """Return the protocol of a connection that begins with these bytes."""
     if head[:1] == b"\0":
         magic = head[_SIZE_BYTES : _SIZE_BYTES + len(_MAGIC)]
-        return _compare(magic, (_MAGIC,), Spoken.OPENWIRE)
-    return _compare(head.lstrip(_GAP)[: max(map(len, _COMMANDS))], _COMMANDS, Spoken.STOMP)
+        return _compare(magic, (_MAGIC,), DetectedProtocol.OPENWIRE)
+    return _compare(head.lstrip(_GAP)[: max(map(len, _COMMANDS))], _COMMANDS, DetectedProtocol.STOMP)
 
 
-def _compare(head: bytes, openings: tuple[bytes, ...], spoken: Spoken) -> Spoken:
+def _compare(head: bytes, openings: tuple[bytes, ...], detected: DetectedProtocol) -> DetectedProtocol:
     if head.startswith(openings):
-        return spoken
-    return Spoken.UNDECIDED if any(opening.startswith(head) for opening in openings) else Spoken.UNKNOWN
+        return detected
+    return (
+        DetectedProtocol.UNDECIDED
+        if any(opening.startswith(head) for opening in openings)
+        else DetectedProtocol.UNKNOWN
+    )
 
 
 class Detector(Session):
-    """The session of a peer whose protocol is not known yet; hands the connection over as soon as it is."""
+    """The session of a peer whose protocol is not known yet; replaces itself as soon as it is."""
 
-    def __init__(self, link: ReplaceableLink, sessions: Mapping[Spoken, MakeSession], *, seconds: float) -> None:
+    def __init__(
+        self, link: ReplaceableLink, sessions: Mapping[DetectedProtocol, MakeSession], *, seconds: float
+    ) -> None:
         """Wait for the first bytes.
 
         Args:
             link: moves the bytes.
-            sessions: makes the session for each protocol that is spoken here.
+            sessions: makes the session, by supported protocol.
             seconds: how long the peer may take.
         """
         self._link = link
@@ -67,51 +73,51 @@ class Detector(Session):
         link.wake_at(link.time() + seconds)
 
     def receive(self, chunk: bytes) -> None:
-        """Look at the first bytes. Kept are those of an opening that is not complete, no more than a dozen."""
+        """Detect the protocol. Bytes of an incomplete opening are kept, at most a dozen."""
         head = self._head + chunk if self._head else chunk
-        spoken = detect(head)
-        if spoken is Spoken.UNDECIDED:
+        detected = detect(head)
+        if detected is DetectedProtocol.UNDECIDED:
             self._head = _without_gap(head)
             return
-        make_session = self._sessions.get(spoken)
+        make_session = self._sessions.get(detected)
         if make_session is None:
-            self._close(_complaint(spoken, head))
+            self._close(_unsupported(detected, head))
             return
         session = make_session(self._link)
         self._link.become(session)
         session.receive(head)
 
     def written(self) -> None:
-        """Learn nothing: nothing was written."""
+        """Do nothing: nothing was written."""
 
     def handed_over(self) -> None:
-        """Learn nothing: nothing was written."""
+        """Do nothing: nothing was written."""
 
     def pause_writing(self) -> None:
-        """Learn nothing: nothing was written."""
+        """Do nothing: nothing was written."""
 
     def on_timer(self) -> None:
-        """Give up a peer that has not said enough."""
-        self._close(f"within {self._seconds:g} seconds it has not said which protocol it speaks")
+        """Close the connection of a peer that has not sent enough."""
+        self._close(f"its first bytes did not show a protocol within {self._seconds:g} seconds")
 
     def lost(self) -> None:
-        """Learn that the peer left, as health checks do at once."""
+        """Do nothing: health checks connect and leave at once."""
 
-    def _close(self, complaint: str) -> None:
-        _log.info("%s closed: %s", self._link.peer, complaint)
+    def _close(self, reason: str) -> None:
+        _log.info("%s closed: %s", self._link.peer, reason)
         self._link.wake_at(None)
         self._link.close()
 
 
 def _without_gap(head: bytes) -> bytes:
-    """Cut a gap down to one byte, which tells that there was one."""
+    """Shorten a gap to one byte, which marks that there was one."""
     opening = head.lstrip(_GAP)
     return head if len(opening) == len(head) else head[:1] + opening
 
 
-def _complaint(spoken: Spoken, head: bytes) -> str:
-    if spoken is not Spoken.UNKNOWN:
-        return f"it speaks {spoken.value}, which this port does not take"
+def _unsupported(detected: DetectedProtocol, head: bytes) -> str:
+    if detected is not DetectedProtocol.UNKNOWN:
+        return f"it speaks {detected.value}, which this port does not support"
     if head.startswith(_TLS_HANDSHAKE):
         return "it speaks TLS: that has a port of its own (auto_ssl)"
-    return f"it speaks {spoken.value}, but begins with {head[:_SHOWN_BYTES]!r}"
+    return f"it speaks {detected.value}, but begins with {head[:_SHOWN_BYTES]!r}"

@@ -1,8 +1,8 @@
 """TLS handshakes beside the event loop.
 
-A handshake signs with the certificate's key: 0.5 ms of processor time with RSA 2048, 4 ms with RSA 4096. Each stranger
-who connects can ask for one. On the event loop, a thousand of them would stop every client for seconds; here they are
-computed in a few threads, in the order of arrival, while OpenSSL leaves Python's interpreter lock to the loop.
+A handshake signs with the certificate's key: 0.5 ms of processor time with RSA 2048, 4 ms with RSA 4096. Every peer
+that connects can request one. On the event loop, a thousand of them would stop every client for seconds; here they are
+computed in a few threads, in the order of arrival, while OpenSSL releases Python's interpreter lock.
 
 ```text
 data_received --chunk--> queue --> thread: decrypt --plaintext or error--> event loop: done
@@ -20,14 +20,14 @@ from pybroker.transports.tls import TlsChannel
 _log = logging.getLogger(__name__)
 
 _THREADS_MAX = 4
-"""Upper limit; half of the machine's cores at most are used, the rest serves the connected clients."""
+"""Upper limit; at most half of the machine's cores are used, the others serve the connected clients."""
 
 Done = Callable[[bytes | Exception], None]
 """Called on the event loop with the plaintext that followed the handshake, or with the error."""
 
 
 class Handshakes:
-    """Computes the handshakes of one server, and limits how many are in progress.
+    """Computes the handshakes of one server, and limits their number.
 
     A handshake is in progress from the moment its connection is admitted until it succeeded or the connection is gone.
     A channel whose step is under way belongs to a thread: nothing else may touch it until `done` was called.
@@ -43,7 +43,7 @@ class Handshakes:
 
     @property
     def is_full(self) -> bool:
-        """True while the limit is reached: accept no connection that would begin one more."""
+        """True while the limit is reached: no connection may be accepted that would begin another."""
         return self._in_progress >= self._limit
 
     def begin(self) -> None:
@@ -58,15 +58,15 @@ class Handshakes:
             callback()
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call back once, when the next handshake ends."""
+        """Call back once, at the end of the next handshake."""
         self._waiting.append(callback)
 
     def step(self, channel: TlsChannel, data: bytes, done: Done) -> Future[None]:
-        """Have a channel decrypt bytes in a thread; cancel the returned future to drop a step that has not begun."""
+        """Decrypt bytes in a thread; cancel the returned future to drop a step that has not begun."""
         return self._threads.submit(self._compute, channel, data, done)
 
     def close(self) -> None:
-        """Drop the steps that have not begun, and wait the few milliseconds for those that have."""
+        """Drop the steps that have not begun, and wait some milliseconds for the others."""
         self._waiting.clear()
         self._threads.shutdown(cancel_futures=True)
 
@@ -74,7 +74,7 @@ class Handshakes:
         try:
             plaintext = channel.decrypt(data)
         except Exception as error:
-            # No name of ours keeps the error: its traceback has this frame, and the circle would keep the channel.
+            # No local name for the error: its traceback has this frame, and the cycle would keep the channel alive.
             self._loop.call_soon_threadsafe(done, error)
         else:
             self._loop.call_soon_threadsafe(done, plaintext)

@@ -1,7 +1,7 @@
-"""Listeners: who may come in, and how many.
+"""Listeners, and the limits to the connections that they accept.
 
 Connections are accepted here and not by the event loop's own server, so that every loop does it alike: so many per
-turn, a pause when there are no descriptors left, and nobody half accepted when the listeners close.
+turn, a pause when there are no descriptors left, and none half accepted when the listeners close.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ _BACKLOG = 1024
 """Connections the kernel queues for accept: after a failover all clients come at once."""
 
 _ACCEPTS_PER_TURN = 16
-"""Connections taken from that queue per turn of the loop: whoever is served already waits for these only, and few
-descriptors are open that nobody has judged yet."""
+"""Connections taken from that queue per turn of the loop, so that connected clients wait for few, and few descriptors
+are open before their connections are counted."""
 
 _ACCEPT_RETRY_SECONDS = 1.0
-"""How long nobody is accepted after the kernel had no descriptor or memory for one."""
+"""The pause in accepting after the kernel had no descriptor or memory."""
 
 _REFUSED_MAX = 100
-"""Refused connections that may linger over their refusal; more are cut, for the journal needs descriptors too."""
+"""The limit to refused connections that linger; more are aborted, because the journal needs descriptors too."""
 
 _REFUSAL_LOG_SECONDS = 1.0
 _ACCEPT_LOG_SECONDS = 10.0
-"""At most one line per so much about refused connections, and about none being accepted: the log may be what fills
-the disk otherwise."""
+"""The shortest time between two lines about refused connections, and about failures to accept, which would otherwise
+fill the disk."""
 
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -49,12 +49,12 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
 )
-"""Seconds of silence, seconds between probes, probes: a peer that lost power is noticed after two minutes."""
+"""Seconds of silence, seconds between probes, probes: a peer that lost power is detected after two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How a listener encrypts.
+    """The TLS settings of a listener.
 
     Attributes:
         context: returns certificates and rules for a new connection; they may be replaced at any time.
@@ -67,13 +67,13 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerProtocol:
-    """What a listener needs to know of the protocol it speaks.
+    """The protocol of a listener.
 
     Attributes:
         name: for URLs and logs, such as `stomp`.
         session: makes the session of a new connection.
-        refusal: what a client is told when there are too many connections; may be empty. Not said over TLS.
-        tls: how it is encrypted; None: it is not.
+        refusal: sent to a client when there are too many connections; may be empty. Not sent over TLS.
+        tls: None without encryption.
     """
 
     name: str
@@ -92,23 +92,23 @@ class Server:
         self.turn = turn or Turn(self._loop)
         self._listeners: dict[socket.socket, ListenerProtocol] = {}
         self._is_closed = False
-        self._arriving: dict[socket.socket, None] = {}  # accepted, and no transport has them yet
+        self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
-        # Half of the connections: who only begins handshakes leaves the other half to the clients of plain listeners.
+        # Half of the connections: the other half stays for clients of plain listeners.
         self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
         self._refused: dict[SocketConnection, None] = {}
         self._refusal_count = 0
-        self._refusals_logged = _Seldom(_REFUSAL_LOG_SECONDS)
-        self._failures_logged = _Seldom(_ACCEPT_LOG_SECONDS)
+        self._refusals_logged = _RateLimit(_REFUSAL_LOG_SECONDS)
+        self._failures_logged = _RateLimit(_ACCEPT_LOG_SECONDS)
 
     def listen(self, protocol: ListenerProtocol, bound: socket.socket) -> str:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
 
         Returns:
-            Where it listens, such as `stomp://127.0.0.1:61613`.
+            The URL of the listener, such as `stomp://127.0.0.1:61613`.
 
         Raises:
-            OSError: another process began to listen there in the meantime.
+            OSError: another process has begun to listen there.
         """
         bound.listen(_BACKLOG)
         self._listeners[bound] = protocol
@@ -117,7 +117,7 @@ class Server:
         return f"{protocol.name}://{in_url(host)}:{port}"
 
     def close_listeners(self) -> None:
-        """Accept nobody any more; the ports are free. Connections stay."""
+        """Stop accepting, and free the ports. Connections stay."""
         self._is_closed = True
         for bound in self._listeners:
             self._loop.remove_reader(bound)
@@ -128,19 +128,19 @@ class Server:
         self._arriving.clear()
 
     def abort(self) -> None:
-        """Close listeners and cut every connection this instant, unsent bytes included."""
+        """Close the listeners and abort every connection at once, without its unsent bytes."""
         self.close_listeners()
         for connection in [*self.connections, *self._refused]:
             connection.abort()
         self._handshakes.close()
 
     def hold(self) -> None:
-        """Read nothing more from any peer."""
+        """Stop reading from every peer."""
         for connection in self.connections:
             connection.pause_reading()
 
     async def drain(self, seconds: float) -> None:
-        """Close every connection once its output has left; cut those that take longer."""
+        """Close every connection after its output has left; abort those that take longer."""
         for connection in list(self._refused):
             connection.abort()
         for connection in list(self.connections):
@@ -153,7 +153,7 @@ class Server:
     # ------------------------------------------------------------ as connections see it
 
     def admit(self, connection: SocketConnection) -> bool:
-        """Take a connection in; False when it was refused instead, or came when the listeners were closed already."""
+        """Add a connection; False if it was refused instead, or came after the listeners were closed."""
         if self._is_closed:
             connection.abort()
             return False
@@ -169,7 +169,7 @@ class Server:
         return False
 
     def forget(self, connection: SocketConnection) -> None:
-        """Let a connection go that is gone."""
+        """Remove a connection that is gone."""
         self.connections.pop(connection, None)
         self._refused.pop(connection, None)
 
@@ -191,7 +191,7 @@ class Server:
             self._loop.add_reader(bound, self._accept, bound)
 
     def _accept(self, bound: socket.socket) -> None:
-        """Take some of those that wait at a listener."""
+        """Accept some of the connections that wait at a listener."""
         protocol = self._listeners[bound]
         if protocol.tls is not None and self._handshakes.is_full:
             self._loop.remove_reader(bound)
@@ -203,9 +203,9 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Level-triggered: the loop would come back at once, and for ever.
+                # Level-triggered: the loop would call this again at once, and for ever.
                 if self._failures_logged.is_due(self._loop.time()):
-                    _log.error("nobody can be accepted at the moment: %s", error.strerror)
+                    _log.error("no connection can be accepted at the moment: %s", error.strerror)
                 self._loop.remove_reader(bound)
                 self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
                 return
@@ -229,7 +229,7 @@ class Server:
         )
 
     async def _arrive(self, accepted: socket.socket, connection: SocketConnection) -> None:
-        """Have a connection move the bytes of a socket."""
+        """Attach a connection to an accepted socket."""
         if accepted not in self._arriving:
             return  # the listeners were closed, and the socket with them
         del self._arriving[accepted]
@@ -243,8 +243,8 @@ class Server:
             accepted.close()
 
 
-class _Seldom:
-    """Says at most once in a while that something is due."""
+class _RateLimit:
+    """Allows an action at most once per period."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -258,7 +258,7 @@ class _Seldom:
 
 
 def bind(host: str, port: int, setting: str) -> socket.socket:
-    """Return a bound TCP socket that does not listen yet; port 0 takes any free one.
+    """Return a bound TCP socket that does not listen yet; port 0 means any free one.
 
     Raises:
         ConfigError: the address cannot be used; names the setting.
@@ -286,7 +286,7 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only clients on this machine reach an address."""
+    """Return True if only clients on this machine reach an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -294,5 +294,5 @@ def is_loopback(host: str) -> bool:
 
 
 def in_url(host: str) -> str:
-    """Return an address as URLs have it."""
+    """Return an address in the form of URLs."""
     return f"[{host}]" if ":" in host else host

@@ -1,7 +1,7 @@
-"""The seam between a protocol and the socket: a session converses, a link moves its bytes.
+"""The interface between protocol and socket: a session speaks the protocol, a link moves its bytes.
 
-One session serves one connection. It is sans-I/O: it takes chunks, calls the broker, and gives bytes and wishes
-(close, wake me at) to its link. The only asyncio implementation of `Link` is in `connection`; tests use a fake.
+One session serves one connection. It is sans-I/O: it takes chunks, calls the broker, and passes bytes and requests
+(`close`, `wake_at`) to its link. The only asyncio implementation of `Link` is in `connection`; tests use a fake.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from pybroker.broker.domain.ports import Throttle
 
 
 class Link(Throttle, Protocol):
-    """What a session may do to its connection."""
+    """A connection, as its session sees it."""
 
     @property
     def peer(self) -> str:
@@ -19,20 +19,20 @@ class Link(Throttle, Protocol):
 
     @property
     def reading_since(self) -> float | None:
-        """Since when the peer is read without a break, in the seconds of `time`; None while it is not read."""
+        """The time since which the peer is read without a break, by `time`; None while it is not read."""
         ...
 
     @property
     def ending(self) -> str:
-        """How the connection ended, in words, once it has and if it was not the session that closed it."""
+        """How the connection ended, in words; empty before, and if the session closed it."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Queue bytes; they leave in one write at the end of this turn of the loop, or sooner when there are many."""
+        """Queue bytes; they leave in one write at the end of the loop's turn, or sooner if there are many."""
         ...
 
     def close(self) -> None:
-        """Close once what was written has left. Nothing is received from now on."""
+        """Close after the output has left. Nothing is received from now on."""
         ...
 
     def time(self) -> float:
@@ -40,7 +40,7 @@ class Link(Throttle, Protocol):
         ...
 
     def wake_at(self, when: float | None) -> None:
-        """Have `Session.on_timer` called at that monotonic time, instead of the time asked for before; None: never."""
+        """Call `Session.on_timer` at that monotonic time, which replaces an earlier one; None: never."""
         ...
 
 
@@ -48,25 +48,25 @@ class Session(Protocol):
     """A conversation with one peer."""
 
     def receive(self, chunk: bytes) -> None:
-        """Take bytes as they came. Raises nothing on account of the peer: it is told and the link closed."""
+        """Process received bytes. For a violation the peer gets an error, and the link closes."""
         ...
 
     def written(self) -> None:
-        """Learn that everything queued so far has left the process, and that delivery may go on."""
+        """React to all output having left the process: delivery may go on."""
         ...
 
     def handed_over(self) -> None:
-        """Learn that the peer may get some of what was queued so far, and all of it, though not all has left yet."""
+        """Count all output so far as possibly received by the peer, although not all has left the process."""
         ...
 
     def pause_writing(self) -> None:
-        """Learn that the peer does not read as fast as it is written to; `written` ends the pause."""
+        """Pause delivery, as the peer reads too slowly; `written` ends the pause."""
         ...
 
     def on_timer(self) -> None:
-        """Learn that the time given to `Link.wake_at` has come."""
+        """React to the time that was passed to `Link.wake_at`."""
         ...
 
     def lost(self) -> None:
-        """Learn that the connection is gone. Called once, last."""
+        """React to the end of the connection. Called once, last."""
         ...

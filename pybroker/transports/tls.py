@@ -1,4 +1,4 @@
-"""TLS, sans-I/O: the server's half of a conversation, from 1.2 on. Certificates and keys in PEM, as OpenSSL reads."""
+"""TLS 1.2 and later, sans-I/O: the server's side, and its certificates and keys in PEM."""
 
 import logging
 import ssl
@@ -11,15 +11,15 @@ from pybroker.broker.domain.errors import ConfigError
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 16 << 10
-"""The most a TLS record holds; more than one is never read at once."""
+"""The maximum size of a TLS record; at most one is read at once."""
 
 
 class TlsChannel:
-    """The server's half of a TLS conversation, sans-I/O.
+    """The server's side of a TLS connection, sans-I/O.
 
     Attributes:
         is_established: the handshake is over.
-        is_ended: the peer has said that it will send nothing more.
+        is_ended: the peer has announced that it sends nothing more.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -30,10 +30,10 @@ class TlsChannel:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def decrypt(self, data: bytes) -> bytes:
-        """Take bytes from the peer; return what they say. There may be an answer in `output`.
+        """Return the plaintext of received bytes. There may be an answer in `output`.
 
         Raises:
-            ssl.SSLError: the handshake failed, or a record is broken; `output` may have the alert that says so.
+            ssl.SSLError: the handshake failed, or a record is broken; `output` may have the alert.
         """
         self._incoming.write(data)
         pieces: list[bytes] = []
@@ -51,7 +51,7 @@ class TlsChannel:
         return b"".join(pieces)
 
     def encrypt(self, data: bytes) -> bytes:
-        """Return what to send, so that the peer reads these bytes."""
+        """Return the encrypted bytes."""
         rest = memoryview(data)
         while rest:
             taken = self._tls.write(rest)
@@ -59,15 +59,15 @@ class TlsChannel:
         return self._outgoing.read()
 
     def output(self) -> bytes:
-        """Return what to send in answer to what was received; often nothing."""
+        """Return the answer to received bytes; often empty."""
         return self._outgoing.read()
 
     def end(self) -> bytes:
-        """Return what tells the peer that nothing more will come; nothing when it cannot be told any more."""
+        """Return the alert that announces the end; empty if it cannot be sent any more."""
         if self.is_established:
             try:
                 self._tls.unwrap()
-            except ssl.SSLError as error:  # nearly always: it would wait for the peer's own end
+            except ssl.SSLError as error:  # nearly always: it would wait for the peer's alert
                 _log.debug("the end of a TLS conversation: %s", error)
         return self._outgoing.read()
 
@@ -81,7 +81,7 @@ def server_context(
     """Read certificates and keys.
 
     Args:
-        certificate: the server's certificate, and behind it those between it and its authority.
+        certificate: the server's certificate, followed by those between it and its authority.
         key: its private key; by default in the same file.
         key_password_file: holds the key's password, if it has one.
         client_ca: certificates of authorities. When given, every client must present a certificate of one of them.
@@ -89,17 +89,17 @@ def server_context(
     Raises:
         ConfigError: a file cannot be used; names the setting.
     """
-    _look_for(certificate, "CERTIFICATE-----", "tls_certificate")
-    _look_for(key or certificate, "PRIVATE KEY-----", "tls_key")
+    _require(certificate, "CERTIFICATE-----", "tls_certificate")
+    _require(key or certificate, "PRIVATE KEY-----", "tls_key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # what was agreed holds to the end; reading never waits for writing
+    context.options |= ssl.OP_NO_RENEGOTIATION  # so that reading never waits for writing
     try:
         context.load_cert_chain(certificate, key, _password(key_password_file))
     except (ssl.SSLError, ValueError) as error:
         raise _unusable(error, certificate, key or certificate, has_password=key_password_file is not None) from error
     if client_ca is not None:
-        _look_for(client_ca, "CERTIFICATE-----", "tls_client_ca")
+        _require(client_ca, "CERTIFICATE-----", "tls_client_ca")
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
@@ -117,8 +117,8 @@ class _NoPassword(ValueError):
     """The key is encrypted, and no password was given."""
 
 
-def _look_for(path: Path, mark: str, setting: str) -> None:
-    """Make sure that a file can be read and is of its kind: OpenSSL's own errors do not say which file they mean."""
+def _require(path: Path, mark: str, setting: str) -> None:
+    """Check that a file can be read and is of its kind: OpenSSL's errors do not name the file."""
     if mark.encode() not in _read(path, setting):
         kind = "private key" if "KEY" in mark else "certificate"
         raise ConfigError(f"there is no {kind} in {path}", setting=setting, hint=_PEM_HINT)
@@ -132,7 +132,7 @@ def _read(path: Path, setting: str) -> bytes:
 
 
 def _password(file: Path | None) -> Callable[[], bytes]:
-    """Return what OpenSSL asks when a key is encrypted; without it OpenSSL would ask on the terminal."""
+    """Return OpenSSL's callback for an encrypted key; without one OpenSSL would ask on the terminal."""
     if file is None:
         return _refuse_password
     password = _read(file, "tls_key_password_file").rstrip(b"\r\n")
@@ -144,7 +144,7 @@ def _refuse_password() -> NoReturn:
 
 
 def _unusable(error: Exception, certificate: Path, key: Path, *, has_password: bool) -> ConfigError:
-    """Say which of the settings is to blame."""
+    """Return an error that names the wrong setting."""
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     if isinstance(error, _NoPassword):
         hint = "write its password into a file, and name that with tls_key_password_file"

@@ -1,4 +1,4 @@
-"""TLS over a connection.
+"""A connection with TLS.
 
 The record layer runs in memory between the transport and the session, the same under every event loop; so what
 `SocketConnection` promises of its transport holds here too, and a failed handshake is one line in the log, with peer
@@ -16,7 +16,7 @@ import logging
 import ssl
 from concurrent.futures import Future
 
-from pybroker.transports.connection import UNREAD_BYTES_MAX, Life, MakeSession, Registry, SocketConnection
+from pybroker.transports.connection import UNREAD_BYTES_MAX, ConnectionState, MakeSession, Registry, SocketConnection
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls import TlsChannel, reason_of
 
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class TlsConnection(SocketConnection):
-    """A connection whose bytes are encrypted. Its session begins when the handshake is over.
+    """A connection whose bytes are encrypted. Its session begins after the handshake.
 
-    Nobody is refused in words: they would need a handshake, which costs a millisecond, when there are too many already.
+    It sends no refusal, which would need a handshake of a millisecond when there are too many connections already.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class TlsConnection(SocketConnection):
         self._channel = TlsChannel(context)
         self._handshake_seconds = handshake_seconds
         self._handshakes = handshakes
-        self._is_shaking = False  # from the admission to the end of the handshake
-        self._step: Future[None] | None = None  # while it is there, the channel belongs to a thread
-        self._unread = b""  # came while a step was under way
-        self._was_heard = False
-        self._was_answered = False
+        self._in_handshake = False  # from the admission to the end of the handshake
+        self._step: Future[None] | None = None  # while it is set, the channel belongs to a thread
+        self._unread = b""  # received during a step
+        self._has_received = False
+        self._has_answered = False
         self._is_ended = False  # the peer sends nothing more
-        self._said_end = False
+        self._sent_end = False
 
     def data_received(self, data: bytes) -> None:
-        """Hand what the chunk says to the session, whole."""
-        if self._life is not Life.OPEN:
+        """Decrypt the chunk, and pass the plaintext to the session."""
+        if self._state is not ConnectionState.OPEN:
             return
-        if self._is_shaking:
-            self._shake(data)
+        if self._in_handshake:
+            self._advance_handshake(data)
             return
         try:
             plaintext = self._channel.decrypt(data)
@@ -66,25 +66,25 @@ class TlsConnection(SocketConnection):
             self._decrypted(plaintext)
 
     def eof_received(self) -> bool:
-        """Learn that the peer sends nothing more; True keeps the transport until its last bytes are decrypted."""
+        """React to the peer's end; True keeps the transport until the last bytes are decrypted."""
         self._is_ended = True
         if self._step is None:
             return False
-        # Without an answer the peer cannot have said anything yet, and its handshake need not be computed.
-        return self._was_answered or not self._step.cancel()
+        # Without an answer the peer cannot have sent any plaintext, and its handshake need not be computed.
+        return self._has_answered or not self._step.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Both sides are closed."""
-        if self._was_heard and self._life is Life.OPEN and self._is_shaking:
-            _log.info("%s: TLS handshake failed: the peer left in the middle of it", self.peer)
+        """React to the end of the connection."""
+        if self._has_received and self._state is ConnectionState.OPEN and self._in_handshake:
+            _log.info("%s: TLS handshake failed: the peer left before its end", self.peer)
         if self._step is not None:
             self._step.cancel()
         self._end_handshake()
         super().connection_lost(exc)
 
     def _begin(self) -> None:
-        """Give the peer its time for the handshake."""
-        self._is_shaking = True
+        """Start the time limit of the handshake."""
+        self._in_handshake = True
         self._handshakes.begin()
         self._timer = self._loop.call_later(self._handshake_seconds, self._give_up)
 
@@ -92,20 +92,20 @@ class TlsConnection(SocketConnection):
         _log.info("%s: TLS handshake failed: not over within %g seconds", self.peer, self._handshake_seconds)
         self.abort()
 
-    def _shake(self, data: bytes) -> None:
-        """Take the handshake one step on, or keep bytes until the step under way is done."""
-        self._was_heard = True
+    def _advance_handshake(self, data: bytes) -> None:
+        """Begin a step of the handshake, or keep the bytes until the present step is done."""
+        self._has_received = True
         if self._step is None:
-            self._step = self._handshakes.step(self._channel, data, self._shaken)
+            self._step = self._handshakes.step(self._channel, data, self._on_step)
             return
         if not self._unread:
-            self.pause_reading()  # so that at most one chunk waits here
+            self.pause_reading()  # so that at most one chunk is kept
         self._unread += data
 
-    def _shaken(self, outcome: bytes | Exception) -> None:
-        """Go on after a step: answer the peer, and begin the session once the handshake is over."""
+    def _on_step(self, outcome: bytes | Exception) -> None:
+        """Answer the peer after a step, and begin the session after the last one."""
         self._step = None
-        if self._life is not Life.OPEN:
+        if self._state is not ConnectionState.OPEN:
             return
         if isinstance(outcome, Exception):
             self._fail(outcome)
@@ -121,14 +121,14 @@ class TlsConnection(SocketConnection):
             self.data_received(data)
 
     def _end_handshake(self) -> None:
-        if self._is_shaking:
-            self._is_shaking = False
+        if self._in_handshake:
+            self._in_handshake = False
             self._handshakes.end()
 
     def _decrypted(self, plaintext: bytes) -> None:
-        """Hand plaintext on, and send what the channel has to say."""
+        """Pass plaintext on, and send the channel's output."""
         if answer := self._channel.output():
-            self._was_answered = True
+            self._has_answered = True
             self._transport.write(answer)
             if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
                 self._hold()  # TLS 1.3 answers every KeyUpdate, however many come
@@ -139,15 +139,15 @@ class TlsConnection(SocketConnection):
             self._loop.call_soon(self._transport.close)
 
     def _fail(self, error: Exception) -> None:
-        """Tell log and peer what is wrong, and close."""
-        during = "handshake" if self._is_shaking else "record"
+        """Log the error, send its alert, and close."""
+        during = "handshake" if self._in_handshake else "record"
         if isinstance(error, ssl.SSLError):
             _log.info("%s: TLS %s failed: %s", self.peer, during, reason_of(error))
         else:
             _log.error("%s: TLS %s failed unexpectedly", self.peer, during, exc_info=error)
         if alert := self._channel.output():
             self._transport.write(alert)
-        self._said_end = True
+        self._sent_end = True
         self._output.clear()  # nothing can be encrypted any more
         self.close()
 
@@ -155,8 +155,8 @@ class TlsConnection(SocketConnection):
         self._transport.write(self._channel.encrypt(data))
 
     def _shut(self) -> None:
-        if not self._said_end and self._step is None and not self._transport.is_closing():
-            self._said_end = True
+        if not self._sent_end and self._step is None and not self._transport.is_closing():
+            self._sent_end = True
             if end := self._channel.end():
                 self._transport.write(end)
         super()._shut()

@@ -1,12 +1,12 @@
-"""The end of a turn of the event loop, in the order that answers soonest: disk first, then output.
+"""The end of a turn of the event loop: first writes to disk, then output.
 
 ```text
 sockets that are ready -> sessions, the core  |  commits: what this turn appended goes to disk  |  output, newest first
                     one turn of the loop      |  its end: one callback of the loop for all of it
 ```
 
-A short write is done within the turn, and the responses it allows leave with the same turn's output. They leave first:
-somebody waits for them, while a dispatch is early by definition.
+A short write is done within the turn, and the responses that it allows leave with the same turn's output. They leave
+first: a client waits for them, while a dispatch is early by definition.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Callback = Callable[[], None]
 
 
 class Turn:
-    """Gathers what is to be done at the end of the turn."""
+    """Callbacks for the end of the turn."""
 
     __slots__ = ("_commits", "_is_scheduled", "_loop", "_output")
 
@@ -27,17 +27,17 @@ class Turn:
         self._is_scheduled = False
 
     def commit(self, callback: Callback) -> None:
-        """Have something written to disk at the turn's end, before anything leaves."""
+        """Call back at the turn's end, before any output, to write to disk."""
         self._commits.append(callback)
         self._schedule()
 
     def output(self, callback: Callback) -> None:
-        """Have output leave at the turn's end."""
+        """Call back at the turn's end, to write output."""
         self._output.append(callback)
         self._schedule()
 
     def post(self, callback: Callback) -> None:
-        """Have something done in the loop's thread, called from another; what it writes leaves right after."""
+        """Call back in the loop's thread, from another thread; its output leaves right after."""
         self._loop.call_soon_threadsafe(self._posted, callback)
 
     def _schedule(self) -> None:

@@ -80,7 +80,7 @@ def test_who_says_too_little_is_closed(start):
     late = open_socket(port)
     late.sendall(b"\n\nCON")
     assert read_all(late) == b""
-    broker.wait_for("closed: within 0.3 seconds it has not said which protocol it speaks")
+    broker.wait_for("closed: its first bytes did not show a protocol within 0.3 seconds")
 
 
 def test_openwire_is_recognised_too(start, connect):

@@ -45,7 +45,7 @@ from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
-from pybroker.transports.detect import Detector, Spoken
+from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
@@ -454,7 +454,7 @@ def make_protocols(
     certificates: Certificates | None = None,
     machine: Machine = MACHINE,
 ) -> dict[str, ListenerProtocol]:
-    """Return the protocol spoken on each port.
+    """Return the protocol of each port.
 
     Args:
         config: the settings.
@@ -502,21 +502,21 @@ def make_certificates(config: Config) -> Certificates | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Transport:
-    """A protocol, whatever port it is spoken on.
+    """A protocol, whatever its port.
 
     Attributes:
         scheme: of its URLs, as ActiveMQ's clients write them.
         tls_scheme: the same with TLS.
         session: makes the session of a new connection.
         refusal: what a client is told when there are too many.
-        spoken: how it is told from others on a port that takes several; None where nothing is told from it.
+        protocol: how it is told from others on a port that takes several; None where nothing is told from it.
     """
 
     scheme: str
     tls_scheme: str
     session: MakeSession
     refusal: bytes = b""
-    spoken: Spoken | None = None
+    protocol: DetectedProtocol | None = None
 
 
 def _transports(
@@ -544,7 +544,9 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
     told = f"This broker has its {config.connections_max} connections already; try again later."
     headers = {"message": told, "content-type": "text/plain"}
     refusal = encode_frame("ERROR", headers, told.encode(), Version.V1_0)
-    return _Transport(scheme="stomp", tls_scheme="stomp+ssl", session=session, refusal=refusal, spoken=Spoken.STOMP)
+    return _Transport(
+        scheme="stomp", tls_scheme="stomp+ssl", session=session, refusal=refusal, protocol=DetectedProtocol.STOMP
+    )
 
 
 def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _Transport:
@@ -566,7 +568,7 @@ def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _
     def session(link: Link) -> Session:
         return OpenWireSession(broker=broker, link=link, settings=settings, sessions=sessions)
 
-    return _Transport(scheme="tcp", tls_scheme="ssl", session=session, spoken=Spoken.OPENWIRE)
+    return _Transport(scheme="tcp", tls_scheme="ssl", session=session, protocol=DetectedProtocol.OPENWIRE)
 
 
 def openwire_url(config: Config, ports: Mapping[str, int]) -> str:
@@ -583,7 +585,7 @@ def openwire_url(config: Config, ports: Mapping[str, int]) -> str:
 def _auto(config: Config, transports: Mapping[str, _Transport]) -> _Transport:
     """Return what waits for a peer's first bytes, and then goes on in its protocol."""
     sessions = {
-        transport.spoken: transport.session for transport in transports.values() if transport.spoken is not None
+        transport.protocol: transport.session for transport in transports.values() if transport.protocol is not None
     }
 
     def session(link: ReplaceableLink) -> Session:

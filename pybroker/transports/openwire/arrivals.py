@@ -1,12 +1,12 @@
-"""Messages and acknowledgements as they arrive, read without decoding what repeats from frame to frame.
+"""The fast path for received messages and acknowledgements: bytes that repeat from frame to frame are not decoded.
 
-A client that speaks loose, uncached OpenWire of version 10 to 12 sends messages in the bytes the store keeps, and
-begins each message of a producer with the same bytes. So the beginnings are remembered and compared, and only the
-numbers behind them are read; whatever looks different takes the long way, `routing`. A destination's name with options
-behind it, which other clients than Java's may send, is cut in the message's bytes too.
+A client that speaks loose, uncached OpenWire of version 10 to 12 sends messages in the bytes that the store keeps, and
+begins each message of a producer with the same bytes, the head. Heads are cached and compared, and only the numbers
+behind them are read; any other message takes the slow path, `routing`. Options behind a destination's name, which other
+clients than Java's may send, are removed from the message's bytes.
 
 ```text
-                  |<-------------------- head: remembered -------------------->|
+                  |<---------------------- head: cached ---------------------->|
 u8 type | i32 u8 | producer id | destination | transaction id | 00 | message id | i64 sequence | i64 broker sequence | …
 ```
 
@@ -39,29 +39,29 @@ from pybroker.broker.domain.openwire.loose import NULL, MalformedOpenWire, Reade
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.transports.openwire.faults import Unaddressed
+from pybroker.transports.openwire.faults import MissingDestination
 
-# Names of this module's own, so that the compiled code has the values without a look-up.
+# Constants of this module, so that the compiled code has the values without a look-up.
 _HEAD_AT: Final = BODY_AT
 
 _HEADS_MAX: Final = 1024
-"""Producers and destinations remembered per connection."""
+"""The limit to cached heads of one connection."""
 
 _HEAD_BYTES_MAX: Final = 1024
-"""A longer head than this, of names that nobody gives, is not remembered."""
+"""The limit to the bytes of a cached head, far above usual names."""
 
 _COUNT: Final = packed(ACK.run("message_count"))
-"""How many messages an acknowledgement is for, and whether it tells a cause."""
+"""The message count of an acknowledgement, and the flag of its cause."""
 _COUNT_BYTES: Final = _COUNT.size
 _SIZE_BYTES: Final = INT.size
-"""What stands before each frame."""
+"""The size field before each frame."""
 
 _FLAG_AT: Final = BODY_AT - 1
-"""Where it says whether a response is required."""
+"""The offset of the flag that requires a response."""
 _NO_RESPONSE, _STANDARD = NULL, AckType.STANDARD.to_bytes()
 _ONE: Final = _COUNT.pack(1, 0)
 _NUMBERS_BYTES: Final = SEQUENCES.size
-"""What a message id ends in: its sequence number, and the broker's."""
+"""The end of a message id: its sequence number, and the broker's."""
 
 _sequence_at: Final = LONG.unpack_from
 _middle_at: Final = MIDDLE.unpack_from
@@ -71,20 +71,20 @@ _MIDDLE_BYTES: Final = MIDDLE.size
 _BROKER_FIELDS_BYTES: Final = BROKER_FIELDS.size
 _NO_BROKER_FIELDS: Final = NO_BROKER_FIELDS
 _COPY_BYTES_MIN: Final = 16 << 10
-"""Above it a memoryview saves a copy, below it costs more than one."""
+"""Above this size a memoryview saves a copy, below it costs more than one."""
 
 _BLOB: Final = BLOB_TYPE
 
 
 class Head(NamedTuple):
-    """What messages of one producer to one destination, in one transaction, begin with.
+    """The first bytes of all messages of one producer to one destination, in one transaction.
 
     Attributes:
         raw: the bytes.
-        id_prefix: their ids up to the sequence number.
-        producer_id: who sends them.
-        destination: where to.
-        transaction: in which transaction.
+        id_prefix: the message ids up to the sequence number.
+        producer_id: the producer.
+        destination: the destination.
+        transaction: the transaction; None for none.
     """
 
     raw: bytes
@@ -95,23 +95,23 @@ class Head(NamedTuple):
 
 
 Arrival = tuple[Message, ids.ProducerId, int, TransactionId | None]
-"""A message that came in, and what concerns only its connection: who sends it, its sequence number, its transaction.
+"""A received message, its producer, its sequence number and its transaction.
 
-No class of its own: the compiler returns a tuple without making one.
+A tuple, not a class: compiled code returns it without an allocation.
 """
 
 
 class Acknowledgement(NamedTuple):
-    """A MessageAck; see there.
+    """The fields of a MessageAck.
 
     Attributes:
-        consumer_id: whose.
-        transaction: in which transaction.
+        consumer_id: the consumer.
+        transaction: the transaction; None for none.
         type: see `AckType`.
-        first_id: where its range begins; None: at the oldest.
-        last_id: where it ends.
-        message_count: how many messages the client means.
-        cause: why it gives up on them, as Java prints an exception.
+        first_id: the first message of its range; None: the oldest.
+        last_id: the last message of its range.
+        message_count: the number of messages that the client counts.
+        cause: the reason of a poison acknowledgement, as Java prints an exception.
     """
 
     consumer_id: ids.ConsumerId
@@ -134,7 +134,7 @@ class Arrivals:
         self._heads: dict[bytes, Head] = {}
 
     def forget(self) -> None:
-        """Forget the heads: a producer has gone."""
+        """Clear the cache, as a producer was removed."""
         self._last = None
         self._heads.clear()
 
@@ -142,8 +142,8 @@ class Arrivals:
         """Return the message in a frame, from its data type at `start` to its end at `stop`.
 
         Raises:
-            MalformedOpenWire: it is none, or lacks producer or id.
-            Unaddressed: it lacks a destination.
+            MalformedOpenWire: it is no message, or lacks producer or id.
+            MissingDestination: it lacks a destination.
         """
         head = self._last
         if head is None or not chunk.startswith(head.raw, start + _HEAD_AT):
@@ -198,14 +198,14 @@ class Arrivals:
         return message, head.producer_id, sequence, head.transaction
 
     def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
-        """Return a message whose head is not worth remembering, or does not name its destination as it should."""
+        """Return a message whose head is not cached, or has options behind its destination."""
         message = routing(data)
         if message.destination != head.destination:
             message = Rerouting(message).copy(head.destination)
         return message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction
 
     def _head(self, chunk: bytes, start: int, stop: int) -> Head:
-        """Return the head of a message that does not begin as the last one did, which is `_last` if it is regular."""
+        """Return the head of a message that does not begin as the last one did; `_last` if it may be cached."""
         reader = Reader(chunk[start : min(stop, start + (64 << 10))], _HEAD_AT)
         producer_id, destination, transaction, _, message_id = read_head(reader)
         if producer_id is None or message_id is None:
@@ -228,7 +228,7 @@ class Arrivals:
 class Acknowledgements:
     """Reads the acknowledgements of one connection.
 
-    Nearly all are alike: a consumer is done with one message, as before, and wants no answer.
+    Nearly all are alike: the same consumer acknowledges one message, and requires no response.
 
     ```text
     |<------------------ as before ------------------>|
@@ -237,7 +237,7 @@ class Acknowledgements:
     ```
 
     Attributes:
-        consumer_id: who acknowledged last, outside of a transaction.
+        consumer_id: the consumer of the last acknowledgement outside of a transaction.
     """
 
     __slots__ = ("_first_at", "_id_head", "_id_prefix", "_prefixes", "_raw", "_usual", "consumer_id")
@@ -245,20 +245,20 @@ class Acknowledgements:
     def __init__(self) -> None:
         self.consumer_id: ids.ConsumerId | None = None
         self._raw = b""
-        """Destination, transaction and consumer id of that acknowledgement."""
+        """The destination, transaction and consumer id of that acknowledgement."""
         self._usual = b""
         self._first_at = 0
         self._id_head = b""
         """The last message id up to its sequence number."""
         self._id_prefix = ""
         self._prefixes: dict[bytes, str] = {}
-        """The same of all producers, by its bytes."""
+        """The message ids up to the sequence number, by their bytes."""
 
     def usual(self, chunk: bytes, start: int, stop: int) -> list[str]:
-        """Return the messages that the consumer `consumer_id` is done with, if that is all there is in a frame.
+        """Return the ids of the messages that `consumer_id` acknowledges one by one, in this frame and those behind it.
 
-        They are those of this frame and of all right behind it that look alike, and are as long as it; its size is to
-        stand before it. Empty for any other acknowledgement, of which `read` tells more.
+        The frames must be alike, of one length, and have their size fields. Empty for any other acknowledgement, which
+        `read` decodes.
         """
         done: list[str] = []
         usual = self._usual
@@ -290,10 +290,10 @@ class Acknowledgements:
     def read(self, chunk: bytes, start: int, stop: int) -> Acknowledgement | None:
         """Return the acknowledgement in a frame, from its data type at `start` to its end at `stop`.
 
-        None when it tells a cause, which is for the codec: what it looks like was negotiated.
+        None if it has a cause, which only the codec can read, as its form was negotiated.
 
         Raises:
-            MalformedOpenWire: it is none, or lacks a consumer id.
+            MalformedOpenWire: it is no acknowledgement, or lacks a consumer id.
         """
         data = chunk[start:stop]
         transaction: TransactionId | None = None
@@ -336,7 +336,7 @@ class Acknowledgements:
         return Acknowledgement(consumer_id, transaction, data[offset], first_id, last_id, count)
 
     def _message_id(self, data: bytes, offset: int) -> tuple[str | None, int]:
-        """Return a message id as text, and where it ends."""
+        """Return a message id as text, and its end."""
         if not data[offset]:
             return None, offset + 1
         if not self._id_head or not data.startswith(self._id_head, offset):
@@ -358,13 +358,13 @@ class Acknowledgements:
 
 
 def _checked(destination: Destination | None, transaction: TransactionId | None) -> Destination:
-    """Return a destination by its bare name."""
+    """Return a destination without options."""
     if destination is None:
-        raise Unaddressed("a message without a destination", transaction)
+        raise MissingDestination("a message without a destination", transaction)
     try:
         return checked(*destination)
     except InvalidDestination as error:
-        raise Unaddressed(str(error), transaction) from error
+        raise MissingDestination(str(error), transaction) from error
 
 
 def _without_sequence(message_id: ids.OpenWireMessageId) -> str:

@@ -1,9 +1,8 @@
-"""What an OpenWire client does once it is connected: sessions, producers, consumers, sends, acks, transactions.
+"""The commands of a connected OpenWire client: sessions, producers, consumers, sends, acks, transactions.
 
-Every command that asks for a response gets exactly one: when what it changed is on disk, or as an exception. A failure
-of one that does not ask is reported as a ConnectionError, and dooms its transaction. Commands are obeyed in the order
-of their arrival; responses need not keep it. Source: OpenWire, "Conversation basics"; ActiveMQ 5.17,
-`TransportConnection`.
+Every command that requires a response gets exactly one: when its changes are on disk, or as an exception. A failure of
+any other is reported as a ConnectionError, and dooms its transaction. Commands are carried out in the order of their
+arrival; responses may come in another. Source: OpenWire, "Conversation basics"; ActiveMQ 5.17, `TransportConnection`.
 """
 
 import logging
@@ -60,9 +59,9 @@ from pybroker.transports.openwire.arrivals import (
     Arrivals,
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
-from pybroker.transports.openwire.faults import Unaddressed, Unmatched, WrongState
+from pybroker.transports.openwire.faults import MissingDestination, UnmatchedAck, WrongState
 from pybroker.transports.openwire.peer import Peer
-from pybroker.transports.openwire.restored import REASON, Restored
+from pybroker.transports.openwire.restored import REASON, RestoredTransactions
 
 _log = logging.getLogger(__name__)
 
@@ -77,20 +76,20 @@ _ENDING: Final = frozenset(
         TransactionType.FORGET,
     )
 )
-"""What answers whether a transaction went well."""
+"""The commands whose response is the outcome of a transaction."""
 
 OBJECTS_MAX: Final = 50_000
-"""Sessions, producers and consumers of one connection."""
+"""The limit to the sessions, the producers and the consumers of one connection."""
 
 _NEVER: Final = float("inf")
 
 XA_OK, XA_RDONLY = 0, 3
 
 _SETTLING: Final = frozenset((AckType.STANDARD, AckType.INDIVIDUAL))
-"""Acknowledgements that a transaction cannot do without."""
+"""The acknowledgements that a transaction must not lose."""
 
 IMPLICIT_SESSION: Final = -1
-"""A connection's own session, which nobody opens."""
+"""The session id of objects that belong to the connection itself; no SessionInfo opens it."""
 
 _CLIENT_DEFAULTS: Final = {
     "browser": frozenset((BROWSER_PREFETCH,)),
@@ -98,16 +97,16 @@ _CLIENT_DEFAULTS: Final = {
     "durable": frozenset((DURABLE_PREFETCH, QUEUE_PREFETCH)),
     "topic": frozenset((TOPIC_PREFETCH,)),
 }
-"""A prefetch that nobody chose, which a policy may replace."""
+"""The defaults of clients, which a policy may replace."""
 
 
 class OpenWireProducer:
-    """A producer.
+    """A producer of an OpenWire connection.
 
     Attributes:
-        window: True when it wants to know of each message that was accepted without a response.
-        last_sequence: what is not above it was stored before, and is sent again after a failover; -1 for no such check.
-        last_scheduled: the same of scheduled messages, which are in a store of their own.
+        window: True if each message accepted without a response is answered by a ProducerAck.
+        last_sequence: messages up to it are stored already, and repeated after a failover; -1 for no such check.
+        last_scheduled: the same for scheduled messages, which have their own store.
     """
 
     __slots__ = ("_ack", "last_scheduled", "last_sequence", "window")
@@ -116,23 +115,23 @@ class OpenWireProducer:
         self.last_sequence = last_sequence
         self.last_scheduled = last_scheduled
         self.window = info.window_size > 0 and peer.wire.version >= ProducerAck.SINCE
-        # The size is the last thing in the frame, whatever the encoding.
+        # The size is the last field of the frame in every encoding.
         ack = ProducerAck(producer_id=info.producer_id)
         self._ack = peer.wire.encode_frame(ack)[:-4] if self.window else b""
 
     def ack(self, size: int) -> bytes:
-        """Return the frame that opens its window by so many bytes."""
+        """Return the ProducerAck that opens its window by so many bytes."""
         return self._ack + INT.pack(size)
 
 
 class OpenWireClient:
-    """A connected client.
+    """A connected OpenWire client.
 
     Attributes:
         consumers: its consumers by id.
-        pulling: those whose pull may have to be answered that nothing came.
-        is_out_of_step: since a failover it takes other messages for delivered than were, and knows that a transaction
-            failed. Only another reconnection helps: all that it holds goes back, and comes again in one order.
+        pulling: those with a pull that may time out.
+        must_reconnect: the client's deliveries differ from the broker's since a failover, and the client knows that a
+            transaction failed. After another reconnect all its messages are redelivered in one order.
     """
 
     def __init__(
@@ -141,28 +140,28 @@ class OpenWireClient:
         """Serve a connection that the broker has admitted.
 
         Args:
-            connection: the broker's side of it.
-            peer: the client's.
-            next_sequence: numbers the messages that come in.
-            reconnected: it was connected before, and sends again what it got no answer for.
+            connection: the connection in the core.
+            peer: the client's end of the connection.
+            next_sequence: numbers received messages.
+            reconnected: it was connected before, and repeats what got no response.
         """
         self.consumers: dict[ConsumerId, OpenWireConsumer] = {}
         self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
         self._connection = connection
         self._peer = peer
         self._reconnected = reconnected
-        self._restored = Restored(reconnected=reconnected)
-        self.is_out_of_step = self._has_strayed = False
+        self._restored = RestoredTransactions(reconnected=reconnected)
+        self.must_reconnect = self._saw_unmatched_ack = False
         self._sessions: set[int] = {IMPLICIT_SESSION}
         self._producers: dict[ProducerId, OpenWireProducer] = {}
         self._next_sequence = next_sequence
         self._arrivals = Arrivals(next_sequence)
         self._acknowledgements = Acknowledgements()
         self._unencodable: list[tuple[OpenWireConsumer, Delivery, str]] = []
-        """Deliveries the peer's format has no form for; they are given up when nothing else is under way."""
+        """Deliveries that cannot be encoded for the peer; rejected after the present dispatch."""
         self._paused = False
         self._due: list[int] = []
-        """Persistent messages that wait for their response until they are on disk."""
+        """The command ids of persistent messages that get their response once they are on disk."""
         self._handlers: Mapping[type[BaseCommand], Callable[[Any], Response | None]] = {
             SessionInfo: self._add_session,
             ProducerInfo: self._add_producer,
@@ -175,13 +174,13 @@ class OpenWireClient:
         }
 
     def close(self) -> None:
-        """Undo everything."""
+        """Remove consumers and connection from the broker."""
         self.consumers.clear()
         self.pulling.clear()
         self._connection.close()
 
     def written(self) -> None:
-        """Learn that all that was sent has left the process."""
+        """React to all output having left the process."""
         self._connection.written()
         if self._unencodable:
             # Emptied first: a rejection opens the window, and the core may deliver the next such message at once.
@@ -193,21 +192,21 @@ class OpenWireClient:
             self._connection.resume()
 
     def handed_over(self) -> None:
-        """Learn that the peer may get all that was sent."""
+        """Count all output so far as possibly received by the peer."""
         self._connection.written()
 
     def pause(self) -> None:
-        """Deliver nothing until `written`: the peer does not read as fast as it is written to."""
+        """Pause delivery until `written`, as the peer reads too slowly."""
         self._paused = True
         self._connection.pause()
 
     # ------------------------------------------------------------ per message
 
     def message(self, chunk: bytes, start: int, stop: int) -> None:
-        """Take a message in, verbatim."""
+        """Send a message that arrived in the bytes that the store keeps."""
         try:
             arrival = self._arrivals.read(chunk, start, stop)
-        except Unaddressed as error:
+        except MissingDestination as error:
             _, command_id, response_required = _head_at(chunk, start)
             self._refuse(error, command_id if response_required else None, error.transaction)
             return
@@ -219,10 +218,10 @@ class OpenWireClient:
             self._refuse(error, command_id if response_required else None, transaction)
 
     def acknowledge(self, chunk: bytes, start: int, stop: int) -> int:
-        """Take an acknowledgement in, and those right behind it that look like it.
+        """Carry out an acknowledgement, and those right behind it that are alike.
 
         Returns:
-            How many frames that were; 0 for one that the codec must read.
+            The number of frames; 0 for a frame that the codec must read.
         """
         acknowledgements = self._acknowledgements
         message_ids = acknowledgements.usual(chunk, start, stop)
@@ -242,7 +241,7 @@ class OpenWireClient:
         return 1
 
     def end_of_chunk(self) -> None:
-        """Have the messages of a chunk answered together, once there is room for them and they are safe."""
+        """Respond to all messages of a chunk together, once there is room for them and they are on disk."""
         if self._due:
             respond = partial(self._peer.respond, self._due)
             self._due = []
@@ -259,7 +258,7 @@ class OpenWireClient:
             and transaction is None
             and self._is_stored(producer, message, sequence)
         ):
-            _log.info("%s was sent again after a failover: it is stored already", message.message_id)
+            _log.info("%s was repeated after a failover: it is stored already", message.message_id)
         else:
             self._connection.send(message, transaction, answered=response_required or producer.window)
             if self._restored.open and transaction is not None:
@@ -273,12 +272,12 @@ class OpenWireClient:
             self._when_accepted(partial(self._peer.write, producer.ack(message.size)))
 
     def _is_stored(self, producer: OpenWireProducer, message: Message, sequence: int) -> bool:
-        """Tell whether a message that may be sent again is stored, which only the store that would hold it knows."""
+        """Return True if a message that may be a repetition is stored, by the last sequence of its store."""
         is_scheduled = self._connection.is_scheduled(message)
         return sequence <= (producer.last_scheduled if is_scheduled else producer.last_sequence)
 
     def _when_accepted(self, callback: Callable[[], None]) -> None:
-        self.end_of_chunk()  # what was sent before waits for its own room
+        self.end_of_chunk()  # earlier messages wait for their own room
         self._connection.when_accepted(callback)
 
     def _acknowledge(self, ack: Acknowledgement, command_id: int | None) -> None:
@@ -291,7 +290,7 @@ class OpenWireClient:
             elif ack.transaction is not None and ack.type in _SETTLING:
                 raise WrongState(f"Consumer {ack.consumer_id} is gone, and what it acknowledged goes to another")
         except RequestError as error:
-            self._has_strayed |= self._reconnected and isinstance(error, Unmatched)
+            self._saw_unmatched_ack |= self._reconnected and isinstance(error, UnmatchedAck)
             self._refuse(error, command_id, ack.transaction)
         else:
             if command_id is not None:
@@ -300,9 +299,9 @@ class OpenWireClient:
     # ------------------------------------------------------------ every other command
 
     def obey(self, command: BaseCommand) -> None:
-        """Carry out a command.
+        """Carry out a command that has no fast path.
 
-        What a client of today sends and this broker has no use for is answered and ignored.
+        A command that is not supported is answered and ignored.
         """
         command_id = command.command_id if command.response_required else None
         if isinstance(command, ActiveMQMessage):
@@ -319,7 +318,7 @@ class OpenWireClient:
         except RequestError as error:
             xa = isinstance(command, TransactionInfo) and _is_xa(command)
             if xa and command_id is not None:
-                # Who hears that a branch is unknown forgets it. Until its end is on disk, a crash would bring it back.
+                # A client forgets a branch that is unknown. Until its end is on disk, a crash would bring it back.
                 self._connection.when_durable(partial(self._refuse, error, command_id, None, xa=True))
             else:
                 self._refuse(error, command_id, None, xa=xa)
@@ -333,7 +332,7 @@ class OpenWireClient:
             self._connection.when_durable(partial(self._peer.send, answer))
 
     def _transcode(self, command: ActiveMQMessage) -> None:
-        """Take a message in from a peer that writes it otherwise than it is stored."""
+        """Send a message that arrived in another encoding than the store's."""
         message_id, producer_id, transaction = command.message_id, command.producer_id, command.transaction_id
         if message_id is None or producer_id is None:
             raise MalformedOpenWire("a message without producer or id")
@@ -358,7 +357,7 @@ class OpenWireClient:
                 self._connection.doom(transaction, str(error))
             except UnknownTransaction:
                 _log.debug("%s is over already", transaction)
-        self._peer.complain(error)
+        self._peer.send_connection_error(error)
 
     # ------------------------------------------------------------ sessions, producers, consumers
 
@@ -392,18 +391,18 @@ class OpenWireClient:
             return None
         self._limit(len(self.consumers))
         request = _request(info, _checked(info.destination))
-        consumer = OpenWireConsumer(info, request, self._connection, self._peer, self._note_unencodable)
+        consumer = OpenWireConsumer(info, request, self._connection, self._peer, self._report_unencodable)
         self.consumers[consumer_id] = consumer
         consumer.start()
         return None
 
-    def _note_unencodable(self, consumer: OpenWireConsumer, delivery: Delivery, cause: str) -> None:
-        """Tell the client of a message it cannot be sent; it is given up after this, not amid a dispatch."""
+    def _report_unencodable(self, consumer: OpenWireConsumer, delivery: Delivery, reason: str) -> None:
+        """Report a message that cannot be encoded; it is rejected later, not during the dispatch."""
         message = delivery.message
-        told = f"message {message.message_id} of {message.destination} cannot be sent in this format: {cause}"
-        _log.error("%s: %s", consumer.info.consumer_id, told)
-        self._unencodable.append((consumer, delivery, told))
-        self._peer.complain(RequestError(told))
+        cause = f"message {message.message_id} of {message.destination} cannot be sent in this format: {reason}"
+        _log.error("%s: %s", consumer.info.consumer_id, cause)
+        self._unencodable.append((consumer, delivery, cause))
+        self._peer.send_connection_error(RequestError(cause))
 
     def _require_session(self, session_id: int, named: ConsumerId | ProducerId) -> None:
         if session_id not in self._sessions:
@@ -425,7 +424,7 @@ class OpenWireClient:
             if removed.value == self._connection.connection_id:
                 self._remove_connection(info.last_delivered_sequence_id)
         else:
-            raise WrongState(f"A RemoveInfo of {removed}, which is nothing that can be removed")
+            raise WrongState(f"A RemoveInfo of {removed}, which cannot be removed")
 
     def _remove_consumer(self, consumer_id: ConsumerId, last_delivered: int) -> None:
         consumer = self.consumers.pop(consumer_id, None)
@@ -447,7 +446,7 @@ class OpenWireClient:
         self._sessions.add(IMPLICIT_SESSION)
 
     def _remove_connection(self, last_delivered: int) -> None:
-        """End everything; the client is about to leave, and waits for the answer to this."""
+        """Close all consumers and the connection, before the client disconnects."""
         for consumer_id in list(self.consumers):
             self._remove_consumer(consumer_id, last_delivered)
         self._connection.close()
@@ -458,7 +457,7 @@ class OpenWireClient:
             consumer.set_prefetch(control.prefetch)
 
     def pull(self, pull: MessagePull, now: float) -> None:
-        """Have a consumer get one message; one that is gone needs none."""
+        """Pull one message for a consumer; ignored if the consumer is closed."""
         consumer = None if pull.consumer_id is None else self.consumers.get(pull.consumer_id)
         if consumer is not None and pull.consumer_id is not None:
             consumer.pull(pull.timeout, now)
@@ -467,13 +466,13 @@ class OpenWireClient:
 
     @property
     def next_deadline(self) -> float:
-        """When a pull has to be answered that nothing came; infinite when none is under way."""
+        """The time at which the next pull times out; infinite without a pull."""
         if not self.pulling:
             return _NEVER
         return min((each.pull_deadline for each in self.pulling.values() if each.pull_deadline), default=_NEVER)
 
     def end_pulls(self, now: float) -> None:
-        """Answer the pulls whose time is over."""
+        """End the pulls that have timed out."""
         for consumer_id, consumer in list(self.pulling.items()):
             if consumer.pull_deadline is not None and consumer.pull_deadline <= now:
                 consumer.end_pull()
@@ -504,7 +503,7 @@ class OpenWireClient:
         if transaction is None:
             raise WrongState("A TransactionInfo without transaction")
         if info.type in _ENDING:
-            self.is_out_of_step = self._has_strayed
+            self.must_reconnect = self._saw_unmatched_ack
         if info.type == TransactionType.BEGIN:
             connection.begin(transaction)
             self._restored.begun(transaction)
@@ -525,7 +524,7 @@ class OpenWireClient:
 
 
 def _checked(destination: Destination | None) -> Destination:
-    """Return a destination by its bare name; options behind it are for the client."""
+    """Return a destination without options, which are for the client."""
     if destination is None:
         raise InvalidDestination("no destination")
     return checked(*destination)

@@ -1,14 +1,14 @@
-"""One consumer of an OpenWire connection: its deliveries on the wire, its acknowledgements, its pulls.
+"""A consumer of an OpenWire connection: its deliveries, its acknowledgements, its pulls.
 
-A delivery is a MessageDispatch around the message's stored bytes, as they are:
+A delivery is a MessageDispatch around the message's stored bytes:
 
 ```text
 i32 size | u8 21 | i32 0 | u8 0 | consumer id | destination | u8 1 | stored message | i32 redelivery counter
 ```
 
-That holds for peers that speak loose, uncached OpenWire of version 10 to 12; for others the message is encoded anew.
+So it is for peers that speak loose, uncached OpenWire of version 10 to 12; for others the message is encoded again.
 A dispatch without a message ends a browse, or a pull that found nothing. Source: OpenWire, `MessageDispatch`,
-`MessageAck`, `MessagePull`; ActiveMQ 5.17's client and broker for what the acknowledgements mean.
+`MessageAck`, `MessagePull`; ActiveMQ 5.17's client and broker for the meaning of acknowledgements.
 """
 
 import logging
@@ -28,7 +28,7 @@ from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.ports import ConnectionPort, ConsumerPort
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.openwire.arrivals import Acknowledgement
-from pybroker.transports.openwire.faults import Unmatched
+from pybroker.transports.openwire.faults import UnmatchedAck
 from pybroker.transports.openwire.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -36,28 +36,28 @@ _log = logging.getLogger(__name__)
 _pack: Final = INT.pack
 
 _COPY_BYTES_MAX: Final = 16 << 10
-"""A longer message goes to the link as it is, uncopied, and as often as there are consumers."""
+"""The limit up to which a message is copied into its frame; a longer one is shared by the frames of all consumers."""
 
 _DISPATCH: Final = HEAD.pack(MessageDispatch.DATA_TYPE, 0, False)
-"""What needs no response."""
+"""A command head that requires no response."""
 
 _NOT_REDELIVERED: Final = _pack(0)
 
 _COUNTED: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
 
 _HEADS_MAX: Final = 1024
-"""Destinations remembered by a consumer of a pattern."""
+"""The limit to the destinations that a consumer of a pattern caches."""
 
 OnUnencodable = Callable[["OpenWireConsumer", Delivery, str], None]
-"""Learns of a delivery that the peer's format has no form for, and why."""
+"""Called with a delivery that cannot be encoded for the peer, and the reason."""
 
 
 class OpenWireConsumer:
-    """A consumer, between the connection's frames and the broker's core.
+    """A consumer of an OpenWire connection.
 
     Attributes:
-        info: how the client asked for it.
-        pull_deadline: when, in the link's seconds, a pull that found nothing is answered; None while none waits.
+        info: the client's request.
+        pull_deadline: the time, by the link's clock, at which a pull times out; None without a pull.
     """
 
     __slots__ = (
@@ -83,17 +83,17 @@ class OpenWireConsumer:
         peer: Peer,
         on_unencodable: OnUnencodable,
     ) -> None:
-        """Subscribe, silently until `start`.
+        """Subscribe; deliveries begin at `start`.
 
         Args:
-            info: how the client asks for it.
+            info: the client's request.
             request: the same in the broker's terms.
-            connection: the client's.
+            connection: the client's connection.
             peer: gets the messages.
-            on_unencodable: called amid a dispatch; what it is told of is to be given up later, by `give_up`.
+            on_unencodable: called during a dispatch; must reject the delivery later, by `give_up`.
 
         Raises:
-            ClientError: the broker refuses the consumer.
+            RequestError: the broker refuses the consumer.
         """
         self.info = info
         self.pull_deadline: float | None = None
@@ -110,20 +110,20 @@ class OpenWireConsumer:
         self._core: ConsumerPort = connection.subscribe(request, deliver, self._end_of_browse)
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Begin delivery."""
         self._core.start()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """Change the window."""
+        """Change the prefetch limit."""
         self._core.set_prefetch(max(prefetch, 0))
 
     def close(self, last_delivered: int) -> None:
-        """End it.
+        """Close the consumer.
 
         Args:
-            last_delivered: the broker sequence of the last message the application has seen; -1 for none, -2 for
-                unknown. On a queue a number that no outstanding message has means that none of them was seen; to a
-                durable subscription 0 says as little as -2, and all up to the number were seen.
+            last_delivered: the broker sequence of the last message that the application received; -1 for none, -2 for
+                unknown. On a queue, if no outstanding message has this number, none of them was received; of a durable
+                subscription, all up to the number were received, and 0 means unknown too.
         """
         self.pull_deadline = None
         if last_delivered < -1 or (self._is_durable and last_delivered == 0):
@@ -134,7 +134,7 @@ class OpenWireConsumer:
         self._core.close(seen, delivered_none=seen is None)
 
     def give_up(self, delivery: Delivery, cause: str) -> None:
-        """Give up on a delivery, which the peer was not sent; a browser goes on to the next."""
+        """Reject a delivery that could not be sent; a browser skips it."""
         if self.info.browser:
             self._core.acknowledge(delivery)
         else:
@@ -143,11 +143,11 @@ class OpenWireConsumer:
     # ------------------------------------------------------------ pulls
 
     def pull(self, timeout_ms: int, now: float) -> None:
-        """Deliver one message, now or when one comes.
+        """Deliver one message, at once or when one arrives.
 
         Args:
-            timeout_ms: how long the client waits; 0 for as long as it takes, less for not at all.
-            now: the link's seconds.
+            timeout_ms: the time-out; 0 for no limit, negative for none.
+            now: the time by the link's clock.
         """
         self._pulling = True
         self.pull_deadline = None
@@ -160,7 +160,7 @@ class OpenWireConsumer:
             self.pull_deadline = now + timeout_ms / 1000
 
     def end_pull(self) -> None:
-        """Tell the client that nothing came."""
+        """End a pull without a message."""
         self.pull_deadline = None
         self._pulling = False
         self._core.pull(0)
@@ -169,10 +169,10 @@ class OpenWireConsumer:
     # ------------------------------------------------------------ acknowledgements
 
     def acknowledge(self, ack: Acknowledgement) -> None:
-        """Do what an acknowledgement says.
+        """Carry out an acknowledgement.
 
         Raises:
-            ClientError: it makes no sense; a late one, as after a failover, does.
+            RequestError: it is not valid. A late one, as after a failover, is ignored.
         """
         if ack.type in _COUNTED:
             self._settle(ack)
@@ -184,7 +184,7 @@ class OpenWireConsumer:
             if ack.transaction is not None:
                 raise TransactionError("Poison ack cannot be transacted: " + str(ack.last_id))
             for delivery in self._range(ack):
-                self._core.reject(delivery, ack.cause or "The client gave up on it, and said not why")
+                self._core.reject(delivery, ack.cause or "The client rejected it without a cause")
         elif ack.type == AckType.EXPIRED:
             for delivery in self._range(ack):
                 self._core.expire(delivery)
@@ -192,18 +192,20 @@ class OpenWireConsumer:
             raise RequestError(f"Unknown acknowledgement type {ack.type}")
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> None:
-        """Settle messages, each by itself, outside of a transaction."""
-        for message_id in self._core.acknowledge_each(message_ids):  # late: it has gone back, as after a failover
+        """Acknowledge messages one by one, outside of a transaction."""
+        for message_id in self._core.acknowledge_each(
+            message_ids
+        ):  # late: the message is back in its queue, as after a failover
             _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, message_id)
 
     def _settle(self, ack: Acknowledgement) -> None:
         deliveries = self._range(ack)
-        # After a failover a client may acknowledge what went to another consumer, and must not be told that it counts;
-        # or there is, between what it got before and now gets again, something that it has not looked at yet.
+        # After a failover a client may acknowledge messages that went to another consumer, which must fail; or a range
+        # that now includes messages which it has not received yet.
         if deliveries and (ack.transaction is None or len(deliveries) == ack.message_count):
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
-            raise Unmatched(
+            raise UnmatchedAck(
                 f"Unmatched acknowledge: consumer {self.info.consumer_id} acknowledges {ack.message_count} messages up "
                 f"to {ack.last_id}, where {len(deliveries)} are outstanding"
             )
@@ -216,7 +218,7 @@ class OpenWireConsumer:
     # ------------------------------------------------------------ deliveries
 
     def _deliver(self, delivery: Delivery) -> None:
-        """Send a message in the bytes it is stored in."""
+        """Send a message in its stored bytes."""
         self._pulling = False
         self.pull_deadline = None
         message = delivery.message
@@ -233,7 +235,7 @@ class OpenWireConsumer:
             self._write(counter)
 
     def _prepare(self, destination: Destination, length: int) -> None:
-        """Work out what comes before messages of a destination and length: mostly those that follow are alike."""
+        """Build the bytes before messages of a destination and length; the next messages are mostly alike."""
         head = self._heads.get(destination)
         if head is None:
             if len(self._heads) >= _HEADS_MAX:
@@ -244,9 +246,9 @@ class OpenWireConsumer:
         self._head = _pack(len(head) + length + len(_NOT_REDELIVERED)) + head
 
     def _deliver_encoded(self, delivery: Delivery) -> None:
-        """Send a message to a peer that reads it otherwise than it is stored.
+        """Send a message to a peer that needs another encoding than the store's.
 
-        What cannot be sent is the message's fault, not of whoever is sending or acknowledging just now.
+        An error concerns this message only, not the client whose command is being carried out.
         """
         try:
             dispatch = MessageDispatch(
@@ -256,7 +258,7 @@ class OpenWireConsumer:
                 redelivery_counter=delivery.redelivery_count,
             )
             self._peer.send(dispatch)
-        except Exception as error:  # whatever it is, it is of this message: the link only queues bytes
+        except Exception as error:  # of any kind, it concerns this message: the link only queues bytes
             self._on_unencodable(self, delivery, str(error))
         else:
             self._pulling = False
@@ -270,13 +272,13 @@ class OpenWireConsumer:
 
 
 def _last_is(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
-    """Return the delivery whose message has that broker sequence."""
-    raw = LONG.pack(number)  # most messages need no decoding to be told that it is not them
+    """Return the delivery with that broker sequence."""
+    raw = LONG.pack(number)  # excludes most messages without decoding them
     return next((each for each in deliveries if raw in each.message.data and _broker_sequence(each) == number), None)
 
 
 def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
-    """Return the last delivery whose message has at most that broker sequence."""
+    """Return the last delivery with at most that broker sequence."""
     found = None
     for each in deliveries:
         if _broker_sequence(each) <= number:
@@ -285,6 +287,6 @@ def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
 
 
 def _broker_sequence(delivery: Delivery) -> int:
-    """Return the number this or a former master gave to a message; see `BrokerPort.next_sequence`."""
+    """Return the broker sequence of a message; see `BrokerPort.next_sequence`."""
     message_id = read_head(Reader(delivery.message.data, BODY_AT)).message_id
     return -1 if message_id is None else message_id.broker_sequence_id

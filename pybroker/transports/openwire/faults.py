@@ -1,4 +1,4 @@
-"""What went wrong, in the terms of a Java client: exception classes it knows, and a message for whoever reads it.
+"""Errors as the exceptions of a Java client.
 
 A client throws `javax.jms` exceptions as they are and wraps others in a JMSException; of an XAException it takes the
 error code from the end of the message (ActiveMQ's client, `TransactionContext`).
@@ -26,18 +26,18 @@ _XA = "javax.transaction.xa.XAException"
 XA_ROLLED_BACK, XA_UNKNOWN, XA_WRONG_STATE = 100, -4, -6
 
 _TEXT_MAX = 1000
-"""Characters of a message: it may quote names that fill a frame's string by themselves."""
+"""The limit to the characters of a message, which may quote names as long as a frame's longest string."""
 
 
 class WrongState(RequestError):
     """A command for a connection, session, producer or consumer that the client has not opened."""
 
 
-class Unaddressed(InvalidDestination):
+class MissingDestination(InvalidDestination):
     """A message to no destination, or to one without a name.
 
     Attributes:
-        transaction: in which transaction it was sent.
+        transaction: the transaction of the message; None for none.
     """
 
     def __init__(self, message: str, transaction: TransactionId | None) -> None:
@@ -45,8 +45,8 @@ class Unaddressed(InvalidDestination):
         self.transaction = transaction
 
 
-class Unmatched(TransactionError):
-    """An acknowledgement of something else than what the consumer holds."""
+class UnmatchedAck(TransactionError):
+    """An acknowledgement of messages that are not outstanding with the consumer."""
 
 
 _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
@@ -63,8 +63,8 @@ _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
 
 
 def throwable(error: BrokerError, *, xa: bool = False) -> Throwable:
-    """Return an error as a Java exception; `xa` when an XA resource manager asked, who wants a code."""
-    text = str(error)[:_TEXT_MAX] or type(error).__name__  # never null: some versions of the codec cannot write that
+    """Return an error as a Java exception; with `xa`, as an XAException with its error code."""
+    text = str(error)[:_TEXT_MAX] or type(error).__name__  # never null: some versions of the codec cannot encode that
     if xa:
         return Throwable(class_name=_XA, message=f"{text} xaErrorCode:{_xa_code(error)}")
     class_name = next(name for kind, name in _CLASSES if isinstance(error, kind))

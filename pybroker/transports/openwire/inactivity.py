@@ -1,13 +1,13 @@
-"""Whether the peer is still there, and whether it is time to say that we are.
+"""The inactivity monitor of an OpenWire connection.
 
-Each side sends a KeepAliveInfo when it has sent nothing for a third of the agreed duration, and gives the peer up when
-nothing came for the whole of it. Source: OpenWire, `MaxInactivityDuration`; ActiveMQ 5.17, `InactivityMonitor`: a check
-comes every duration, so a silent peer is noticed between one and two durations after its last byte.
+Each side sends a KeepAliveInfo when it has sent nothing for a third of the negotiated duration, and closes when it has
+received nothing for the whole of it. Source: OpenWire, `MaxInactivityDuration`; ActiveMQ 5.17, `InactivityMonitor`: it
+checks once per duration, so a silent peer is detected between one and two durations after its last byte.
 """
 
 
 class Inactivity:
-    """The checks of one connection; times in the link's seconds.
+    """The checks of one connection; times by the link's clock.
 
     Attributes:
         has_read: bytes have come since the last check.
@@ -16,10 +16,7 @@ class Inactivity:
     __slots__ = ("_duration", "_has_written", "_keeps_alive", "_read_at", "_write_at", "has_read")
 
     def __init__(self, duration_ms: int, initial_delay_ms: int, now: float) -> None:
-        """Begin when both sides know what was agreed; a duration of 0 means no checks.
-
-        What was agreed has just been read and written, so the first checks find nothing amiss.
-        """
+        """Begin after the negotiation, which counts as read and written; a duration of 0 means no checks."""
         self.has_read = self._has_written = True
         self._keeps_alive = False
         self._duration = duration_ms / 1000
@@ -29,27 +26,27 @@ class Inactivity:
 
     @property
     def seconds(self) -> float:
-        """The agreed duration."""
+        """The negotiated duration."""
         return self._duration
 
     @property
     def next_check(self) -> float:
-        """When to ask again; infinite when there are no checks."""
+        """The time of the next check; infinite without checks."""
         return min(self._read_at, self._write_at)
 
     def wrote(self) -> None:
-        """Note that bytes were sent; those of a KeepAliveInfo do not put off the next one."""
+        """Record that bytes were sent; those of a KeepAliveInfo do not delay the next one."""
         if self._keeps_alive:
             self._keeps_alive = False
         else:
             self._has_written = True
 
     def is_peer_dead(self, now: float, reading_since: float | None) -> bool:
-        """Check whether the peer has been silent for too long, if that is due.
+        """Return True if a check is due and finds that the peer has been silent for too long.
 
         Args:
-            now: the time.
-            reading_since: since when the peer is read without a break; None while it is not, and cannot be heard.
+            now: the present time.
+            reading_since: the time since which the peer is read without a break; None while it is not.
         """
         if now < self._read_at:
             return False
@@ -59,7 +56,7 @@ class Inactivity:
         return not heard
 
     def is_keep_alive_due(self, now: float) -> bool:
-        """Check whether nothing was sent for so long that a KeepAliveInfo is due."""
+        """Return True if nothing was sent for so long that a KeepAliveInfo is due."""
         if now < self._write_at:
             return False
         is_due = self._keeps_alive = not self._has_written

@@ -1,4 +1,4 @@
-"""The other end of an OpenWire connection, in the format that was agreed on: what it is sent, and how it is read."""
+"""The peer of an OpenWire connection: sends commands in the negotiated wire format."""
 
 from collections.abc import Sequence
 
@@ -17,17 +17,17 @@ from pybroker.transports.openwire.faults import throwable
 from pybroker.transports.session import Link
 
 _RESPONSE = packed("iB", RESPONSE.run("command_id"))
-"""A frame: its size, its data type, its fields."""
+"""The frame of a Response: size, data type, fields."""
 _RESPONSE_BYTES, _RESPONSE_TYPE = _RESPONSE.size - INT.size, Response.DATA_TYPE
 
 
 class Peer:
-    """A peer that is spoken to in its format.
+    """The peer of one connection.
 
     Attributes:
-        wire: the format.
-        is_verbatim: it sends and reads messages in the bytes they are stored in.
-        write: sends bytes; a function of the link, without a detour.
+        wire: the negotiated format.
+        is_verbatim: it sends and reads messages in the bytes that the store keeps.
+        write: sends bytes; the link's own function, to save a call.
     """
 
     __slots__ = ("_is_loose", "_link", "is_verbatim", "wire", "write")
@@ -44,7 +44,7 @@ class Peer:
         self.write(self.wire.encode_frame(command))
 
     def respond(self, command_ids: Sequence[int]) -> None:
-        """Answer commands that went well and have nothing more to tell."""
+        """Send a plain Response to each command."""
         if self._is_loose:
             pack = _RESPONSE.pack
             self.write(b"".join([pack(_RESPONSE_BYTES, _RESPONSE_TYPE, 0, False, each) for each in command_ids]))
@@ -53,9 +53,9 @@ class Peer:
                 self.send(Response(correlation_id=command_id))
 
     def refuse(self, command_id: int, error: BrokerError, *, xa: bool = False) -> None:
-        """Answer a command that went wrong."""
+        """Answer a command with an exception."""
         self.send(ExceptionResponse(correlation_id=command_id, exception=throwable(error, xa=xa)))
 
-    def complain(self, error: BrokerError) -> None:
-        """Report what went wrong with a command that wants no answer."""
+    def send_connection_error(self, error: BrokerError) -> None:
+        """Report an error of a command that requires no response."""
         self.send(ConnectionErrorCommand(exception=throwable(error)))

@@ -1,18 +1,18 @@
-"""Transactions that a failover client begins again, and what of them it may have lost.
+"""Transactions that a failover client restores, and the acknowledgements that they may have lost.
 
-A client that has found the next master begins its open transactions once more and repeats what it sent in them, but
-not what it acknowledged. ActiveMQ's Java client acknowledges just before it commits, lets go of an acknowledgement that
-it has while no broker is there, and repeats none that went to the dead master. If the master dies between the two, the
-next one is asked to commit a transaction without them. A yes would be a lie: all that was received comes again.
+A client that has reconnected to the next master begins its open transactions again and repeats their sends, but not
+their acknowledgements. ActiveMQ's Java client acknowledges just before it commits, drops an acknowledgement while there
+is no broker, and repeats none that went to the dead master. If the master dies between the two, the next one gets the
+commit of a transaction without them. It must not succeed, because all messages received in it are redelivered.
 
 ```text
-client     BEGIN  ack ─╳ COMMIT …                   BEGIN  COMMIT ──> no: rolled back, the client begins anew
+client     BEGIN  ack ─╳ COMMIT …                   BEGIN  COMMIT ──> rolled back, the client repeats it
                        ╳ reconnects ──────────────────^
 ```
 
-A transaction that was restored, of a session that consumes, therefore lacks acknowledgements if nothing is in it, or if
-there are only sends in it, and between the last one and the commit the client has numbered another command. That may
-have been something else: then the client is told no for nothing, for which it must be ready where there is a failover.
+A restored transaction of a session with consumers therefore lacks acknowledgements if it is empty, or if it has only
+sends and the client has numbered another command between the last one and the commit. That may have been another
+command: then the commit fails needlessly, for which clients must be prepared after a failover.
 
 Source: ActiveMQ 5.17, `FailoverTransport.oneway`, `ConnectionStateTracker`, `ActiveMQMessageConsumer.acknowledge`.
 """
@@ -26,11 +26,11 @@ REASON = "what it acknowledged was lost in the failover"
 
 
 class _Begun:
-    """What is in a transaction.
+    """The contents of a restored transaction.
 
     Attributes:
-        session_ids: from where something was sent.
-        command_id: of the last send.
+        session_ids: the sessions that sent messages.
+        command_id: the command id of the last send.
     """
 
     __slots__ = ("command_id", "session_ids")
@@ -40,11 +40,11 @@ class _Begun:
         self.command_id = 0
 
 
-class Restored:
-    """The transactions of one connection whose acknowledgements are missing so far.
+class RestoredTransactions:
+    """The restored transactions of one connection that have no acknowledgement.
 
     Attributes:
-        open: these. Empty where there was no failover, and soon after one.
+        open: the transactions. Empty without a failover, and soon after one.
     """
 
     def __init__(self, *, reconnected: bool) -> None:
@@ -52,25 +52,25 @@ class Restored:
         self._is_restoring = reconnected
 
     def begun(self, transaction: TransactionId) -> None:
-        """Learn of a beginning: what begins before anything has ended may have begun before the failover.
+        """Record that a transaction began; if none has ended yet, it may have begun before the failover.
 
-        Branches are left alone: an XA transaction that does nothing is an everyday thing.
+        XA branches are left out: an empty one is usual.
         """
         if self._is_restoring and isinstance(transaction, LocalTransactionId):
             self.open.setdefault(transaction, _Begun())
 
     def sent(self, transaction: TransactionId, session_id: int, command_id: int) -> None:
-        """Learn that something was sent in a transaction."""
+        """Record a send in a transaction."""
         if (begun := self.open.get(transaction)) is not None:
             begun.session_ids.add(session_id)
             begun.command_id = command_id
 
     def acknowledged(self, transaction: TransactionId) -> None:
-        """Learn that an acknowledgement has come after all."""
+        """Record an acknowledgement in a transaction."""
         self.open.pop(transaction, None)
 
     def ended(self, transaction: TransactionId, command_id: int, consumer_ids: Iterable[ConsumerId]) -> bool:
-        """Learn that a command ends a transaction; return whether it lacks acknowledgements of these consumers."""
+        """Record the end of a transaction; return True if it lacks acknowledgements of these consumers."""
         self._is_restoring = False
         begun = self.open.pop(transaction, None)
         if begun is None or (begun.session_ids and begun.command_id == command_id - 1):

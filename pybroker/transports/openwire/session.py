@@ -1,7 +1,7 @@
-"""An OpenWire conversation, sans-I/O: chunks in, calls to the broker, frames and wishes out to the link.
+"""The session of an OpenWire connection, sans-I/O: turns received bytes into calls to the broker, and frames to send.
 
-Here are the conversation's beginning and end, its frames and its timers; `client` has what happens in between, and
-`states` what leads from one state to another.
+It negotiates, connects, closes, and has the timers; `client` carries out the commands of a connected client, and
+`states` has the state machine.
 
 Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "Inactivity"; ActiveMQ 5.17.
 """
@@ -38,7 +38,7 @@ from pybroker.transports.session import Link, Session
 _log = logging.getLogger(__name__)
 
 _OFFER_FRAME_MAX = 64 << 10
-"""Bytes of a WireFormatInfo, which is some 300 bytes long."""
+"""The limit to a WireFormatInfo, which has about 300 bytes."""
 
 _NEVER = float("inf")
 _ACK: Final = 22
@@ -48,14 +48,14 @@ _MESSAGE_MAX: Final = 29
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWireSettings:
-    """What one broker's OpenWire listeners have in common.
+    """The settings of all OpenWire listeners of a broker.
 
     Attributes:
-        offer: the wire format the broker offers.
-        broker_url: where clients reach it.
-        connected_brokers: comma list of addresses failover clients may use as well; empty: what they know already.
-        connect_seconds: how long a peer may take to send its WireFormatInfo. What comes next has no limit: a Java
-            client connects when its application first needs it to.
+        offer: the wire format that the broker offers.
+        broker_url: the URL for clients.
+        connected_brokers: comma list of addresses for failover clients; empty: those that they know already.
+        connect_seconds: the time limit for a peer's WireFormatInfo. A Java client's ConnectionInfo has none: it comes
+            when the application first needs a connection.
     """
 
     offer: Offer
@@ -65,7 +65,7 @@ class OpenWireSettings:
 
 
 _CLOSED: Final = OpenWireState.CLOSED
-"""A name of its own: looking a member up in its enum costs more than comparing with it."""
+"""A module constant: looking a member up in its enum costs more than comparing with it."""
 
 Sessions = MutableMapping[str, "OpenWireSession"]
 """The sessions of a broker by connection id."""
@@ -75,13 +75,13 @@ class OpenWireSession(Session):
     """Serves one OpenWire connection."""
 
     def __init__(self, *, broker: BrokerPort, link: Link, settings: OpenWireSettings, sessions: Sessions) -> None:
-        """Introduce the broker, and wait for the peer to do so.
+        """Send the WireFormatInfo, and wait for the peer's.
 
         Args:
             broker: admits the client.
             link: moves the bytes.
-            settings: what is offered.
-            sessions: those of the whole broker, where a client that comes back finds its former one.
+            settings: the offer and its limits.
+            sessions: those of the whole broker; a client that reconnects closes its former one.
         """
         self._broker = broker
         self._link = link
@@ -91,7 +91,7 @@ class OpenWireSession(Session):
         self._peer: Peer | None = None
         self._client: OpenWireClient | None = None
         self._verbatim: OpenWireClient | None = None
-        """The client, while it is connected and sends messages in the bytes they are stored in."""
+        """The client, while it is connected and sends messages in the bytes that the store keeps."""
         self._connection_id = ""
         self._client_log = ClientLog()
         self._inactivity: Inactivity | None = None
@@ -110,13 +110,13 @@ class OpenWireSession(Session):
 
     @property
     def state(self) -> OpenWireState:
-        """Where the conversation stands."""
+        """The state of the connection."""
         return self._state
 
     # ------------------------------------------------------------ Session
 
     def receive(self, chunk: bytes) -> None:
-        """Obey every frame the chunk completes."""
+        """Carry out every frame that the chunk completes."""
         if self._state is _CLOSED:
             return
         if self._inactivity is not None:
@@ -137,45 +137,49 @@ class OpenWireSession(Session):
                     if self._is_over():
                         return
         except BrokerError as error:
-            self._break_off(error)
+            self._close_with_error(error)
         else:
             client = self._client
             if client is not None:
                 client.end_of_chunk()
-                if client.is_out_of_step:
-                    self._cut()
+                if client.must_reconnect:
+                    self._force_reconnect()
                 elif client.pulling or self._wakes_for_pull:
                     self._schedule()
 
     def written(self) -> None:
-        """Deliver again if the peer was slow."""
+        """Resume delivery if the peer was slow."""
         if self._inactivity is not None:
             self._inactivity.wrote()
         if self._client is not None:
             try:
                 self._client.written()
             except BrokerError as error:
-                self._break_off(error)
+                self._close_with_error(error)
 
     def handed_over(self) -> None:
-        """Count what was delivered so far as seen, if the connection ends."""
+        """Count all deliveries so far as possibly received, if the connection ends."""
         if self._client is not None:
             self._client.handed_over()
 
     def pause_writing(self) -> None:
-        """Deliver nothing more until `written`."""
+        """Pause delivery until `written`."""
         if self._client is not None:
             self._client.pause()
 
     def on_timer(self) -> None:
-        """Give up a peer that is silent for too long, say that we are here, answer pulls that found nothing."""
+        """Close if the peer is silent for too long, send a KeepAliveInfo, and answer pulls that found nothing."""
         now = self._link.time()
-        self._wakes_at = 0.0  # a loop may be a moment early: then the same time is asked for again
+        self._wakes_at = 0.0  # a loop may be early: then the same time is scheduled again
         if self._state is OpenWireState.NEGOTIATING:
-            self._break_off(RemoteProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds"))
+            self._close_with_error(
+                RemoteProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds")
+            )
         elif self._inactivity is not None and self._peer is not None:
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
-                self._break_off(RemoteProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds"))
+                self._close_with_error(
+                    RemoteProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds")
+                )
                 return
             if self._inactivity.is_keep_alive_due(now):
                 self._peer.send(KeepAliveInfo())
@@ -183,12 +187,12 @@ class OpenWireSession(Session):
                 if self._client is not None:
                     self._client.end_pulls(now)
             except BrokerError as error:
-                self._break_off(error)
+                self._close_with_error(error)
             else:
                 self._schedule()
 
     def lost(self) -> None:
-        """Undo what the connection holds in the broker."""
+        """Remove the connection from the broker."""
         self._enter(OpenWireEvent.CLOSE)
         self._client_log.ended(self._link.ending)
         self._disconnect()
@@ -196,7 +200,7 @@ class OpenWireSession(Session):
     # ------------------------------------------------------------ frames
 
     def _frame(self, chunk: bytes, start: int, stop: int) -> None:
-        """Obey a frame by way of the codec."""
+        """Decode a frame, and carry it out."""
         if self._peer is None:
             self._agree(decode_offer(chunk[start:stop]))
             return
@@ -238,7 +242,7 @@ class OpenWireSession(Session):
         self._schedule()
 
     def _connect(self, info: ConnectionInfo) -> None:
-        """Open the connection; one that is open already is answered again."""
+        """Open the connection; if it is open already, respond again."""
         assert self._peer is not None, "commands come after the format was agreed"
         connection_id = "" if info.connection_id is None else info.connection_id.value or ""
         if self._client is None or connection_id != self._connection_id:
@@ -271,7 +275,7 @@ class OpenWireSession(Session):
         assert self._peer is not None, "commands come after the format was agreed"
         former = self._sessions.get(connection_id)
         if former is not None:
-            former.yield_to_successor()
+            former.close_superseded()
         connection = self._broker.connect(connection_id, info.client_id, self._link)
         self._connection_id = connection_id
         self._sessions[connection_id] = self
@@ -284,13 +288,13 @@ class OpenWireSession(Session):
             reconnected=info.failover_reconnect,
         )
 
-    def yield_to_successor(self) -> None:
-        """Give everything up: the client is back on another socket, before this one was known to be dead."""
-        _log.info("%s from %s is back on another socket", self._connection_id, self._link.peer)
-        self._client_log.ended("the client is back on another socket")
+    def close_superseded(self) -> None:
+        """Close, as the client has reconnected on another socket before this one was known to be dead."""
+        _log.info("%s from %s has reconnected on another socket", self._connection_id, self._link.peer)
+        self._client_log.ended("the client has reconnected on another socket")
         self._close()
 
-    # ------------------------------------------------------------ in between
+    # ------------------------------------------------------------ pulls, timers
 
     def _pull(self, pull: MessagePull) -> None:
         if self._client is not None:
@@ -303,7 +307,7 @@ class OpenWireSession(Session):
             self._peer.send(KeepAliveInfo())
 
     def _schedule(self) -> None:
-        """Have the link wake us for the next check, or the next pull that finds nothing."""
+        """Schedule `on_timer` for the next check, or the next pull that finds nothing."""
         if self._inactivity is None:
             return
         check = when = self._inactivity.next_check
@@ -338,21 +342,21 @@ class OpenWireSession(Session):
         if command.response_required:
             self._peer.refuse(command.command_id, error)
         else:
-            self._peer.complain(error)
+            self._peer.send_connection_error(error)
 
-    def _break_off(self, error: Exception) -> None:
-        """Say what was wrong, and close."""
+    def _close_with_error(self, error: Exception) -> None:
+        """Report an error to log and peer, and close."""
         name = self._connection_id or "a connection"
         _log.warning("%s from %s closed: %s", name, self._link.peer, error)
         self._client_log.ended(str(error))
         if self._peer is not None:
-            self._peer.complain(RemoteProtocolError(str(error)))
+            self._peer.send_connection_error(RemoteProtocolError(str(error)))
         self._close()
 
-    def _cut(self) -> None:
-        """Have the client's failover begin again."""
+    def _force_reconnect(self) -> None:
+        """Close, so that the client's failover transport reconnects."""
         _log.info(
-            "%s from %s is to reconnect: it lost track in the last failover", self._connection_id, self._link.peer
+            "%s from %s must reconnect: its state differs since the last failover", self._connection_id, self._link.peer
         )
         self._client_log.ended("made to reconnect")
         self._close()
@@ -370,8 +374,8 @@ class OpenWireSession(Session):
         if client is not None:
             try:
                 client.close()
-            except BrokerError as error:  # a store that failed: the next master rolls back what is open
-                _log.error("%s cannot be undone: %s", self._connection_id, error)
+            except BrokerError as error:  # a store that failed: the next master rolls back open transactions
+                _log.error("%s cannot be removed: %s", self._connection_id, error)
 
     def _is_over(self) -> bool:
         return self._state is _CLOSED

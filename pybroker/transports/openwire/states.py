@@ -1,4 +1,4 @@
-"""The states of an OpenWire conversation; `docs/states.md` has the diagram."""
+"""The states of an OpenWire connection; `docs/states.md` has the diagram."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from pybroker.broker.domain.states import IdentityEnum, Transitions
 
 
 class OpenWireState(IdentityEnum):
-    """Where a conversation stands."""
+    """The state of an OpenWire connection."""
 
     NEGOTIATING = "its WireFormatInfo has not come"
     AGREED = "the format is agreed, no connection is open"
@@ -16,7 +16,7 @@ class OpenWireState(IdentityEnum):
 
 
 class OpenWireEvent(IdentityEnum):
-    """What changes where a conversation stands; all else that a peer sends does not."""
+    """An event that may change the state."""
 
     AGREE = "its WireFormatInfo has come, and there is a format for both"
     CONNECT = "a ConnectionInfo has come that the broker admits, or has admitted before"

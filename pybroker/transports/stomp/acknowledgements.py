@@ -1,6 +1,6 @@
-"""What a subscription has sent and the client has still to acknowledge, by the names STOMP gives it.
+"""The unacknowledged deliveries of a subscription, by STOMP's ids.
 
-Source: STOMP 1.2, "ACK", and what ActiveMQ 5.17 does in transactions.
+Source: STOMP 1.2, "ACK"; ActiveMQ 5.17 for transactions.
 
 Each delivery gets a serial number in its subscription. In 1.2 the `ack` header carries it:
 
@@ -8,8 +8,8 @@ Each delivery gets a serial number in its subscription. In 1.2 the `ack` header 
 <connection id> : <subscription's serial> : <delivery's serial>
 ```
 
-so that an id of a subscription that ended is known for what it is without remembering any. In 1.0 and 1.1 a delivery
-goes by its message id.
+so that an id of a former subscription is recognised without storing any. In 1.0 and 1.1 a delivery is identified by its
+message id.
 """
 
 from collections import OrderedDict
@@ -20,14 +20,14 @@ from pybroker.broker.domain.delivery import Delivery
 
 
 class AckId(NamedTuple):
-    """A 1.2 `ack` header taken apart."""
+    """The parts of a 1.2 `ack` header."""
 
     subscription: int
     delivery: int
 
 
 def parse_ack_id(text: str, connection_id: str) -> AckId | None:
-    """Return the id if it can be one of that connection's, else None."""
+    """Return the id, or None if it cannot be one of that connection."""
     end = len(connection_id)
     if not text.startswith(connection_id) or text[end : end + 1] != ":":
         return None
@@ -42,20 +42,20 @@ def _is_serial(text: str) -> bool:
 
 
 class Taken(NamedTuple):
-    """A delivery taken out to be acknowledged; put back when the acknowledgement's transaction is aborted."""
+    """A delivery removed by an acknowledgement; put back if its transaction is aborted."""
 
     serial: int
     delivery: Delivery
 
 
 class Unacknowledged:
-    """Deliveries of one subscription in the order they were sent."""
+    """The unacknowledged deliveries of one subscription, in the order in which they were sent."""
 
     __slots__ = ("_by_message_id", "_copies", "_deliveries", "_serial")
 
     def __init__(self, *, by_message_id: bool) -> None:
         self._serial = 0
-        # Ordered by a linked list: a plain dict gets slow when it loses its oldest entries one after another.
+        # Not a dict, which gets slow when its oldest entries are removed one after another.
         self._deliveries: OrderedDict[int, Delivery] = OrderedDict()
         self._by_message_id: dict[str, int] | None = {} if by_message_id else None
         self._copies = 0
@@ -64,52 +64,52 @@ class Unacknowledged:
         return len(self._deliveries)
 
     def add(self, delivery: Delivery) -> int:
-        """Remember a delivery and return its serial number."""
+        """Add a delivery, and return its serial number."""
         self._serial = serial = self._serial + 1
         self._deliveries[serial] = delivery
         if self._by_message_id is not None:
-            self._name(serial, delivery)
+            self._add_id(serial, delivery)
         return serial
 
     def serial_of(self, message_id: str) -> int | None:
-        """Return the serial number of the first delivery of a message, None when there is none."""
+        """Return the serial number of the first delivery of a message; None without one."""
         return None if self._by_message_id is None else self._by_message_id.get(message_id)
 
     def take(self, serial: int) -> Taken | None:
-        """Take one delivery out."""
+        """Remove one delivery; None if it is not here."""
         delivery = self._deliveries.pop(serial, None)
         if delivery is None:
             return None
-        self._unname(delivery)
+        self._remove_id(delivery)
         return Taken(serial, delivery)
 
     def take_through(self, serial: int) -> list[Taken]:
-        """Take a delivery and all earlier ones out; none when that delivery is not here."""
+        """Remove a delivery and all earlier ones; none if that delivery is not here."""
         if serial not in self._deliveries:
             return []
         taken: list[Taken] = []
         while self._deliveries and next(iter(self._deliveries)) <= serial:
             taken.append(Taken(*self._deliveries.popitem(last=False)))
-            self._unname(taken[-1].delivery)
+            self._remove_id(taken[-1].delivery)
         return taken
 
     def put_back(self, taken: Sequence[Taken]) -> None:
-        """Wait for these again, each in its old place."""
+        """Add removed deliveries again, each in its old place."""
         merged = sorted([*taken, *(Taken(*item) for item in self._deliveries.items())], key=_serial_of)
         self._deliveries = OrderedDict(merged)
         if self._by_message_id is not None:
             self._by_message_id.clear()
             self._copies = 0
             for serial, delivery in merged:
-                self._name(serial, delivery)
+                self._add_id(serial, delivery)
 
-    def _name(self, serial: int, delivery: Delivery) -> None:
+    def _add_id(self, serial: int, delivery: Delivery) -> None:
         assert self._by_message_id is not None
         first = self._by_message_id.setdefault(delivery.message.message_id, serial)
         self._copies += first != serial
 
-    def _unname(self, delivery: Delivery) -> None:
-        """Forget a message's name, or give it to another copy that waits (a wildcard may deliver copies of one id)."""
+    def _remove_id(self, delivery: Delivery) -> None:
+        """Remove a message id, or map it to another unacknowledged copy (a wildcard may deliver several of one id)."""
         if self._by_message_id is None:
             return
         message_id = delivery.message.message_id

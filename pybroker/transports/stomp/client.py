@@ -1,7 +1,7 @@
-"""What a connected client asks for: SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, BEGIN, COMMIT and ABORT.
+"""The commands of a connected STOMP client: SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, BEGIN, COMMIT and ABORT.
 
-Each command calls the core and answers with a RECEIPT where one was asked for. A receipt for what must last waits
-for the disk; a receipt to SUBSCRIBE precedes the first MESSAGE. Source: STOMP 1.2; ActiveMQ 5.17 for wordings.
+Each command calls the core and sends a RECEIPT if the client requested one. The receipt of a durable change waits for
+the disk; a receipt of SUBSCRIBE precedes the first MESSAGE. Source: STOMP 1.2; ActiveMQ 5.17 for texts of errors.
 """
 
 import logging
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _OpenTransaction:
-    """An open transaction: the core's id, and what was acknowledged in it."""
+    """An open transaction: the core's id, and the deliveries acknowledged in it."""
 
     transaction_id: TransactionId
     acknowledged: list[tuple[StompSubscription, list[Taken]]] = field(
@@ -38,10 +38,10 @@ class _OpenTransaction:
 
 
 class StompClient:
-    """A connected client's subscriptions and transactions.
+    """The subscriptions and transactions of a connected STOMP client.
 
     Attributes:
-        handlers: what carries out each command; they raise `RequestError` for what is answered with an ERROR.
+        handlers: the handler of each command; raises `RequestError` for an ERROR.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StompClient:
         write: Callable[[bytes], None],
         flow: Flow,
     ) -> None:
-        """Begin with nothing subscribed and nothing begun; frames go out through `write`, as `flow` allows."""
+        """Create a client without subscriptions and transactions; `write` sends frames, as `flow` allows."""
         self._connection = connection
         self._version = version
         self._escape = ESCAPERS[version]
@@ -68,7 +68,7 @@ class StompClient:
         self._by_client_id: dict[str, StompSubscription] = {}
         self._transactions: dict[str, _OpenTransaction] = {}
         self._outbox = Outbox(write, flow)
-        self._place: ReceiptSlot | None = None
+        self._slot: ReceiptSlot | None = None
         self._unwritable: list[tuple[StompSubscription, Delivery, str]] = []
         commands: Mapping[Command, Callable[[Frame], None]] = {
             Command.SEND: self._send,
@@ -84,15 +84,15 @@ class StompClient:
             command: partial(self._carry_out, handler) for command, handler in commands.items()
         }
 
-    def settle(self) -> None:
-        """Settle what needs no acknowledgement by the client: its bytes have left the process."""
+    def acknowledge_sent(self) -> None:
+        """Acknowledge the deliveries in mode auto whose bytes have left the process."""
         sent = self._outbox.take_sent()
         self._give_up_unwritable()
         for subscription, delivery in sent.items():
             subscription.consumer.acknowledge_through(delivery)
 
     def close(self) -> None:
-        """End everything; what is unacknowledged goes back to the core. Harmless when repeated."""
+        """Close subscriptions and connection; unacknowledged messages go back to the core. Harmless when repeated."""
         for subscription in self._subscriptions.values():
             subscription.closed = True
         self._outbox.sent.clear()
@@ -108,17 +108,17 @@ class StompClient:
             message = self._reader.read(headers, frame.body, transaction)
             self._connection.send(message, transaction, answered=receipt is not None)
         except RequestError as error:
-            if transaction is not None and receipt is None:  # as ActiveMQ does: the commit must not lack it silently
+            if transaction is not None and receipt is None:  # as in ActiveMQ: the commit must not lack it silently
                 self._connection.doom(transaction, str(error))
             raise
         if receipt is None:
             return
-        place = self._place
-        if place is not None and self._connection.is_short_of_room:
-            # Messages must not wait behind this receipt: to acknowledge them may be what makes the room.
-            self._outbox.fill(place, b"")
-            place = None
-        respond = partial(self._receipt, receipt, place)
+        slot = self._slot
+        if slot is not None and self._connection.is_short_of_room:
+            # Messages must not wait behind this receipt: acknowledging them may make the room.
+            self._outbox.fill(slot, b"")
+            slot = None
+        respond = partial(self._receipt, receipt, slot)
         if message.persistent:
             when = self._connection.when_confirmed if transaction is None else self._connection.when_durable
             respond = partial(when, respond)
@@ -145,10 +145,10 @@ class StompClient:
             self._connection.when_durable(subscription.start)
 
     def _request(self, headers: Mapping[str, str]) -> ConsumerRequest:
-        """Return what SUBSCRIBE asks for.
+        """Return the request of a SUBSCRIBE frame.
 
         Raises:
-            Refused: it lacks something, or asks for what there is not.
+            StompRequestError: a header is missing or not supported.
         """
         if self._version is not Version.V1_0 and "id" not in headers:
             raise StompRequestError(
@@ -191,11 +191,11 @@ class StompClient:
             connection_id=self._connection.connection_id,
             writer=writer,
             outbox=self._outbox,
-            unwritable=self._note_unwritable,
+            unwritable=self._report_unwritable,
         )
 
     def _admit(self, subscription: StompSubscription) -> None:
-        """Enter a subscription; a second one of the same id takes the id over, and the first lives on without."""
+        """Add a subscription; a second one with the same id takes the id over, and the first stays without."""
         self._subscription_count += 1
         self._subscriptions[subscription.serial] = subscription
         if subscription.client_id is not None:
@@ -214,8 +214,8 @@ class StompClient:
             )
         durable_name = headers.get("activemq.subscriptionName")
         if durable_name is not None:
-            # In 1.0 ActiveMQ takes the subscription's name for the client id here, so that removing works only where
-            # both are the same. Nobody can rely on the failure.
+            # In 1.0 ActiveMQ uses the subscription's name as the client id here, so that removing works only where both
+            # are the same. No client can rely on the failure.
             self._connection.unsubscribe(self._connection.client_id, durable_name)
             self._receipt_when_durable(headers)
             return
@@ -265,9 +265,9 @@ class StompClient:
         self._receipt_when_durable(headers)
 
     def _is_acknowledged(self, transaction: _OpenTransaction, headers: Mapping[str, str]) -> bool:
-        """Tell whether an ACK repeats what an earlier one of its transaction took along, in mode client.
+        """Return True if an ACK repeats one that an earlier ACK of its transaction included, in mode client.
 
-        By message id it may do so, in any order, as in ActiveMQ; in 1.2 an `ack` header counts once.
+        By message id it may, in any order, as in ActiveMQ; in 1.2 an `ack` header counts once.
         """
         message_id = headers.get("message-id")
         if self._version is Version.V1_2 or message_id is None:
@@ -297,17 +297,17 @@ class StompClient:
             if subscription.is_browser:
                 raise StompRequestError(
                     "Cannot Nack a message on a Queue Browser Subscription.",
-                    "A browser only looks: it has nothing to refuse.",
+                    "A browser consumes nothing: leave out NACK.",
                 )
             if not subscription.reject(serial):
                 raise _unexpected(Command.NACK, headers)
         self._receipt_when_durable(headers)
 
     def _find_delivery(self, command: Command, headers: Mapping[str, str]) -> tuple[StompSubscription, int] | None:
-        """Return the subscription and delivery that ACK or NACK means; None: of a subscription that has ended.
+        """Return the subscription and delivery of an ACK or NACK; None for a subscription that has ended.
 
         Raises:
-            Refused: there is none.
+            StompRequestError: there is none.
         """
         if self._version is Version.V1_2:
             return self._find_by_ack_id(command, headers)
@@ -400,49 +400,49 @@ class StompClient:
     # ------------------------------------------------------------ answers
 
     def _carry_out(self, handler: Callable[[Frame], None], frame: Frame) -> None:
-        """Run a command; what it makes the core deliver to this very client follows its receipt."""
+        """Run a command; messages that it causes for this client follow its receipt."""
         if not self._subscriptions or "receipt" not in frame.headers:
             handler(frame)
             return
-        place = self._place = self._outbox.reserve()
+        slot = self._slot = self._outbox.reserve()
         try:
             handler(frame)
         except BaseException:
-            self._outbox.fill(place, b"")  # an ERROR takes the receipt's place
+            self._outbox.fill(slot, b"")  # an ERROR replaces the receipt
             raise
         finally:
-            self._place = None
+            self._slot = None
 
     def _receipt_now(self, headers: Mapping[str, str]) -> None:
         receipt = headers.get("receipt")
         if receipt is not None:
-            self._receipt(receipt, self._place)
+            self._receipt(receipt, self._slot)
 
     def _receipt_when_durable(self, headers: Mapping[str, str]) -> None:
         receipt = headers.get("receipt")
         if receipt is not None:
-            self._connection.when_durable(partial(self._receipt, receipt, self._place))
+            self._connection.when_durable(partial(self._receipt, receipt, self._slot))
 
-    def _receipt(self, receipt: str, place: ReceiptSlot | None) -> None:
+    def _receipt(self, receipt: str, slot: ReceiptSlot | None) -> None:
         frame = f"RECEIPT\nreceipt-id:{self._escape(receipt)}\n\n\0\n".encode()
-        if place is None:
+        if slot is None:
             self._write(frame)
         else:
-            self._outbox.fill(place, frame)
+            self._outbox.fill(slot, frame)
 
     def _give_up_unwritable(self) -> None:
-        """Reject what could not be rendered; before any cumulative acknowledgement, which would take it along."""
+        """Reject messages that could not be rendered, before a cumulative acknowledgement would include them."""
         if self._unwritable:
             # Emptied first: a rejection opens the window, and the core may deliver the next such message at once.
             unwritable, self._unwritable = self._unwritable, []
             for subscription, delivery, cause in unwritable:
                 subscription.give_up(delivery, cause)
 
-    def _note_unwritable(self, subscription: StompSubscription, delivery: Delivery, error: Exception) -> None:
-        """Tell the client of a message that cannot be shown; it is given up after this, not amidst a dispatch."""
+    def _report_unwritable(self, subscription: StompSubscription, delivery: Delivery, error: Exception) -> None:
+        """Send an ERROR for a message that cannot be rendered; it is rejected later, not during the dispatch."""
         message = delivery.message
         _log.error("message %s of %s cannot be rendered: %s", message.message_id, message.destination, error)
-        cause = f"the message cannot be shown to a STOMP client: {error}"
+        cause = f"the message cannot be rendered for a STOMP client: {error}"
         self._unwritable.append((subscription, delivery, cause))
         headers = {"message": f"{message.message_id}: {cause}", "content-type": "text/plain"}
         self._write(encode_frame("ERROR", headers, b"", self._version))
@@ -465,7 +465,7 @@ def _invalid_transaction(name: str) -> StompRequestError:
 
 
 def _unexpected(command: Command, headers: Mapping[str, str]) -> StompRequestError:
-    # In 1.2 no message id is sent, and ActiveMQ says null; programs may look for the sentence.
+    # In 1.2 no message id is sent, and ActiveMQ writes null; programs may look for the sentence.
     message_id = headers.get("message-id", "null")
     name = headers.get("id", message_id)
     return StompRequestError(

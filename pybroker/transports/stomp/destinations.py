@@ -1,16 +1,16 @@
-"""Destinations as STOMP headers write them, and back.
+"""Conversion between destinations and STOMP headers.
 
 Source: ActiveMQ 5.17's STOMP transport. A name is taken literally behind its prefix; anything else is a queue.
 
 ```text
 /queue/N   /topic/N                 a queue, a topic
-/temp-queue/N   /temp-topic/N       this connection's temporary one that it calls N; made when first named
-/remote-temp-queue/ID…              another connection's, by the name it was announced under in `reply-to`
-/queue/A,/topic/B                   a composite: both (a core's name for it: queue `A,topic://B`)
+/temp-queue/N   /temp-topic/N       this connection's temporary one with its own name N; created at its first use
+/remote-temp-queue/ID…              another connection's, by its name in `reply-to`
+/queue/A,/topic/B                   a composite: both (in the core: queue `A,topic://B`)
 ```
 
-Blanks around the items of a composite do not count. In ActiveMQ they do: an item after a comma and a blank is a queue
-called `/queue/B`.
+Blanks around the items of a composite are ignored. In ActiveMQ an item after a comma and a blank is a queue called
+`/queue/B`.
 """
 
 from typing import TypeVar
@@ -30,15 +30,15 @@ _PREFIXES = {
 }
 _PREFIX_OF = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
-_REMEMBERED_MAX = 1000
-"""Names remembered for each purpose; a client that keeps inventing new ones only loses the short cut."""
+_CACHED_MAX = 1000
+"""The limit to the entries of each cache, which is cleared when it is full."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 class DestinationNames:
-    """One connection's view of names: remembers what it has seen, and what it calls its temporary destinations."""
+    """The destination names of one connection: its temporary destinations, and a cache of the others."""
 
     __slots__ = ("_connection", "_own_names", "_parsed", "_temporaries", "_temporaries_max", "_written")
 
@@ -51,25 +51,25 @@ class DestinationNames:
         self._written: dict[Destination, str] = {}
 
     def parse(self, text: str) -> Destination:
-        """Return the destination a header names; a temporary one of this connection is made if need be.
+        """Return the destination of a header; creates a temporary destination at its first use.
 
         Raises:
             InvalidDestination: there is no name, or a composite has too many.
-            Refused: one temporary destination too many.
+            StompRequestError: one temporary destination too many.
         """
         known = self._parsed.get(text)
         if known is not None:
             return known
         destination = self._parse(text.strip())
-        remember(self._parsed, text, destination)
+        cache_entry(self._parsed, text, destination)
         return destination
 
     def write(self, destination: Destination) -> str:
-        """Return the header value that names a destination to this connection."""
+        """Return the header for a destination."""
         known = self._written.get(destination)
         if known is None:
             known = self._own_names.get(destination) or _PREFIX_OF[destination.type] + destination.name
-            remember(self._written, destination, known)
+            cache_entry(self._written, destination, known)
         return known
 
     def _parse(self, text: str) -> Destination:
@@ -84,7 +84,7 @@ class DestinationNames:
         return checked(DestinationType.QUEUE, text)
 
     def _parse_composite(self, text: str) -> Destination:
-        """Return the composite: its type is that of its first item, its name that one's and the qualified others."""
+        """Return a composite, with the type of its first item and the names of all, qualified from the second on."""
         items = [item for item in map(str.strip, text.split(",")) if item]
         if not items:
             raise InvalidDestination("the destination's name is empty: write for example /queue/A,/queue/B")
@@ -99,7 +99,7 @@ class DestinationNames:
         if len(self._temporaries) >= self._temporaries_max:
             raise StompRequestError(
                 f"A connection may have {self._temporaries_max} temporary destinations",
-                "Reuse one of them; the correlation-id tells replies apart.",
+                "Reuse one of them; distinguish replies by their correlation-id.",
             )
         destination = self._connection.create_temporary(kind)
         self._temporaries[text] = destination
@@ -109,12 +109,12 @@ class DestinationNames:
 
 
 def names_a_destination(text: str) -> bool:
-    """Tell whether a `reply-to` names a destination; ActiveMQ keeps any other value as a property of that name."""
+    """Return True if a `reply-to` is a destination; ActiveMQ keeps any other value as a property."""
     return text.strip().startswith((*_PREFIXES, *_TEMPORARY))
 
 
-def remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Add to what only saves work when it is there; a full memory starts anew."""
-    if len(memory) >= _REMEMBERED_MAX:
-        memory.clear()
-    memory[key] = value
+def cache_entry(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Add an entry to a cache, which is cleared first if it is full."""
+    if len(cache) >= _CACHED_MAX:
+        cache.clear()
+    cache[key] = value

@@ -1,6 +1,6 @@
-"""Whether the core may deliver to a connection: only while nothing piles up on the way out.
+"""Backpressure of a STOMP connection: pauses the core's deliveries while output piles up.
 
-Two places can fill up, each for its own reason, and deliveries go on when both have room again:
+It may pile up in two places, and deliveries resume when both have room again:
 
 ```text
 core --deliver--> outbox --write--> link --> peer
@@ -15,37 +15,37 @@ from pybroker.broker.domain.ports import ConnectionPort
 
 
 class BackpressureReason(enum.Enum):
-    """What stands in the way of deliveries."""
+    """A reason to pause deliveries."""
 
-    LINK = "the peer does not read as fast as it is written to"
-    RECEIPT = "much waits behind a receipt that is not due yet"
+    LINK = "the peer reads too slowly"
+    RECEIPT = "many bytes wait behind a receipt that is not due yet"
 
 
 class Flow:
-    """Pauses the core's connection at the first jam and resumes it when the last one is gone."""
+    """Pauses the core's connection at the first reason, and resumes it after the last one."""
 
-    __slots__ = ("_connection", "_jams")
+    __slots__ = ("_connection", "_reasons")
 
     def __init__(self) -> None:
         self._connection: ConnectionPort | None = None
-        self._jams: set[BackpressureReason] = set()
+        self._reasons: set[BackpressureReason] = set()
 
     def attach(self, connection: ConnectionPort) -> None:
-        """Govern a connection; it is paused at once if there is a jam already."""
+        """Control a connection; it is paused at once if there is a reason already."""
         self._connection = connection
-        if self._jams:
+        if self._reasons:
             connection.pause()
 
-    def jam(self, jam: BackpressureReason) -> None:
-        """Deliver nothing more until this jam, too, is cleared."""
-        self._jams.add(jam)
+    def pause(self, reason: BackpressureReason) -> None:
+        """Pause deliveries until `resume` is called for this reason, too."""
+        self._reasons.add(reason)
         if self._connection is not None:
             self._connection.pause()
 
-    def clear(self, jam: BackpressureReason) -> None:
-        """Note that a jam is gone, if there was one. The core may deliver, and jam again, before this returns."""
-        if jam not in self._jams:
+    def resume(self, reason: BackpressureReason) -> None:
+        """Remove a reason, if it is there. The core may deliver, and be paused again, before this returns."""
+        if reason not in self._reasons:
             return
-        self._jams.remove(jam)
-        if not self._jams and self._connection is not None:
+        self._reasons.remove(reason)
+        if not self._reasons and self._connection is not None:
             self._connection.resume()

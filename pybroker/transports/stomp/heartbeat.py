@@ -1,6 +1,6 @@
-"""Heart-beats: when to send one, and when to give a silent peer up. Pure; the session owns the timer.
+"""Heart-beats of a STOMP connection. Pure; the session owns the timer.
 
-Source: STOMP 1.2, "Heart-beating"; ActiveMQ 5.17 for what it tolerates.
+Source: STOMP 1.2, "Heart-beating"; ActiveMQ 5.17 for its tolerance.
 
 ```text
 CONNECT    heart-beat:cx,cy    the client sends at least every cx ms, and wants something at least every cy ms
@@ -20,7 +20,7 @@ _INTEGER_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatIntervals:
-    """What was agreed, in milliseconds; 0 or less means none.
+    """The negotiated intervals in milliseconds; 0 or less means none.
 
     Attributes:
         server_ms: the server sends at least this often.
@@ -35,8 +35,8 @@ class HeartbeatIntervals:
         return f"{self.server_ms},{self.client_ms}"
 
 
-def agree(header: str, *, minimum_ms: int) -> HeartbeatIntervals:
-    """Answer a client's `heart-beat` header: as often as it asks, down to the minimum.
+def negotiate(header: str, *, minimum_ms: int) -> HeartbeatIntervals:
+    """Return the intervals that a client's `heart-beat` header requests, but not below the minimum.
 
     Raises:
         RemoteProtocolError: the header is not two integers.
@@ -56,55 +56,55 @@ def _at_least(interval_ms: int, minimum_ms: int) -> int:
 
 
 class HeartBeat:
-    """Keeps both directions' time.
+    """Decides when to send a heart-beat, and when the peer has been silent for too long.
 
-    The outgoing direction is looked at twice per interval: whoever wrote since the last look owes no beat, and the
-    longest silence stays within one interval, without reading the clock at every frame.
+    The outgoing direction is checked twice per interval: no beat is due if a frame was sent since the last check. So
+    the longest silence stays within one interval, without reading the clock at every frame.
 
     Attributes:
-        wrote: set it whenever something is written.
+        wrote: to be set at every write.
     """
 
-    __slots__ = ("_look_at", "_look_seconds", "_received_at", "_silence_seconds_max", "wrote")
+    __slots__ = ("_check_at", "_check_seconds", "_received_at", "_silence_seconds_max", "wrote")
 
-    def __init__(self, agreement: HeartbeatIntervals, *, grace: float, now: float) -> None:
+    def __init__(self, intervals: HeartbeatIntervals, *, grace: float, now: float) -> None:
         self.wrote = True
-        self._look_seconds = agreement.server_ms / 2000 if agreement.server_ms > 0 else None
-        self._look_at = now + (self._look_seconds or 0)
-        self._silence_seconds_max = agreement.client_ms / 1000 * grace if agreement.client_ms > 0 else None
+        self._check_seconds = intervals.server_ms / 2000 if intervals.server_ms > 0 else None
+        self._check_at = now + (self._check_seconds or 0)
+        self._silence_seconds_max = intervals.client_ms / 1000 * grace if intervals.client_ms > 0 else None
         self._received_at = now
 
     @property
     def silence_seconds_max(self) -> float | None:
-        """How long the peer may be silent; None: for ever."""
+        """The longest silence of the peer; None for no limit."""
         return self._silence_seconds_max
 
     def received(self, now: float) -> None:
-        """Note that bytes came: any bytes count."""
+        """Record that bytes were received: any bytes count."""
         self._received_at = now
 
     def not_read_until(self, when: float) -> None:
-        """Note that the peer was not read until then: silence that is ours is none of the peer's."""
+        """Record that the peer was not read until then, so that its silence begins there."""
         self._received_at = max(self._received_at, when)
 
     def is_peer_dead(self, now: float) -> bool:
-        """Tell whether the peer has been silent for too long."""
+        """Return True if the peer has been silent for too long."""
         return self._silence_seconds_max is not None and now - self._received_at >= self._silence_seconds_max
 
     def is_beat_due(self, now: float) -> bool:
-        """Look at the outgoing direction; True when a beat must be written now."""
-        if self._look_seconds is None or now < self._look_at:
+        """Check the outgoing direction; True if a beat must be sent now."""
+        if self._check_seconds is None or now < self._check_at:
             return False
-        self._look_at = now + self._look_seconds
+        self._check_at = now + self._check_seconds
         due = not self.wrote
-        self.wrote = due  # the beat itself counts: with nothing else to say there is one per interval
+        self.wrote = due  # the beat itself counts: without other frames there is one per interval
         return due
 
-    def next_look(self) -> float | None:
-        """Return when to ask again, in the same clock's seconds; None: never."""
+    def next_check(self) -> float | None:
+        """Return the time of the next check, by the same clock; None: never."""
         times: list[float] = []
-        if self._look_seconds is not None:
-            times.append(self._look_at)
+        if self._check_seconds is not None:
+            times.append(self._check_at)
         if self._silence_seconds_max is not None:
             times.append(self._received_at + self._silence_seconds_max)
         return min(times, default=None)

@@ -1,4 +1,4 @@
-"""Property values as Java writes them: STOMP has text only, and clients compare it with what ActiveMQ sends.
+"""Property values in Java's text form: STOMP has text only, and clients compare it with ActiveMQ's.
 
 Source: Java SE, `String.valueOf`, `Double.toString` and `Float.toString`.
 """
@@ -10,7 +10,7 @@ from pybroker.broker.domain.openwire.values import Float, Value
 
 
 def java_text(value: Value) -> str:
-    """Return a property's value as Java's `String.valueOf` has it: `true`, `null`, `1.0E10`."""
+    """Return a property's value in the form of Java's `String.valueOf`: `true`, `null`, `1.0E10`."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -38,7 +38,7 @@ def _java_number(number: float) -> str:
 
 
 def _shortest_float(number: float) -> str:
-    """Return the shortest decimal that is that single-precision number."""
+    """Return the shortest decimal that rounds to that single-precision number."""
     for precision in range(1, _SINGLE_DIGITS_MAX):
         shorter = float(f"{number:.{precision}g}")
         if abs(shorter) <= _SINGLE_MAX and FLOAT.unpack(FLOAT.pack(shorter))[0] == number:
@@ -47,6 +47,6 @@ def _shortest_float(number: float) -> str:
 
 
 _SINGLE_MAX = 3.4028235677973366e38
-"""From here on a number rounds to infinity."""
+"""The limit from which on a number rounds to infinity."""
 _SINGLE_DIGITS_MAX = 9
-"""So many digits tell any two singles apart."""
+"""The number of digits that distinguish any two single-precision numbers."""

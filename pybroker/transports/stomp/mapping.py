@@ -1,4 +1,4 @@
-"""SEND frames to messages, and messages to MESSAGE frames.
+"""Conversion of SEND frames to messages, and of messages to MESSAGE frames.
 
 Source: ActiveMQ 5.17's STOMP transport; JMS 1.1, 3.4 and 3.5, for fields and properties.
 
@@ -6,14 +6,14 @@ Source: ActiveMQ 5.17's STOMP transport; JMS 1.1, 3.4 and 3.5, for fields and pr
 SEND header                          message
 destination … persistent, priority   fields                    (`_FIELDS`)
 JMSXGroupID, JMSType …               the same fields, by JMS's names, after the ones above
-message-id, redelivered …            nothing: they are the broker's to say
+message-id, redelivered …            nothing: the broker sets them
 any other                            a text property of exactly that name
 content-length                       BytesMessage, else TextMessage; `amq-msg-type: text|bytes` overrules it
 ```
 
 A text body is stored in Java's modified UTF-8, so that JMS clients can read it whatever it contains, and sent in
-proper UTF-8. A body without `content-length` that is no UTF-8 becomes a BytesMessage: nothing is lost, and STOMP
-clients see no difference. Maps and objects are made of text, and shown as text, where `transformation` asks for it.
+standard UTF-8. A body without `content-length` that is no UTF-8 becomes a BytesMessage: nothing is lost, and STOMP
+clients see no difference. Maps and objects are read from text, and rendered as text, if `transformation` requests it.
 """
 
 import logging
@@ -33,7 +33,7 @@ from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
 from pybroker.broker.domain.stomp.errors import StompRequestError
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.transports.stomp.destinations import DestinationNames, names_a_destination, remember
+from pybroker.transports.stomp.destinations import DestinationNames, cache_entry, names_a_destination
 from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.tree import NotTransformable
@@ -48,7 +48,7 @@ _INTEGER = (-(2**31), 2**31 - 1)
 
 
 class _Fields:
-    """What a SEND's headers say of the message; what they do not say stays at the class's defaults."""
+    """The fields of a message from the headers of SEND; the class's attributes are the defaults."""
 
     persistent: bool = False
     priority: int = PRIORITY_DEFAULT
@@ -106,7 +106,7 @@ class _Fields:
         self.persistent = _DELIVERY_MODES[mode]
 
     def leave_out(self, text: str) -> None:
-        """Pass over what the broker decides, or what is used elsewhere."""
+        """Ignore a header that the broker sets, or that is used elsewhere."""
 
 
 _DELIVERY_MODES = {"PERSISTENT": True, "2": True, "NON_PERSISTENT": False, "1": False}
@@ -144,16 +144,16 @@ _JMS_FIELDS: Mapping[str, _Setter] = {
     "JMSTimestamp": _Fields.set_timestamp,
     "JMSType": _Fields.set_jms_type,
 }
-"""Another name for some of the same fields; they come last and so win, as in ActiveMQ."""
+"""JMS names of some of the same fields; applied last, so that they win, as in ActiveMQ."""
 _JMS_NAMES = frozenset(_JMS_FIELDS)
 
 _SESSION_ID = -1
 _PRODUCER_VALUE = 1
-"""A STOMP connection has one producer, and ActiveMQ numbers it so: `<connection id>:-1:1:<n>`."""
+"""ActiveMQ's number of the one producer of a STOMP connection: `<connection id>:-1:1:<n>`."""
 
 
 class MessageReader:
-    """Turns the SEND frames of one connection into messages; numbers them as one producer."""
+    """Converts the SEND frames of one connection to messages of one producer."""
 
     __slots__ = ("_clock", "_names", "_next_sequence", "_producer_id", "_sequence", "_templates")
 
@@ -168,10 +168,10 @@ class MessageReader:
         self._templates: dict[str, MessageTemplate] = {}
 
     def read(self, headers: Mapping[str, str], body: bytes, transaction: TransactionId | None) -> Message:
-        """Return the message a SEND frame stands for.
+        """Return the message of a SEND frame.
 
         Raises:
-            ClientError: a header is missing or cannot be read; what is wrong with it is said.
+            RequestError: a header is missing or cannot be read.
         """
         template = self._templates.get(headers.get("destination", "")) or self._template(headers)
         fields = self._fields(headers)
@@ -207,7 +207,7 @@ class MessageReader:
                 "SEND received without a Destination specified!", "Write for example destination:/queue/ORDERS."
             )
         template = MessageTemplate(self._producer_id, self._names.parse(text))
-        remember(self._templates, text, template)
+        cache_entry(self._templates, text, template)
         return template
 
     def _fields(self, headers: Mapping[str, str]) -> _Fields:
@@ -223,13 +223,13 @@ class MessageReader:
             for name in _JMS_NAMES.intersection(properties):
                 _JMS_FIELDS[name](fields, properties.pop(name))
         if "amq-msg-type" in properties and "content-length" in headers:
-            # ActiveMQ keeps it there, and JMS programs may have come to read it.
+            # ActiveMQ keeps it there, and JMS programs may read it.
             properties["content-length"] = headers["content-length"]
         return fields
 
 
 def _transformed(properties: dict[str, str], headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
-    """Return type and content as the header `transformation` asks for; where that fails, a property says why."""
+    """Return type and content as `transformation` requests; if that fails, a property has the reason."""
     try:
         transformed = bodies.read(headers[bodies.TRANSFORMATION], body)
     except NotTransformable as error:
@@ -239,16 +239,16 @@ def _transformed(properties: dict[str, str], headers: Mapping[str, str], body: b
 
 
 def _body(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
-    """Return the message's type, and its content as OpenWire has it."""
-    asked = headers.get("amq-msg-type")
-    if asked is None:
+    """Return the message's type, and its content in OpenWire's form."""
+    requested = headers.get("amq-msg-type")
+    if requested is None:
         if "content-length" in headers:
             return MessageType.BYTES, body
         try:
             return MessageType.TEXT, encode_text_utf8(body)
         except UnicodeDecodeError:
             return MessageType.BYTES, body
-    match asked.strip().lower():
+    match requested.strip().lower():
         case "bytes":
             return MessageType.BYTES, body
         case "text":
@@ -261,7 +261,7 @@ def _body(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
                 ) from error
         case _:
             raise StompRequestError(
-                f"Unsupported message type '{shortened(asked)}'", "Write amq-msg-type:text or bytes."
+                f"Unsupported message type '{shortened(requested)}'", "Write amq-msg-type:text or bytes."
             )
 
 
@@ -298,11 +298,11 @@ _STANDARD = frozenset(
         "content-length",
     }
 )
-"""Headers of MESSAGE that a property of the same name competes with."""
+"""Headers of MESSAGE that a property may have the name of."""
 
 _BYTES = MessageType.BYTES
 _TEXT = MessageType.TEXT
-"""Looking a member up in its enum costs as much as writing a header, and this runs once per message and consumer."""
+"""Module constants: looking a member up in its enum costs as much as a header, once per message and consumer."""
 
 
 class MessageWriter:
@@ -323,13 +323,13 @@ class MessageWriter:
     def __init__(
         self, names: DestinationNames, version: Version, *, subscription_id: str | None, transformation: str | None
     ) -> None:
-        """Prepare to render.
+        """Create a writer.
 
         Args:
-            names: writes destinations as the client knows them.
-            version: decides on escapes.
-            subscription_id: the client's id, repeated in each MESSAGE; None: none.
-            transformation: the form that SUBSCRIBE asked for maps, objects and advisories; see `transformation.bodies`.
+            names: the client's names of destinations.
+            version: the STOMP version, for its escapes.
+            subscription_id: the `subscription` header; None for none.
+            transformation: the form of maps, objects and advisories; see `transformation.bodies`.
         """
         self._names = names
         self._version = version
@@ -345,8 +345,8 @@ class MessageWriter:
         """Return the MESSAGE frame of a delivery.
 
         Args:
-            delivery: what to render.
-            ack: the `ack` header, None for none.
+            delivery: the delivery.
+            ack: the `ack` header; None for none.
 
         Raises:
             MalformedOpenWire: the message's bytes do not decode.
@@ -370,7 +370,7 @@ class MessageWriter:
         return b"".join(((head + lines).encode(errors="replace"), body, FRAME_END))
 
     def end_of_browsing(self, destination: str) -> bytes:
-        """Return the frame that tells a browser that it has seen all."""
+        """Return the frame that ends a browse."""
         headers = {"message-id": "0", "destination": destination, "browser": "end"}
         if self._subscription_id is not None:
             headers["subscription"] = self._subscription_id
@@ -381,8 +381,7 @@ class MessageWriter:
     ) -> tuple[object, str, bytes]:
         """Return the form, the last lines of the head, and the body: the same for all consumers of that form.
 
-        A topic's message keeps them for its next consumer. A queue's message has one consumer, and the memory is better
-        spent on other messages.
+        A topic's message keeps them for its next consumer. A queue's message has one consumer.
         """
         escape = self._escape
         headers: dict[str, str] = {}
@@ -408,9 +407,9 @@ class MessageWriter:
         return rendered
 
     def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None) -> bytes:
-        """Render with properties in the place of standard headers, as ActiveMQ does.
+        """Render with properties that override standard headers, as in ActiveMQ.
 
-        They cannot take the place of what the client needs to acknowledge and to read the frame.
+        They cannot override headers that the client needs to acknowledge and to read the frame.
         """
         message = delivery.message
         body, added = self._body(message, fields)
@@ -437,10 +436,7 @@ class MessageWriter:
         return encode_frame("MESSAGE", headers, body, self._version)
 
     def _own_headers(self, fields: OpenWireMessage) -> dict[str, str]:
-        """Return the headers that only some messages have, and that another consumer may see otherwise.
-
-        A temporary destination has a name of its own with the client that made it.
-        """
+        """Return the optional headers that differ between consumers: temporary destinations have aliases."""
         headers: dict[str, str] = {}
         if fields.reply_to is not None:
             headers["reply-to"] = self._names.write(fields.reply_to)
@@ -449,12 +445,12 @@ class MessageWriter:
         return headers
 
     def _body(self, message: Message, fields: OpenWireMessage) -> tuple[bytes, dict[str, str]]:
-        """Return a frame's body, and the headers that say what form it was brought into."""
-        kind, asked = fields.type, self._transformation
+        """Return a frame's body, and the headers that describe its form."""
+        kind, requested = fields.type, self._transformation
         if kind is _BYTES:
             return fields.body_bytes(), {}
-        if asked is not None:
-            return bodies.render(fields, asked) or (_body_of(fields), {bodies.TRANSFORMATION: asked})
+        if requested is not None:
+            return bodies.render(fields, requested) or (_body_of(fields), {bodies.TRANSFORMATION: requested})
         if kind is _TEXT:
             return _body_of(fields), {}
         if _is_advisory(message, fields) and fields.properties.get(bodies.TRANSFORMATION) is None:
@@ -464,9 +460,9 @@ class MessageWriter:
         if fields.content and not self._saw_bodiless:
             self._saw_bodiless = True
             _log.info(
-                "a %s message of %s goes to subscription %s without its body, as do more like it: "
-                "SUBSCRIBE with transformation:jms-json shows maps and plain objects",
-                kind.name.lower(), message.destination, self._subscription_id,
+                "subscription %s gets %s messages without their bodies, the first from %s: "
+                "SUBSCRIBE with transformation:jms-json renders maps and plain objects",
+                self._subscription_id, kind.name.lower(), message.destination,
             )  # fmt: skip
         return b"", {}
 
@@ -476,13 +472,13 @@ class MessageWriter:
         if self._subscription_id is not None:
             head += f"subscription:{self._escape(self._subscription_id)}\n"
         head += f"destination:{self._escape(self._names.write(destination))}\n"
-        remember(self._heads, destination, head)
+        cache_entry(self._heads, destination, head)
         return head
 
     def _property_name(self, name: str) -> str:
-        """Return a property's name as it is written, with its colon."""
+        """Return a property's escaped name, with its colon."""
         written = readable_name(name) + ":"
-        remember(self._property_names, name, written)
+        cache_entry(self._property_names, name, written)
         return written
 
 
@@ -492,7 +488,7 @@ _FORMS: Mapping[tuple[Version, str], tuple[Version, str]] = {
 
 
 def _form(version: Version, transformation: str | None) -> object:
-    """Return what tells a form from others: one object for all subscriptions that see the same."""
+    """Return the identity of a form: one object for all subscriptions with the same rendering."""
     if transformation is None:
         return version
     return _FORMS.get((version, transformation)) or object()
@@ -510,8 +506,8 @@ def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, s
         headers["type"] = fields.jms_type
     if fields.user_id is not None:
         headers["JMSXUserID"] = fields.user_id
-    # ActiveMQ writes a text's NUL as the two bytes of Java's modified UTF-8. In proper UTF-8 it is a real one, and only
-    # the length keeps it from ending the frame.
+    # ActiveMQ writes a text's NUL as the two bytes of Java's modified UTF-8. In standard UTF-8 it is one byte, which
+    # would end the frame without a length.
     if fields.type is _BYTES or b"\0" in body:
         headers["content-length"] = str(len(body))
     return headers
@@ -524,7 +520,7 @@ def _body_of(fields: OpenWireMessage) -> bytes:
     try:
         return fields.text_utf8() or b""
     except MalformedOpenWire:
-        # ActiveMQ stores what a STOMP client sent as text unread. If it was no UTF-8, it goes back as it came.
+        # ActiveMQ stores a STOMP client's text without decoding it. If it was no UTF-8, it is sent unchanged.
         return fields.body_bytes()[_TEXT_LENGTH_BYTES:]
 
 

@@ -1,8 +1,8 @@
 """The order of a connection's frames: a RECEIPT comes before the MESSAGEs that its own frame causes.
 
-ActiveMQ answers first, and simple clients take the next frame for the receipt they wait for. So a receipt takes its
-place when its frame is carried out, and MESSAGEs that the core delivers before it is due, because it waits for the
-disk, queue up behind it. When much queues the core is asked to pause. What queues counts as written only when it is.
+ActiveMQ answers first, and simple clients take the next frame for the receipt that they wait for. So a receipt gets a
+slot when its frame is carried out, and MESSAGEs that the core delivers before it is due, because it waits for the disk,
+queue up behind it. Above a limit the core is paused. Queued messages count as written only after they are.
 """
 
 from collections import deque
@@ -13,15 +13,15 @@ from pybroker.broker.domain.ports import ConsumerPort
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
 
 WAITING_BYTES_MAX = 1 << 20
-"""What may wait behind receipts before deliveries pause: a disk's latency is bridged, whatever the prefetch is."""
+"""The limit to bytes behind receipts, above which deliveries pause: enough for a disk's latency at any prefetch."""
 
 
 class Recipient:
-    """What the outbox knows of a subscription.
+    """A subscription, as the outbox sees it.
 
     Attributes:
-        closed: it gets nothing more.
-        consumer: the core's side; set right after the core accepted it.
+        closed: True if it gets no more messages.
+        consumer: the core's consumer, set right after the subscription.
     """
 
     __slots__ = ("closed", "consumer")
@@ -33,7 +33,7 @@ class Recipient:
 
 
 class ReceiptSlot:
-    """Where a receipt will stand; empty until it is due."""
+    """The position of a receipt in the output; empty until the receipt is due."""
 
     __slots__ = ("frame",)
 
@@ -42,16 +42,16 @@ class ReceiptSlot:
 
 
 class Outbox:
-    """Frames on their way out.
+    """The queue of a connection's frames.
 
     Attributes:
-        sent: per subscription in mode auto the last delivery whose frame was written, until it is settled.
+        sent: by subscription in mode auto, the last delivery written and not yet acknowledged.
     """
 
     __slots__ = ("_flow", "_queue", "_waiting_bytes", "_write", "sent")
 
     def __init__(self, write: Callable[[bytes], None], flow: Flow) -> None:
-        """Begin empty; frames leave through `write`, and `flow` is told when too many cannot yet."""
+        """Create an empty outbox; `write` sends frames, and `flow` is paused while too many wait."""
         self._write = write
         self._flow = flow
         self._waiting_bytes = 0
@@ -59,22 +59,22 @@ class Outbox:
         self.sent: dict[Recipient, Delivery] = {}
 
     def take_sent(self) -> dict[Recipient, Delivery]:
-        """Return what was written since the last call and is to be settled, and begin anew."""
+        """Return and clear the deliveries to acknowledge."""
         sent = self.sent
         if sent:
-            # A new one, because settling opens windows, and the core may deliver again before it returns.
+            # A new dict, because acknowledging opens windows, and the core may deliver again before it returns.
             self.sent = {}
         return sent
 
     def reserve(self) -> ReceiptSlot:
-        """Take the next place for a receipt."""
-        place = ReceiptSlot()
-        self._queue.append(place)
-        return place
+        """Queue a slot for a receipt."""
+        slot = ReceiptSlot()
+        self._queue.append(slot)
+        return slot
 
-    def fill(self, place: ReceiptSlot, frame: bytes) -> None:
-        """Write a receipt that is due, or nothing if there is none to write, and what it held up."""
-        place.frame = frame
+    def fill(self, slot: ReceiptSlot, frame: bytes) -> None:
+        """Write a receipt that is due (empty: none), and the messages behind it."""
+        slot.frame = frame
         queue = self._queue
         while queue:
             head = queue[0]
@@ -89,20 +89,20 @@ class Outbox:
                 self._waiting_bytes -= len(head[0])
                 self._write_message(*head)
         if self._waiting_bytes <= WAITING_BYTES_MAX:
-            self._flow.clear(BackpressureReason.RECEIPT)
+            self._flow.resume(BackpressureReason.RECEIPT)
 
     def message(self, frame: bytes, recipient: Recipient, settles: Delivery | None = None) -> None:
-        """Write a MESSAGE, behind the receipts before it; `settles` is settled once the frame has left."""
+        """Write a MESSAGE, behind earlier receipts; `settles` is acknowledged once the frame has left."""
         if self._queue:
             self._queue.append((frame, recipient, settles))
             self._waiting_bytes += len(frame)
             if self._waiting_bytes > WAITING_BYTES_MAX:
-                self._flow.jam(BackpressureReason.RECEIPT)
+                self._flow.pause(BackpressureReason.RECEIPT)
         else:
             self._write_message(frame, recipient, settles)
 
     def _write_message(self, frame: bytes, recipient: Recipient, settles: Delivery | None) -> None:
-        if recipient.closed:  # in the meantime: the message is back in its queue
+        if recipient.closed:  # the message is back in its queue
             return
         if settles is not None:
             self.sent[recipient] = settles

@@ -1,8 +1,8 @@
-"""A STOMP conversation, sans-I/O: chunks in, calls to the broker, frames and wishes out to the link.
+"""The session of a STOMP connection, sans-I/O: turns received bytes into calls to the broker, and frames to send.
 
-Here are the conversation's beginning and end, its timers and its errors; `client` has what happens in between, and
-`states` the table of both. Source: STOMP 1.2, "Connecting", "Heart-beating", "ERROR"; ActiveMQ 5.17 for what it
-tolerates. Where ActiveMQ closes in silence, an ERROR says why.
+It connects, disconnects, and has the timers and errors; `client` carries out the commands of a connected client, and
+`states` has the state machine. Source: STOMP 1.2, "Connecting", "Heart-beating", "ERROR"; ActiveMQ 5.17 for its
+tolerance. Where ActiveMQ closes without a frame, an ERROR gives the cause.
 """
 
 import logging
@@ -19,7 +19,7 @@ from pybroker.transports.client_log import ClientLog
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
-from pybroker.transports.stomp.heartbeat import HeartBeat, agree
+from pybroker.transports.stomp.heartbeat import HeartBeat, negotiate
 from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, StompState
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 SERVER = f"ActiveMQ/5.17.2 pybroker/{__version__}"
 """The `server` header of CONNECTED: by the specification a name with a version, a blank, and a comment. Clients choose
-a dialect by the name (stomp-php by `activemq` anywhere in it), and here the dialect is that ActiveMQ's."""
+a dialect by the name (stomp-php by `activemq` anywhere in it), and this broker speaks ActiveMQ's."""
 
 
 class StompSession(Session):
@@ -49,11 +49,11 @@ class StompSession(Session):
         Args:
             broker: admits the client.
             link: moves the bytes.
-            connection_id: names the connection in message ids and `ack` headers; unique for ever.
-            limits: what the peer may make the broker hold.
+            connection_id: identifies the connection in message ids and `ack` headers; never used again.
+            limits: the limits to frames and objects of the peer.
             clock: milliseconds since the epoch, for messages without a timestamp.
             server: the header of that name in CONNECTED.
-            refusals: logs what finds no room, for all connections together; None: for this one.
+            refusals: logs messages refused for lack of room, shared by all connections; None: not shared.
         """
         self._broker = broker
         self._link = link
@@ -63,7 +63,7 @@ class StompSession(Session):
         self._server = server
         self._refusals = refusals or Refusals()
         self._decoder = FrameDecoder(limits)
-        self._decoder.body_bytes_max = min(limits.body_bytes, limits.stranger_body_bytes)
+        self._decoder.body_bytes_max = min(limits.body_bytes, limits.unconnected_body_bytes)
         self._version = Version.V1_0
         self._connection: ConnectionPort | None = None
         self._client: StompClient | None = None
@@ -75,13 +75,13 @@ class StompSession(Session):
 
     @property
     def state(self) -> StompState:
-        """Where the conversation stands."""
+        """The state of the connection."""
         return self._state
 
     # ------------------------------------------------------------ Session
 
     def receive(self, chunk: bytes) -> None:
-        """Obey every frame the chunk completes."""
+        """Carry out every frame that the chunk completes."""
         if not self._handlers:
             return
         if self._heart_beat is not None:
@@ -92,40 +92,40 @@ class StompSession(Session):
                 if not self._handlers:
                     return
         except Broken as error:
-            self._break_off(error)
+            self._close_with_error(error)
 
     def written(self) -> None:
-        """Settle what has left, and deliver again if the peer was slow."""
+        """Acknowledge messages in mode auto, and resume delivery if the peer was slow."""
         if self._connection is not None:
             self._connection.written()
         if self._client is not None:
-            self._client.settle()
-        self._flow.clear(BackpressureReason.LINK)
+            self._client.acknowledge_sent()
+        self._flow.resume(BackpressureReason.LINK)
 
     def handed_over(self) -> None:
-        """Count what was delivered so far as seen, if the connection ends."""
+        """Count all deliveries so far as possibly received, if the connection ends."""
         if self._connection is not None:
             self._connection.written()
 
     def pause_writing(self) -> None:
-        """Deliver nothing more until `written`. What else is written, answers, the link bounds by not reading."""
-        self._flow.jam(BackpressureReason.LINK)
+        """Pause delivery until `written`; the link bounds the answers, as it stops reading."""
+        self._flow.pause(BackpressureReason.LINK)
 
     def on_timer(self) -> None:
-        """Send a heart-beat, or give up a peer that is silent for too long."""
+        """Send a heart-beat, or close if the peer is silent for too long."""
         now = self._link.time()
         if self._state is StompState.OPENED:
-            self._break_off(
+            self._close_with_error(
                 Broken(
                     f"No CONNECT within {self._limits.connect_seconds:g} seconds",
-                    "Begin with a CONNECT frame. This port speaks STOMP; is it meant?",
+                    "Begin with a CONNECT frame. This port speaks STOMP: check the client's port.",
                 )
             )
         elif self._heart_beat is not None and self._state is StompState.CONNECTED:
             self._beat(self._heart_beat, now)
 
     def lost(self) -> None:
-        """Undo what the connection holds in the broker."""
+        """Remove the connection from the broker."""
         self._enter(StompState.CLOSED)
         self._client_log.ended(self._link.ending)
         self._disconnect()
@@ -137,7 +137,7 @@ class StompSession(Session):
         self._handlers = self._handlers_of(state)
 
     def _handlers_of(self, state: StompState) -> Mapping[str, Callable[[Frame], None]]:
-        """Return what carries out each command in a state; nothing where every command is ignored."""
+        """Return the handlers of commands in a state; empty where every command is ignored."""
         reactions: Mapping[Reaction, Callable[[Frame], None]] = {
             Reaction.CONNECT: self._connect,
             Reaction.LEAVE: self._leave,
@@ -164,11 +164,11 @@ class StompSession(Session):
             self._log_refusal(frame.command, error)
             self._write_error(error, frame.headers.get("receipt"))
         except BrokerError as error:
-            self._break_off(error, frame.headers.get("receipt"))
+            self._close_with_error(error, frame.headers.get("receipt"))
 
     def _log_refusal(self, command: str, error: RequestError) -> None:
         if command == Command.SEND and isinstance(error, ResourceLimit):
-            self._refusals.note(self._connection_id, error, self._link.time())
+            self._refusals.record(self._connection_id, error, self._link.time())
         else:
             _log.info("%s: %s refused: %s", self._connection_id, command, error)
 
@@ -177,7 +177,7 @@ class StompSession(Session):
     def _connect(self, frame: Frame) -> None:
         headers = frame.headers
         version = _negotiate(headers.get("accept-version"))
-        agreement = agree(headers.get("heart-beat", "0,0"), minimum_ms=self._limits.heart_beat_min_ms)
+        intervals = negotiate(headers.get("heart-beat", "0,0"), minimum_ms=self._limits.heart_beat_min_ms)
         client_id = headers.get("client-id", self._connection_id)
         try:
             connection = self._broker.connect(self._connection_id, client_id, self._link)
@@ -194,33 +194,33 @@ class StompSession(Session):
             write=self._write,
             flow=self._flow,
         )
-        answer = {"version": version.value, "heart-beat": str(agreement), "session": client_id, "server": self._server}
-        asked = headers.get("request-id", headers.get("receipt"))
-        if asked is not None:
-            answer |= {"response-id": asked, "receipt-id": asked}
-        # CONNECTED itself is written by the rules of 1.0, which escape nothing.
+        answer = {"version": version.value, "heart-beat": str(intervals), "session": client_id, "server": self._server}
+        request_id = headers.get("request-id", headers.get("receipt"))
+        if request_id is not None:
+            answer |= {"response-id": request_id, "receipt-id": request_id}
+        # CONNECTED itself is written as in 1.0, without escapes.
         self._write(encode_frame("CONNECTED", answer, b"", Version.V1_0))
         self._version = self._decoder.version = version
         self._decoder.body_bytes_max = self._limits.body_bytes
         now = self._link.time()
-        self._heart_beat = HeartBeat(agreement, grace=self._limits.heart_beat_grace, now=now)
-        self._link.wake_at(self._heart_beat.next_look())
+        self._heart_beat = HeartBeat(intervals, grace=self._limits.heart_beat_grace, now=now)
+        self._link.wake_at(self._heart_beat.next_check())
         self._enter(TRANSITIONS[StompState.OPENED, Command.CONNECT].state)
         self._client_log.connected(self._connection_id, client_id, self._link.peer, f"STOMP {version.value}")
 
     def _leave(self, frame: Frame) -> None:
-        """Answer DISCONNECT once everything before it is safe, and close."""
+        """Answer DISCONNECT once all earlier changes are on disk, and close."""
         self._enter(TRANSITIONS[self._state, Command.DISCONNECT].state)
-        farewell = partial(self._farewell, frame.headers.get("receipt"))
+        finish = partial(self._finish, frame.headers.get("receipt"))
         self._link.wake_at(None)
         self._client_log.ended("DISCONNECT")
         if self._connection is None:
-            farewell()
+            finish()
         else:
-            self._connection.when_durable(farewell)
+            self._connection.when_durable(finish)
             self._disconnect()
 
-    def _farewell(self, receipt: str | None) -> None:
+    def _finish(self, receipt: str | None) -> None:
         if self._state is not StompState.LEAVING:
             return
         if receipt is not None:
@@ -248,13 +248,13 @@ class StompSession(Session):
             headers["receipt-id"] = receipt
         self._write(encode_frame("ERROR", headers, body, self._version))
 
-    def _break_off(self, error: BrokerError, receipt: str | None = None) -> None:
-        """Say what was wrong, and close."""
+    def _close_with_error(self, error: BrokerError, receipt: str | None = None) -> None:
+        """Send an ERROR, log it, and close."""
         self._write_error(error, receipt)
-        self._give_up(str(error))
+        self._close(str(error))
 
-    def _give_up(self, reason: str) -> None:
-        """Close, and log why; to a peer that is silent nothing is sent but the end, as ActiveMQ does."""
+    def _close(self, reason: str) -> None:
+        """Log the reason, and close; a silent peer gets no ERROR, as in ActiveMQ."""
         _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, reason)
         self._client_log.ended(reason)
         self._enter(StompState.CLOSED)
@@ -266,17 +266,17 @@ class StompSession(Session):
         reading_since = self._link.reading_since
         heart_beat.not_read_until(now if reading_since is None else reading_since)
         if heart_beat.is_peer_dead(now):
-            self._give_up(
-                f"nothing was received for {heart_beat.silence_seconds_max:g} seconds, though it promised more"
+            self._close(
+                f"nothing was received for {heart_beat.silence_seconds_max:g} seconds, against its heart-beat header"
             )
             return
         if heart_beat.is_beat_due(now):
             self._link.write(HEART_BEAT)
-        self._link.wake_at(heart_beat.next_look())
+        self._link.wake_at(heart_beat.next_check())
 
 
 def _negotiate(accept_version: str | None) -> Version:
-    """Return the highest version both speak. Absent means 1.0; items are not trimmed, as in ActiveMQ."""
+    """Return the highest common version; without a header 1.0. Items are not trimmed, as in ActiveMQ."""
     if accept_version is None:
         return Version.V1_0
     offered = accept_version.strip().split(",")
@@ -294,9 +294,7 @@ def _refuse_not_connected(frame: Frame) -> None:
 
 
 def _refuse_already_connected(frame: Frame) -> None:
-    raise StompRequestError(
-        "Already connected.", "A connection is opened by one CONNECT; for another one, connect again."
-    )
+    raise StompRequestError("Already connected.", "Send CONNECT once; open another connection for another client.")
 
 
 def _unknown(command: str) -> Broken:

@@ -1,4 +1,4 @@
-"""The states of a conversation, and what each command does in each of them.
+"""The states of a STOMP connection, and the reaction to each command in each of them.
 
 ```text
             CONNECT, STOMP             DISCONNECT            receipt written
@@ -18,23 +18,23 @@ from pybroker.broker.domain.stomp.frames import Command
 
 
 class StompState(enum.Enum):
-    """Where a conversation stands."""
+    """The state of a STOMP connection."""
 
     OPENED = "waits for CONNECT"
-    CONNECTED = "obeys commands"
-    LEAVING = "finishes what came before DISCONNECT, hears nothing more"
-    CLOSED = "says and hears nothing more"
+    CONNECTED = "carries out commands"
+    LEAVING = "finishes the commands before DISCONNECT, ignores later ones"
+    CLOSED = "sends nothing, ignores every command"
 
 
 class Reaction(enum.Enum):
-    """What a session does with a command."""
+    """A session's reaction to a command."""
 
     CONNECT = "admit the client"
     OBEY = "carry it out"
     LEAVE = "answer, then close"
     REFUSE_NOT_CONNECTED = "ERROR: Not connected."
     REFUSE_ALREADY_CONNECTED = "ERROR: Already connected."
-    IGNORE = "nothing"
+    IGNORE = "ignore it"
 
 
 class Transition(NamedTuple):

@@ -1,11 +1,11 @@
-"""A SUBSCRIBE's life: its options, how its deliveries go out, and how they are acknowledged.
+"""A STOMP subscription: the options of SUBSCRIBE, its deliveries, and its acknowledgements.
 
-Source: STOMP 1.2, "SUBSCRIBE"; ActiveMQ 5.17 for `activemq.*` options, browsers and what `ack` means:
+Source: STOMP 1.2, "SUBSCRIBE"; ActiveMQ 5.17 for `activemq.*` options, browsers and `ack`:
 
 ```text
-ack:auto (also any unknown value)   settled when the bytes have left the process
-ack:client                          the client acknowledges; all earlier ones of the subscription with it
-ack:client-individual               the client acknowledges one by one
+ack:auto (also any unknown value)   acknowledged when the bytes have left the process
+ack:client                          acknowledged by the client, with all earlier ones of the subscription
+ack:client-individual               acknowledged by the client, one by one
 ```
 """
 
@@ -28,11 +28,11 @@ _BYTE = (-128, 127)
 _INTEGER = (0, 2**31 - 1)
 
 STRING_NUMBERS_PREFIX = "convert_string_expressions:"
-"""Tells a selector to compare text with numbers: STOMP headers become text properties, whatever they look like."""
+"""The prefix of a selector that compares text with numbers, because all STOMP headers become text properties."""
 
 
 class StompAckMode(enum.StrEnum):
-    """Who acknowledges, and how much at a time."""
+    """The `ack` header of SUBSCRIBE."""
 
     AUTO = "auto"
     CLIENT = "client"
@@ -40,7 +40,7 @@ class StompAckMode(enum.StrEnum):
 
 
 def ack_mode(headers: Mapping[str, str]) -> StompAckMode:
-    """Return the mode that is asked for; anything unknown means `auto`, as in ActiveMQ."""
+    """Return the acknowledgement mode; an unknown one means `auto`, as in ActiveMQ."""
     try:
         return StompAckMode(headers.get("ack", StompAckMode.AUTO))
     except ValueError:
@@ -48,7 +48,7 @@ def ack_mode(headers: Mapping[str, str]) -> StompAckMode:
 
 
 def consumer_request(headers: Mapping[str, str], destination: Destination) -> ConsumerRequest:
-    """Return what a SUBSCRIBE asks for. An option that cannot be read is logged and left out, as ActiveMQ does."""
+    """Return the request of a SUBSCRIBE. An option that cannot be read is logged and left out, as in ActiveMQ."""
     first, *others = parts_to_consume(destination)
     return ConsumerRequest(
         destination=first,
@@ -91,13 +91,13 @@ def _number(headers: Mapping[str, str], name: str, bounds: tuple[int, int]) -> i
 
 
 class StompSubscription(Recipient):
-    """One consumer of a connection, between the core that delivers and the client that acknowledges.
+    """A subscription of a STOMP connection; forwards deliveries and acknowledgements.
 
     Attributes:
         serial: its number in the connection, from 1.
-        client_id: the client's own id for it; None if it gave none (1.0 only).
-        destination_text: what SUBSCRIBE named, the other way to end it in 1.0.
-        unacknowledged: what the client has still to acknowledge; always empty in mode auto.
+        client_id: the client's id for it; None without one (1.0 only).
+        destination_text: the destination of SUBSCRIBE, by which UNSUBSCRIBE may name it in 1.0.
+        unacknowledged: the unacknowledged deliveries; always empty in mode auto.
     """
 
     __slots__ = (
@@ -126,17 +126,17 @@ class StompSubscription(Recipient):
         outbox: Outbox,
         unwritable: Callable[["StompSubscription", Delivery, Exception], None],
     ) -> None:
-        """Prepare to deliver.
+        """Create a subscription; the core's consumer is set later.
 
         Args:
             serial: see the attribute.
-            headers: of SUBSCRIBE.
-            is_browser: looks only.
-            version: of the conversation.
-            connection_id: begins the ids in 1.2's `ack` headers.
+            headers: the headers of SUBSCRIBE.
+            is_browser: True for a queue browser.
+            version: the STOMP version.
+            connection_id: the first part of 1.2's `ack` headers.
             writer: renders messages for this subscription.
-            outbox: takes finished frames.
-            unwritable: is told of a message that cannot be rendered.
+            outbox: queues frames.
+            unwritable: called with a message that cannot be rendered.
         """
         super().__init__()
         self.serial = serial
@@ -153,13 +153,13 @@ class StompSubscription(Recipient):
 
     @property
     def deliver(self) -> Callable[[Delivery], None]:
-        """What the core calls for each message."""
+        """The core's callback for each message."""
         return self._deliver_auto if self.mode is StompAckMode.AUTO else self._deliver_tracked
 
     def _deliver_auto(self, delivery: Delivery, /) -> None:
         try:
             frame = self._writer.write(delivery)
-        except Exception as error:  # whatever it is, it is of this message: nothing else is touched here
+        except Exception as error:  # of any kind, it concerns this message: nothing else is touched here
             self._unwritable(self, delivery, error)
             return
         self._outbox.message(frame, self, delivery)
@@ -176,15 +176,14 @@ class StompSubscription(Recipient):
         self._outbox.message(frame, self)
 
     def browsed(self) -> None:
-        """Tell the client that a browsed queue's end is reached."""
+        """Send the end of a browsed queue."""
         self._outbox.message(self._writer.end_of_browsing(self.destination_text.strip()), self)
 
     def acknowledge(self, serial: int, transaction: TransactionId | None) -> list[Taken]:
         """Acknowledge a delivery, in mode client with all earlier ones.
 
         Returns:
-            What was taken out for it, to be put back if the transaction is aborted; empty when nothing of that
-            number waits.
+            The removed deliveries, to be put back if the transaction is aborted; empty if there is none of that number.
         """
         if not self._cumulative:
             taken = self.unacknowledged.take(serial)
@@ -198,7 +197,7 @@ class StompSubscription(Recipient):
         return all_taken
 
     def reject(self, serial: int) -> bool:
-        """Give one delivery up; False when nothing of that number waits."""
+        """Reject one delivery; False if there is none of that number."""
         taken = self.unacknowledged.take(serial)
         if taken is None:
             return False
@@ -206,7 +205,7 @@ class StompSubscription(Recipient):
         return True
 
     def give_up(self, delivery: Delivery, cause: str) -> None:
-        """Let go of a delivery that could not be sent. A browser only looks: it leaves the message where it is."""
+        """Reject a delivery that could not be sent; a browser skips it."""
         if self.closed:
             return
         if self.is_browser:
@@ -215,12 +214,12 @@ class StompSubscription(Recipient):
             self.consumer.reject(delivery, cause)
 
     def start(self) -> None:
-        """Begin to deliver, unless the client has ended it already."""
+        """Begin delivery, unless the client has unsubscribed already."""
         if not self.closed:
             self.consumer.start()
 
     def close(self) -> None:
-        """End it; what is unacknowledged goes back to the core."""
+        """Close it; unacknowledged messages go back to the core."""
         self.closed = True
         self._outbox.sent.pop(self, None)
         self.consumer.close()

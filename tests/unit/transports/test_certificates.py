@@ -70,11 +70,11 @@ def test_replaced_files_serve_new_connections(files: CertificateFiles, log: Call
     former = served(certificates)
     assert former == der(files.certificate)
     replace(files)
-    certificates.look()
+    certificates.poll()
     assert served(certificates) == former, "the key may still be missing"
-    certificates.look()
+    certificates.poll()
     assert served(certificates) == der(files.certificate) != former
-    certificates.look()
+    certificates.poll()
     assert log() == [f"INFO certificates read again, for new connections: {files.certificate}"]
 
 
@@ -86,13 +86,13 @@ def test_new_files_of_no_use_keep_the_former_ones(
     former = served(certificates)
     replace(files, names)
     for _ in range(4):
-        certificates.look()
+        certificates.poll()
     assert served(certificates) == former
     (line,) = log()
     assert line.startswith("ERROR the new certificate or key cannot be used, the former one stays in use: tls_key: ")
     replace(files)
-    certificates.look()
-    certificates.look()
+    certificates.poll()
+    certificates.poll()
     assert served(certificates) == der(files.certificate)
 
 
@@ -103,13 +103,13 @@ def test_files_are_tried_again_when_their_rights_change(
     replace(files)
     with monkeypatch.context() as denied:  # to root, as which tests may run, nothing is unreadable
         denied.setattr(Path, "read_bytes", _deny)
-        certificates.look()
-        certificates.look()
+        certificates.poll()
+        certificates.poll()
     assert "Permission denied" in log()[0]
     assert files.key is not None
     files.key.chmod(0o640)
-    certificates.look()
-    certificates.look()
+    certificates.poll()
+    certificates.poll()
     assert served(certificates) == der(files.certificate)
 
 
@@ -121,8 +121,8 @@ def test_a_missing_file_keeps_the_former_one(files: CertificateFiles, log: Calla
     certificates = Certificates(files)
     former = served(certificates)
     files.certificate.unlink()
-    certificates.look()
-    certificates.look()
+    certificates.poll()
+    certificates.poll()
     assert served(certificates) == former
     assert "No such file" in log()[0]
 
@@ -191,4 +191,4 @@ def test_a_file_without_a_date_is_a_warning(files: CertificateFiles, log: Callab
     files.certificate.write_text("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n")
     certificates.warn(0)
     (line,) = log()
-    assert line.startswith(f"WARNING cannot tell when the certificates in {files.certificate} (tls_certificate) expire")
+    assert line.startswith(f"WARNING cannot read when the certificates in {files.certificate} (tls_certificate) expire")

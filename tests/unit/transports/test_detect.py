@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.transports.detect import Detector, Spoken, detect
+from pybroker.transports.detect import DetectedProtocol, Detector, detect
 
 OPENWIRE = bytes.fromhex("00000016 01 4163746976654d51 0000000c 01 00000004 00000000")
 """The shortest WireFormatInfo: version 12, no properties."""
 
 KNOWN = [
-    (OPENWIRE, Spoken.OPENWIRE),
-    (b"CONNECT\naccept-version:1.2\n\n\0", Spoken.STOMP),
-    (b"STOMP\r\n\r\n\0", Spoken.STOMP),
-    (b"\n\r\n \tCONNECT\n\n\0", Spoken.STOMP),
-    (b"\n" * 5000 + b"STOMP\n\n\0", Spoken.STOMP),
+    (OPENWIRE, DetectedProtocol.OPENWIRE),
+    (b"CONNECT\naccept-version:1.2\n\n\0", DetectedProtocol.STOMP),
+    (b"STOMP\r\n\r\n\0", DetectedProtocol.STOMP),
+    (b"\n\r\n \tCONNECT\n\n\0", DetectedProtocol.STOMP),
+    (b"\n" * 5000 + b"STOMP\n\n\0", DetectedProtocol.STOMP),
 ]
 UNKNOWN = [
     b"GET / HTTP/1.1\r\n",
@@ -57,7 +57,7 @@ class Link:
 class Real:
     """The session that a connection is handed to."""
 
-    def __init__(self, spoken: Spoken) -> None:
+    def __init__(self, spoken: DetectedProtocol) -> None:
         self.spoken = spoken
         self.received = b""
 
@@ -65,9 +65,12 @@ class Real:
         self.received += chunk
 
 
-def detector(*spoken: Spoken) -> tuple[Detector, Link]:
+def detector(*spoken: DetectedProtocol) -> tuple[Detector, Link]:
     link = Link()
-    sessions = {each: (lambda link, each=each: Real(each)) for each in spoken or (Spoken.OPENWIRE, Spoken.STOMP)}
+    sessions = {
+        each: (lambda link, each=each: Real(each))
+        for each in spoken or (DetectedProtocol.OPENWIRE, DetectedProtocol.STOMP)
+    }
     return Detector(link, sessions, seconds=30), link
 
 
@@ -96,8 +99,10 @@ def test_byte_by_byte_is_as_good_as_whole(opening, spoken):
 
 @pytest.mark.parametrize(("opening", "spoken"), KNOWN)
 def test_any_start_of_an_opening_asks_for_more(opening, spoken):
-    needed = next(length for length in range(len(opening)) if detect(opening[:length]) is not Spoken.UNDECIDED)
-    assert all(detect(opening[:length]) is Spoken.UNDECIDED for length in range(needed))
+    needed = next(
+        length for length in range(len(opening)) if detect(opening[:length]) is not DetectedProtocol.UNDECIDED
+    )
+    assert all(detect(opening[:length]) is DetectedProtocol.UNDECIDED for length in range(needed))
     assert detect(opening[:needed]) is spoken
 
 
@@ -138,15 +143,15 @@ def test_who_says_nothing_is_closed_in_time(caplog):
     with caplog.at_level(logging.INFO):
         patient.on_timer()
     assert link.is_closed
-    assert caplog.messages == ["10.0.0.1:5 closed: within 30 seconds it has not said which protocol it speaks"]
+    assert caplog.messages == ["10.0.0.1:5 closed: its first bytes did not show a protocol within 30 seconds"]
 
 
 def test_a_protocol_that_is_not_spoken_here_is_named(caplog):
-    stomp_only, link = detector(Spoken.STOMP)
+    stomp_only, link = detector(DetectedProtocol.STOMP)
     with caplog.at_level(logging.INFO):
         stomp_only.receive(OPENWIRE)
     assert link.is_closed
-    assert "it speaks OpenWire, which this port does not take" in caplog.text
+    assert "it speaks OpenWire, which this port does not support" in caplog.text
 
 
 def test_tls_on_the_plain_port_is_recognised(caplog):

@@ -315,7 +315,7 @@ def test_a_want_of_descriptors_is_waited_out(
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
         try:
-            await world.until(lambda: "nobody can be accepted" in caplog.text)
+            await world.until(lambda: "no connection can be accepted" in caplog.text)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         await world.until(lambda: world.sessions)
@@ -323,7 +323,7 @@ def test_a_want_of_descriptors_is_waited_out(
         await world.until(lambda: world.sessions[0].received == b"x")
 
     run(scenario)
-    assert caplog.messages == ["nobody can be accepted at the moment: Too many open files"]
+    assert caplog.messages == ["no connection can be accepted at the moment: Too many open files"]
 
 
 def test_ipv6(run: Run) -> None:

@@ -284,13 +284,13 @@ def test_who_leaves_in_the_middle_is_one_line(place: Place, log: Callable[[], li
     async def scenario(world: World) -> None:
         peer = Peer(world.connect(), place.trusting)
         peer.shake()
-        await world.until(lambda: any(each._was_heard for each in world.server.connections))
+        await world.until(lambda: any(each._has_received for each in world.server.connections))
         peer.client.close()
         await world.until(lambda: not world.server.connections)
 
     place.run(scenario)
     (line,) = log()
-    assert line.endswith("TLS handshake failed: the peer left in the middle of it")
+    assert line.endswith("TLS handshake failed: the peer left before its end")
 
 
 def test_a_health_check_that_says_nothing_is_no_line(place: Place, log: Callable[[], list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Trees of the commands that advisories carry, field by field as the Java class declares them.
+"""Trees of the commands in advisories, with the fields in the order of the Java class.
 
 Source: ActiveMQ 5.17, `org.apache.activemq.command`: fields that are not transient, those of the superclass first; null
 ones are left out.
@@ -148,14 +148,14 @@ _DESTINATION_CLASSES: Final = {
 }
 
 _POLYMORPHIC: Final = frozenset({"objectId", "transactionId", "originalTransactionId", "additionalPredicate"})
-"""Fields whose declared type is not the value's: the attribute `class` names it."""
+"""Fields whose declared type is not the value's, which is in the attribute `class`."""
 
 
 def tree_of_command(data: bytes | None) -> Element:
-    """Return the tree of an advisory's subject, in the form that a message keeps it in.
+    """Return the tree of an advisory's command, from its encoded form.
 
     Raises:
-        NotTransformable: it is no command that ActiveMQ tells of.
+        NotTransformable: ActiveMQ has no advisory with this command.
         MalformedOpenWire: it does not decode.
     """
     if data is None:
@@ -212,7 +212,7 @@ def _node(name: str, value: object) -> Element:
 
 
 def _destination(name: str, destination: Destination) -> Element:
-    # ActiveMQ's class writes itself: its name, and the options behind it, which are never sent.
+    # ActiveMQ's class serialises itself: its name, and its options, which are never sent.
     children = (Element("string", destination.name), Element("null"))
     return Element(name, None, children, _DESTINATION_CLASSES[destination.type])
 

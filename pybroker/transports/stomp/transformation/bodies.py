@@ -1,4 +1,4 @@
-"""The header `transformation`: which bodies are transformed, and how the message says so.
+"""The header `transformation`: which bodies are transformed, and the headers of the result.
 
 Source: ActiveMQ 5.17's STOMP transport.
 
@@ -11,8 +11,8 @@ none                  empty body        empty body           jms-advisory-json
 SEND                  jms-map-…: a MapMessage     jms-object-…: an ObjectMessage     others: text as it is, and an error
 ```
 
-A failure never costs a message: the header `transformation-error` says why, and the body goes on as it is. Where
-ActiveMQ fails to render an object it closes the connection, and in mode auto the message is lost.
+A failure never loses a message: the header `transformation-error` has the reason, and the body is sent unchanged.
+ActiveMQ closes the connection if it fails to render an object, and in mode auto the message is lost.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ TRANSFORMATION: Final = "transformation"
 ERROR: Final = "transformation-error"
 STREAM_ERROR: Final = "A StreamMessage has no form in XML or JSON"
 ADVISORY_TYPE: Final = "Advisory"
-"""JMSType of an advisory."""
+"""The JMSType of an advisory."""
 
 _BYTE: Final = "jms-byte"
 _GENERAL: Final[frozenset[str]] = frozenset({"jms-xml", "jms-json"})
@@ -49,27 +49,27 @@ _KINDS: Final[Mapping[MessageType, str]] = {
 # ---------------------------------------------------------------- MESSAGE
 
 
-def render(fields: OpenWireMessage, asked: str | None) -> tuple[bytes, dict[str, str]] | None:
-    """Return a message's body in the form asked for, and the headers that say so; None if it is not to be transformed.
+def render(fields: OpenWireMessage, requested: str | None) -> tuple[bytes, dict[str, str]] | None:
+    """Return a message's body in the requested form, and its headers; None if it is not to be transformed.
 
     Args:
         fields: the message.
-        asked: the header of SUBSCRIBE; None: it had none.
+        requested: the header of SUBSCRIBE; None without one.
 
     Raises:
         MalformedOpenWire: the message's content does not decode.
     """
     kind = _KINDS.get(fields.type)
-    if asked is not None and asked not in KNOWN:
+    if requested is not None and requested not in KNOWN:
         return None
-    if fields.type is MessageType.STREAM and asked is not None:
-        return b"", {TRANSFORMATION: asked, ERROR: STREAM_ERROR}
+    if fields.type is MessageType.STREAM and requested is not None:
+        return b"", {TRANSFORMATION: requested, ERROR: STREAM_ERROR}
     if kind is None or (kind == "advisory" and fields.jms_type != ADVISORY_TYPE):
         return None
-    if asked is None:
+    if requested is None:
         form = f"jms-{kind}-{'json' if kind == 'advisory' else 'xml'}"
     else:
-        form = f"jms-{kind}-{asked[4:]}" if asked in _GENERAL else asked
+        form = f"jms-{kind}-{requested[4:]}" if requested in _GENERAL else requested
     headers = {TRANSFORMATION: form}
     try:
         tree = _tree(fields)
@@ -100,10 +100,10 @@ def _tree(fields: OpenWireMessage) -> Element:
 
 
 def read(transformation: str, body: bytes) -> tuple[MessageType, bytes] | None:
-    """Return the type and content of the message that a SEND's body stands for; None if it is not to be transformed.
+    """Return the type and content of the message of a SEND's body; None if it is not to be transformed.
 
     Raises:
-        NotTransformable: it cannot be.
+        NotTransformable: the body cannot be transformed.
     """
     if transformation == _BYTE or transformation not in KNOWN:
         return None

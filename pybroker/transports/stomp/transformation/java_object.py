@@ -1,9 +1,9 @@
-"""Serialised Java objects of the plainest kinds: strings, boxed numbers, and for writing their lists and maps.
+"""Serialised Java objects of basic types: strings, boxed numbers, and for writing their lists and maps.
 
-Nothing is deserialised. Each of these kinds begins with the same bytes in every stream, and the value follows: bytes
-that begin otherwise are some other class, of which nothing is read.
+Nothing is deserialised. Each of these types begins with the same bytes in every stream, followed by the value; bytes
+that begin otherwise are another class, which is not read.
 
-Source: Java Object Serialization Specification, 6 (grammar); the beginnings are those that Java 17 writes.
+Source: Java Object Serialization Specification, 6 (grammar); the first bytes are those that Java 17 writes.
 
 ```text
 string          | magic | 74 | u16 n | modified UTF-8 |
@@ -71,10 +71,10 @@ _LOAD_FACTOR = 0.75
 
 
 def read_object(content: bytes) -> Value:
-    """Return the string, boxed number or byte array that an ObjectMessage's content is.
+    """Return the string, boxed number or byte array of an ObjectMessage's content.
 
     Raises:
-        NotTransformable: it is something else, or damaged.
+        NotTransformable: it is another class, or damaged.
     """
     if not content.startswith(_MAGIC):
         raise NotTransformable("The object is no Java serialisation stream")
@@ -122,7 +122,7 @@ def write_object(value: Value) -> bytes:
 
 
 def _serialised(value: Value) -> bytes:
-    # Each class is described where it stands. Java would refer back to the first time, and reads both.
+    # Each class is described at every use. Java would refer back to the first one, and reads both.
     if value is None:
         return _NULL
     if isinstance(value, bool):

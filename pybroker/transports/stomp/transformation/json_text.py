@@ -1,4 +1,4 @@
-"""Trees as JSON text, and read again.
+"""Conversion between trees and JSON text.
 
 Source: Jettison 1.5, the mapped convention as XStream uses it:
 
@@ -25,7 +25,7 @@ _LONG = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _LONG_BOUNDS: Final = (-(2**63), 2**63 - 1)
 _DOUBLE = re.compile(r"-?[0-9]+\.[0-9]+(E[0-9]+)?")
 _DOUBLE_CHARS_MAX: Final = 26
-"""No double is longer as Java writes it."""
+"""The longest text of a double in Java."""
 
 _SPECIAL = re.compile(r'[\x00-\x1f"\\/\u2028\u2029]')
 _NAMED_ESCAPES: Final = {
@@ -38,12 +38,12 @@ _NAMED_ESCAPES: Final = {
 
 
 def to_json(root: Element) -> str:
-    """Return a tree as text."""
+    """Return a tree as JSON."""
     return f'{{"{root.name}":{_value(root, listed=False)}}}'
 
 
 def _value(node: Element, *, listed: bool) -> str:
-    """Return an element's value; `listed`: it stands directly in brackets."""
+    """Return an element's value; `listed`: it is an item of a list."""
     listed = listed or node.is_array
     if node.text is not None:
         value = _primitive(node.text, listed=listed)
@@ -95,7 +95,7 @@ def _escape_listed(match: re.Match[str]) -> str:
 
 
 class _Members(list[tuple[str, Any]]):
-    """A JSON object's members in their order; a name may be there twice."""
+    """A JSON object's members in their order; a name may occur twice."""
 
 
 def _items(array: object) -> list[Any]:
@@ -127,7 +127,7 @@ def from_json(body: bytes) -> Element:
 
 
 class _Counter:
-    """Refuses early what takes long to parse: many objects, many numbers."""
+    """Limits the objects and numbers of a text while it is parsed."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -138,7 +138,7 @@ class _Counter:
         return _Members(pairs)
 
     def number(self, text: str) -> str:
-        """Return a number as text, since the element's name says what it is: 0.10 is a good string."""
+        """Return a number as text, since the element's name has its type: 0.10 is a valid string."""
         self._count += 1
         check_count(self._count)
         return text
@@ -151,7 +151,7 @@ class _JsonTreeReader:
         self._count = 0
 
     def elements(self, name: str, value: Any, depth: int) -> list[Element]:
-        """Return the elements that a member stands for: one, or as many as its array has."""
+        """Return the elements of a member: one, or as many as its array has."""
         self._count += 1
         check_count(self._count)
         check_depth(depth)

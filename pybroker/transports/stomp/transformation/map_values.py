@@ -1,4 +1,4 @@
-"""Values of a MapMessage as trees, and back.
+"""Conversion between values of a MapMessage and trees.
 
 Source: XStream 1.4, the converters of Java's basic types and collections.
 
@@ -81,7 +81,7 @@ def map_of(root: Element) -> dict[str, Value]:
     """Return the body of a MapMessage.
 
     Raises:
-        NotTransformable: the tree is no map, or holds what no map holds.
+        NotTransformable: the tree is no map, or has a value that is not allowed in maps.
     """
     body = value_of(root)
     if not isinstance(body, dict):
@@ -90,7 +90,7 @@ def map_of(root: Element) -> dict[str, Value]:
 
 
 def value_of(node: Element) -> Value:
-    """Return the value a tree stands for; its size was checked when it was read.
+    """Return the value of a tree, whose size was checked when it was read.
 
     Raises:
         NotTransformable: its type is unknown, or its text is no such value.
@@ -139,9 +139,9 @@ def _bytes(node: Element) -> bytes:
 
 
 def _integer(kind: Callable[[int], int], bits: int, node: Element) -> int:
-    """Return an integer as Java's `decode` reads it: also `0x1f`, `#1f` and octal `017`.
+    """Return an integer by the rules of Java's `decode`, which include `0x1f`, `#1f` and octal `017`.
 
-    Up to twice the largest value is taken and wraps round, so that 255 is the byte -1.
+    Values up to twice the largest one wrap round, so that 255 is the byte -1.
     """
     match = _INTEGER.fullmatch(_string(node))
     if match is None:
@@ -164,7 +164,7 @@ _INTEGER = re.compile(
 
 
 def _floating(kind: Callable[[float], float], node: Element) -> float:
-    """Return a number as Java's `valueOf` reads it, but for hexadecimal ones."""
+    """Return a number by the rules of Java's `valueOf`, except hexadecimal ones."""
     text = _string(node).strip()
     if text.lstrip("+-") in ("NaN", "Infinity"):
         return kind(float(text))
@@ -174,7 +174,7 @@ def _floating(kind: Callable[[float], float], node: Element) -> float:
 
 
 def _single(number: float) -> Float:
-    """Return a single precision number; one beyond its range is an infinity, as in Java."""
+    """Return a single precision number; one outside its range is an infinity, as in Java."""
     try:
         FLOAT.pack(number)
     except OverflowError:
@@ -222,4 +222,4 @@ _READERS: Final[Mapping[str, Callable[[Element], Value]]] = {
     "linked-list": _list,
     "java.util.ArrayList": _list,
 }
-"""A MapMessage has one kind of map and one of list, so all of Java's become these."""
+"""The readers by element name; a MapMessage has one type of map and one of list, for all of Java's."""

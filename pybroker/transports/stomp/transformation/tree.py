@@ -1,9 +1,8 @@
-"""Elements: the form between text (XML, JSON) and values.
+"""Element trees, between text (XML, JSON) and values.
 
 Source: XStream 1.4, whose XML and JSON (through Jettison's mapped convention) are two texts of one tree.
 
-All work happens on the event loop, so it has limits. They leave room for any honest map: a thousand values take some
-milliseconds.
+All work happens on the event loop, so it has limits, far above usual maps: a thousand values take some milliseconds.
 """
 
 from collections.abc import Sequence
@@ -12,26 +11,26 @@ from typing import Final, NamedTuple
 from pybroker.broker.domain.errors import BrokerError
 
 BODY_BYTES_MAX: Final = 1024 * 1024
-"""The longest body that is transformed, as text or in its stored form."""
+"""The limit to a body's bytes, as text or in its stored form."""
 NODES_MAX: Final = 30_000
-"""The most elements of one body: a map has three for each entry, so 10,000 of these, which take a tenth of a second."""
+"""The limit to the elements of a body: a map has three per entry, so 10,000 entries, which take 0.1 s."""
 DEPTH_MAX: Final = 66
-"""Elements inside one another: of maps in maps, which have an element for each entry too, OpenWire allows 32."""
+"""The limit to nesting: OpenWire allows 32 nested maps, which have an element for each entry too."""
 
 
 class NotTransformable(BrokerError):
-    """A body that cannot be had in the form asked for; the message goes on as it is, with this as its error header."""
+    """A body that cannot be transformed; the message is sent unchanged, with this as its error header."""
 
 
 class Element(NamedTuple):
-    """One element.
+    """An element of a tree.
 
     Attributes:
-        name: of the element, a type (`int`) or a field (`commandId`).
-        text: its text; None for an element without.
-        children: the elements in it.
-        java_class: the attribute `class`, which names a value's type where the element's name is a field's.
-        is_array: it stands in brackets in JSON, as arrays and collections of advisories do.
+        name: a type (`int`) or a field (`commandId`).
+        text: its text; None without one.
+        children: its child elements.
+        java_class: the attribute `class`: the value's type, if the name is a field's.
+        is_array: True for arrays and collections of advisories, which have brackets in JSON.
     """
 
     name: str

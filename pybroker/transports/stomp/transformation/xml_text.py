@@ -1,7 +1,7 @@
-"""Trees as XML text: indented by two spaces, without a declaration; and read again.
+"""Conversion between trees and XML text, which is indented by two spaces and has no declaration.
 
-A document type is refused, and with it every entity but the five of XML and character references: nothing outside the
-text is ever read, and nothing expands. Source: XStream 1.4, `PrettyPrintWriter`; XML 1.0.
+A document type is refused, and with it every entity except the five of XML and character references: no other file is
+read, and no entity expands. Source: XStream 1.4, `PrettyPrintWriter`; XML 1.0.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _ESCAPES: Final = {code: f"&#x{code:x};" for code in _CONTROLS} | str.maketrans(
 
 
 def to_xml(root: Element) -> str:
-    """Return a tree as text."""
+    """Return a tree as XML."""
     lines: list[str] = []
     _append(lines, root, "")
     return "\n".join(lines)
@@ -38,7 +38,7 @@ def _append(lines: list[str], node: Element, indent: str) -> None:
 
 
 def from_xml(body: bytes) -> Element:
-    """Return the tree of a text in UTF-8, whatever its declaration says.
+    """Return the tree of a text in UTF-8; the encoding in its declaration is ignored.
 
     Raises:
         NotTransformable: it is no XML, has a document type, or more or deeper elements than is allowed.

@@ -24,7 +24,7 @@ from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.openwire import arrivals
 from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
-from pybroker.transports.openwire.faults import Unaddressed
+from pybroker.transports.openwire.faults import MissingDestination
 from tests.compiled import interpreted
 
 WIRE = WireFormat(12)
@@ -127,7 +127,7 @@ def test_options_are_cut_in_the_message_too() -> None:
 @pytest.mark.parametrize("destination", [None, queue(""), queue("?a=b")])
 def test_nowhere_is_told_with_the_transaction(destination: object) -> None:
     transaction = LocalTransactionId("ID:c1", 3)
-    with pytest.raises(Unaddressed) as error:
+    with pytest.raises(MissingDestination) as error:
         read(new_arrivals(), encoded(destination=destination, transaction_id=transaction))
     assert error.value.transaction == transaction
 

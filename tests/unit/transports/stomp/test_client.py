@@ -359,7 +359,7 @@ def test_message_that_cannot_be_rendered_is_reported_and_given_up_after_the_disp
         assert message_of(peer.hear()[0]).startswith(mode)
         assert mode not in dict(broker.rejected)
         peer.session.written()
-        assert "cannot be shown" in dict(broker.rejected)[mode]
+        assert "cannot be rendered" in dict(broker.rejected)[mode]
 
 
 def unwritable(name: str, message_id: str) -> Message:

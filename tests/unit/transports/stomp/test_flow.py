@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""Deliveries pause at the first jam and go on after the last."""
+"""Deliveries pause at the first reason and go on after the last."""
 
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
 
@@ -21,41 +21,41 @@ def flow_over(connection: Connection) -> Flow:
     return flow
 
 
-def test_clearing_what_is_clear_does_nothing() -> None:
+def test_resume_without_reason_does_nothing() -> None:
     connection = Connection()
     flow = flow_over(connection)
-    flow.clear(BackpressureReason.LINK)
+    flow.resume(BackpressureReason.LINK)
     assert connection.calls == []
 
 
-def test_only_the_last_jam_cleared_resumes() -> None:
+def test_resume_of_last_reason_resumes_connection() -> None:
     connection = Connection()
     flow = flow_over(connection)
-    flow.jam(BackpressureReason.LINK)
-    flow.jam(BackpressureReason.RECEIPT)
-    flow.clear(BackpressureReason.LINK)
+    flow.pause(BackpressureReason.LINK)
+    flow.pause(BackpressureReason.RECEIPT)
+    flow.resume(BackpressureReason.LINK)
     assert "resume" not in connection.calls
-    flow.clear(BackpressureReason.RECEIPT)
+    flow.resume(BackpressureReason.RECEIPT)
     assert connection.calls[-1] == "resume"
 
 
-def test_a_jam_older_than_the_connection_pauses_it_from_the_start() -> None:
+def test_attach_with_reason_pauses_connection() -> None:
     flow, connection = Flow(), Connection()
-    flow.jam(BackpressureReason.LINK)
+    flow.pause(BackpressureReason.LINK)
     flow.attach(connection)
     assert connection.calls == ["pause"]
 
 
-def test_a_jam_within_a_resumption_is_a_jam() -> None:
+def test_pause_during_resume_pauses_again() -> None:
     class Overflowing(Connection):
         def resume(self) -> None:
             super().resume()
-            flow.jam(BackpressureReason.RECEIPT)
+            flow.pause(BackpressureReason.RECEIPT)
 
     connection = Overflowing()
     flow = flow_over(connection)
-    flow.jam(BackpressureReason.LINK)
-    flow.clear(BackpressureReason.LINK)
+    flow.pause(BackpressureReason.LINK)
+    flow.resume(BackpressureReason.LINK)
     assert connection.calls == ["pause", "resume", "pause"]
-    flow.clear(BackpressureReason.LINK)
+    flow.resume(BackpressureReason.LINK)
     assert connection.calls == ["pause", "resume", "pause"]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from pybroker.broker.domain.errors import RemoteProtocolError
-from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, agree
+from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, negotiate
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, a
     [("0,0", "0,0"), ("1000,2000", "2000,1000"), (" 1000,0 ", "0,1000"), ("-1,500", "500,-1"), ("1,5", "100,100")],
 )
 def test_server_beats_as_the_client_asks_down_to_a_minimum(header: str, answer: str) -> None:
-    assert str(agree(header, minimum_ms=100)) == answer
+    assert str(negotiate(header, minimum_ms=100)) == answer
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ def test_server_beats_as_the_client_asks_down_to_a_minimum(header: str, answer: 
 )
 def test_header_must_be_two_integers(header: str) -> None:
     with pytest.raises(RemoteProtocolError, match="Invalid heart-beat header:"):
-        agree(header, minimum_ms=100)
+        negotiate(header, minimum_ms=100)
 
 
 def test_without_heart_beats_there_is_nothing_to_look_at() -> None:
     beat = HeartBeat(HeartbeatIntervals(server_ms=0, client_ms=-1), grace=3, now=0)
-    assert beat.next_look() is None
+    assert beat.next_check() is None
     assert not beat.is_beat_due(1e9)
     assert not beat.is_peer_dead(1e9)
 
@@ -35,7 +35,7 @@ def test_silence_of_the_server_never_exceeds_the_interval() -> None:
     beat = HeartBeat(HeartbeatIntervals(server_ms=1000, client_ms=0), grace=3, now=0.0)
     written, now = [0.0], 0.0
     while now < 20:
-        look = beat.next_look()
+        look = beat.next_check()
         assert look is not None
         if 5 < now < 8:
             beat.wrote = True
@@ -57,10 +57,10 @@ def test_looking_too_early_changes_nothing() -> None:
 
 def test_peer_is_dead_after_three_missed_beats_as_in_the_recorded_conversation() -> None:
     """500,500: ActiveMQ 5.17.2 closed after 1.5 s."""
-    beat = HeartBeat(agree("500,0", minimum_ms=100), grace=3, now=0.0)
-    assert beat.next_look() == 1.5
+    beat = HeartBeat(negotiate("500,0", minimum_ms=100), grace=3, now=0.0)
+    assert beat.next_check() == 1.5
     assert not beat.is_peer_dead(1.49)
     assert beat.is_peer_dead(1.5)
     beat.received(1.49)
     assert not beat.is_peer_dead(2.9)
-    assert beat.next_look() == pytest.approx(2.99)
+    assert beat.next_check() == pytest.approx(2.99)

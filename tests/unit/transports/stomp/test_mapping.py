@@ -377,7 +377,9 @@ def test_body_without_transformation_is_empty_and_logged_once(
         frames = [writer.write(Delivery(message, 0)) for _ in range(2)]
     assert frames[0].endswith(b"\n\n\0\n")
     assert len(caplog.records) == 1
-    assert caplog.records[0].message.startswith(f"a {kind.name.lower()} message of queue://")
+    assert caplog.records[0].message.startswith(
+        f"subscription s gets {kind.name.lower()} messages without their bodies"
+    )
 
 
 def test_topic_message_has_each_subscriptions_form(names: DestinationNames) -> None:

@@ -24,11 +24,11 @@ def info(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_first_is_told_and_then_one_a_minute_that_counts(caplog: pytest.LogCaptureFixture) -> None:
     refusals, error = Refusals(), ResourceLimit("no room")
     for number in range(2_000):
-        refusals.note(f"ID:{number}", error, 100.0 + number / 2_000)
-    refusals.note("ID:late", error, 100.0 + QUIET_SECONDS)
-    refusals.note("ID:later", error, 100.1 + QUIET_SECONDS)
-    refusals.note("ID:next", error, 100.0 + 2 * QUIET_SECONDS)
-    refusals.note("ID:last", error, 100.0 + 3 * QUIET_SECONDS)
+        refusals.record(f"ID:{number}", error, 100.0 + number / 2_000)
+    refusals.record("ID:late", error, 100.0 + QUIET_SECONDS)
+    refusals.record("ID:later", error, 100.1 + QUIET_SECONDS)
+    refusals.record("ID:next", error, 100.0 + 2 * QUIET_SECONDS)
+    refusals.record("ID:last", error, 100.0 + 3 * QUIET_SECONDS)
     assert caplog.messages == [
         "ID:0: SEND refused: no room",
         "ID:late: SEND refused: no room (1,999 more since the last such line)",

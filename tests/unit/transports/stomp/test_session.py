@@ -85,20 +85,20 @@ def test_refused_commands_before_connect_leave_the_connection_open(connect: Any)
 
 
 def test_a_stranger_may_send_small_frames_only_and_is_refused_by_the_head(connect: Any) -> None:
-    peer = connect(None, limits=StompLimits(stranger_body_bytes=100))
+    peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
     [answer] = peer.say("SEND\ncontent-length:101\n\n")
     assert answer.startswith("ERROR\nmessage:The maximum data length was exceeded\n")
     assert peer.link.closed
 
 
 def test_a_stranger_may_send_small_frames_only_also_without_a_length(connect: Any) -> None:
-    peer = connect(None, limits=StompLimits(stranger_body_bytes=100))
+    peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
     assert peer.say("SEND\n\n" + "x" * 100) == []
     assert peer.say("x")[0].startswith("ERROR\nmessage:The maximum data length was exceeded\n")
 
 
 def test_a_client_may_send_large_frames_at_once_behind_its_connect(connect: Any, broker: Any) -> None:
-    peer = connect(None, limits=StompLimits(stranger_body_bytes=100))
+    peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
     peer.say("CONNECT\n\n^SEND\ndestination:/queue/a\ncontent-length:1000\n\n", "x" * 1000 + "^")
     assert len(broker.received) == 1
 
