@@ -25,7 +25,7 @@ from benchmarks.fast_fill import write_journal
 from benchmarks.report import Report, Row, parser, spread
 from benchmarks.side_by_side.brokers import start_activemq
 from benchmarks.workload import open_store
-from pybroker.store.journal.checkpoint import INDEX_NAME
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
 
 RETRY_SECONDS = 0.0005
 SETTLE_SECONDS = 9.0
@@ -150,7 +150,7 @@ def start_cold(directory: Path, source: Path, keep: bool, number: int) -> float:
     store = directory / "cold"
     copy(source / "kahadb", store / "kahadb")
     if not keep:
-        (store / "kahadb" / INDEX_NAME).unlink(missing_ok=True)
+        (store / "kahadb" / SNAPSHOT_NAME).unlink(missing_ok=True)
     port = free_port()
     begun = time.perf_counter()
     broker = start(store, number, port)
@@ -196,8 +196,8 @@ def copy(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for path in source.glob("db-*.log"):
         os.link(path, target / path.name)
-    if (source / INDEX_NAME).exists():
-        os.link(source / INDEX_NAME, target / INDEX_NAME)
+    if (source / SNAPSHOT_NAME).exists():
+        os.link(source / SNAPSHOT_NAME, target / SNAPSHOT_NAME)
 
 
 if __name__ == "__main__":

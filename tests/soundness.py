@@ -6,7 +6,7 @@ from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.tools.check import check
 from pybroker.store.journal.tools.findings import Level
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 
 SET_ASIDE = ("data-archive", DAMAGED_DIRECTORY)
 
@@ -22,7 +22,7 @@ def assert_sound(directory: Path, *, in_use: bool = False, but: str = "") -> Non
     journals = [each for each in (directory, directory / "kahadb", directory / "scheduler") if _is_journal(each)]
     assert journals, f"no journal in {directory}"
     for journal in journals:
-        with Snapshot(journal) as snapshot:
+        with JournalSnapshot(journal) as snapshot:
             found = check(snapshot, in_use=in_use)
         damages = [each for each in found.findings if each.level is Level.DAMAGE and each.kind != but]
         assert not damages, "\n".join(f"{each.path}, offset {each.offset}: {each.what}" for each in damages)

@@ -19,13 +19,13 @@ from pybroker.broker.domain.destination import queue
 from pybroker.spark_jobs.cli import run
 from pybroker.spark_jobs.history import PREPARED, History, Source, Tables, file_of, full_name, history_of
 from pybroker.spark_jobs.lifetimes import FILE_SHIFT, RecordEvent, subscription_lifetimes
-from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
+from pybroker.store.journal.declared_queues import DECLARED_PREFIX, DeclaredQueues, decode_declared
 from pybroker.store.journal.reader import data_files
-from pybroker.store.journal.tools.snapshot import lowest_writable
+from pybroker.store.journal.tools.journal_snapshot import lowest_writable
 from pybroker.store.journal.tools.why import (
     EXAMPLES_MAX,
-    Holdings,
     Reason,
+    RetentionFacts,
     explain,
     held_by_messages,
     held_by_subscription,
@@ -43,9 +43,9 @@ def journal_pins(spark: SparkSession, source: Source | History) -> Tables:
     history = history_of(spark, source)
     live = _live_by_file(history)
     rows = [
-        (directory, file_id, holdings.sizes[file_id], is_held, *_columns(reason))
-        for directory, holdings in sorted(_holdings(history, live).items())
-        for file_id, (is_held, reasons) in explain(holdings).items()
+        (directory, file_id, facts.sizes[file_id], is_held, *_columns(reason))
+        for directory, facts in sorted(_facts(history, live).items())
+        for file_id, (is_held, reasons) in explain(facts).items()
         for reason in reasons or (None,)
     ]
     return {"files": spark.createDataFrame(rows, _FILES), "live": live.orderBy("directory", "file")}
@@ -90,8 +90,8 @@ def _live_by_file(history: History) -> DataFrame:
 # ---------------------------------------------------------------- facts
 
 
-def _holdings(history: History, live: DataFrame) -> dict[str, Holdings]:
-    found: defaultdict[str, Holdings] = defaultdict(Holdings)
+def _facts(history: History, live: DataFrame) -> dict[str, RetentionFacts]:
+    found: defaultdict[str, RetentionFacts] = defaultdict(RetentionFacts)
     _add_sizes(history, found)
     for row in live.withColumn("name", full_name()).orderBy("file", F.col("oldest_time").asc_nulls_first()).collect():
         reason = held_by_messages(row.name, row.messages, row.examples, row.waiting_for)
@@ -103,7 +103,7 @@ def _holdings(history: History, live: DataFrame) -> dict[str, Holdings]:
     return found
 
 
-def _add_sizes(history: History, found: Mapping[str, Holdings]) -> None:
+def _add_sizes(history: History, found: Mapping[str, RetentionFacts]) -> None:
     is_copy = F.coalesce(F.max(F.col("record_type") == "rewritten_data_file"), F.lit(False))
     seen = history.records.groupBy("directory", "file").agg(F.sum("size").alias("bytes"), is_copy.alias("is_copy"))
     written: defaultdict[str, set[int]] = defaultdict(set)
@@ -111,17 +111,17 @@ def _add_sizes(history: History, found: Mapping[str, Holdings]) -> None:
         found[row.directory].sizes[row.file] = row.bytes
         if not row.is_copy:
             written[row.directory].add(row.file)
-    for directory, holdings in found.items():
+    for directory, facts in found.items():
         if Path(directory).is_dir():  # Of another machine's directory a file without records stays unknown.
-            holdings.sizes |= {file_id: path.stat().st_size for file_id, path in data_files(Path(directory)).items()}
-        holdings.keep_from = lowest_writable(holdings.sizes, holdings.sizes.keys() - written[directory])
+            facts.sizes |= {file_id: path.stat().st_size for file_id, path in data_files(Path(directory)).items()}
+        facts.keep_from = lowest_writable(facts.sizes, facts.sizes.keys() - written[directory])
 
 
-def _add_reference(holdings: Holdings, by: int, of: Iterable[int]) -> None:
-    holdings.references.setdefault(by, set()).update(each for each in of if each != by)
+def _add_reference(facts: RetentionFacts, by: int, of: Iterable[int]) -> None:
+    facts.references.setdefault(by, set()).update(each for each in of if each != by)
 
 
-def _add_transactions(history: History, found: Mapping[str, Holdings]) -> None:
+def _add_transactions(history: History, found: Mapping[str, RetentionFacts]) -> None:
     for row in history.unfinished.orderBy("first_position").collect():
         examples = [each.message_id for each in row.first]
         count, is_prepared = row.sent + row.acknowledged, row.outcome == PREPARED
@@ -138,7 +138,7 @@ def _add_transactions(history: History, found: Mapping[str, Holdings]) -> None:
         _add_reference(found[row.directory], row.by, [row.of])
 
 
-def _add_acks(history: History, found: Mapping[str, Holdings]) -> None:
+def _add_acks(history: History, found: Mapping[str, RetentionFacts]) -> None:
     voided = history.lifetimes.select("directory", F.explode("voided").alias("pair")).distinct()
     for row in voided.collect():
         _add_reference(found[row.directory], row.pair[0], [row.pair[1]])
@@ -154,7 +154,7 @@ def _add_acks(history: History, found: Mapping[str, Holdings]) -> None:
         found[row.directory].acks[row.by, row.of] = (row["count"], [each.message_id for each in row.first])
 
 
-def _add_subscriptions(history: History, found: Mapping[str, Holdings]) -> None:
+def _add_subscriptions(history: History, found: Mapping[str, RetentionFacts]) -> None:
     """Replay the destinations' own records, of which there are few: what subscriptions hold, and what ends them."""
     pending = {
         (row.directory, row.destination, row.subscription): row.messages
@@ -164,28 +164,28 @@ def _add_subscriptions(history: History, found: Mapping[str, Holdings]) -> None:
         .collect()
     }
     for row in history.destination_events.withColumn("name", full_name()).collect():
-        holdings = found[row.directory]
+        facts = found[row.directory]
         for each in subscription_lifetimes([RecordEvent(*event) for event in row.around]):
             if each.ended is not None:
-                _add_reference(holdings, each.ended >> FILE_SHIFT, each.files)
+                _add_reference(facts, each.ended >> FILE_SHIFT, each.files)
                 continue
             count, latest = pending.get((row.directory, row.destination, each.key), 0), each.location >> FILE_SHIFT
             for file_id in each.files:
-                holdings.own[file_id] += held_by_subscription(each.key, row.name, count, is_latest=file_id == latest)
+                facts.own[file_id] += held_by_subscription(each.key, row.name, count, is_latest=file_id == latest)
 
 
-def _add_removed_queues(history: History, found: Mapping[str, Holdings]) -> None:
+def _add_removed_queues(history: History, found: Mapping[str, RetentionFacts]) -> None:
     """Add that the removal of a queue voids the metadata records by which it is kept while it is empty."""
-    is_kept = F.col("trace").startswith(KEPT)
+    is_kept = F.col("trace").startswith(DECLARED_PREFIX)
     is_removal = (F.col("record_type") == "remove_destination") & (F.col("destination_type") == "queue")
     records = history.records.where(is_kept | is_removal).select("directory", "position", "trace", "destination")
-    kept: defaultdict[str, KeptQueues] = defaultdict(KeptQueues)
+    kept: defaultdict[str, DeclaredQueues] = defaultdict(DeclaredQueues)
     for row in records.orderBy("position").collect():
         file_id = row.position >> FILE_SHIFT
         if row.trace is None:
             _add_reference(found[row.directory], file_id, kept[row.directory].forget(queue(row.destination)))
             continue
-        for each in decode_kept(row.trace):
+        for each in decode_declared(row.trace):
             kept[row.directory].note(each, file_id)
 
 

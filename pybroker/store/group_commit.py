@@ -321,7 +321,7 @@ class GroupCommit(Generic[C]):
             self._enqueue(batch)
 
     def _may_wait(self) -> bool:
-        """Tell whether nobody waits for the open batch, which so may take along what somebody will."""
+        """Return True if nobody waits for the open batch, which so may take along what somebody will."""
         return not self._waiters and self._runtime.call_later is not None and self._source.open_bytes <= IDLE_BYTES_MAX
 
     def _write_later(self) -> None:
@@ -360,7 +360,7 @@ class GroupCommit(Generic[C]):
         self._inbox.put(batch)
 
     def _is_better_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> bool:
-        """Tell whether a batch is one for the loop itself; the thread has no batch to write."""
+        """Return True if a batch is one for the loop itself; the thread has no batch to write."""
         return (
             0 < len(batch.callbacks) <= INLINE_WAITERS_MAX
             and batch.byte_count <= INLINE_BYTES_MAX
@@ -374,7 +374,7 @@ class GroupCommit(Generic[C]):
         return not self._writing_count and self._submitted_count == self._done_count
 
     def _is_sink_quick(self) -> bool:
-        """Tell whether writes on the loop were short of late; now and then one is tried to see if they are again."""
+        """Return True if writes on the loop were short of late; now and then one is tried to see if they are again."""
         seconds_max = self._manner.inline_seconds_max
         if self._inline_seconds < seconds_max:
             return True

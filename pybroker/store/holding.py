@@ -272,7 +272,7 @@ class HoldingRoom:
             self._watched_at = self._monotonic()
 
     def consumed(self, message_id: str) -> None:
-        """Learn that a message that was not held was consumed."""
+        """Record that a message that was not held was consumed."""
         if message_id == self._watched:
             self._watched = ""
             write_seconds = self._commits.write_seconds
@@ -339,7 +339,7 @@ class HoldingRoom:
         return count
 
     def _unconsumed(self, count: int) -> None:
-        """Learn that so many messages were not consumed in time."""
+        """Record that so many messages were not consumed in time."""
         self._share *= (1.0 - HELD_SHARE) ** count
         if self._share < END_SHARE:
             self.is_open = False

@@ -248,7 +248,7 @@ class MemoryStore:
         """Nobody can take this store over, so there is nothing to leave as it is."""
 
     def close(self, delivered: Iterable[str] = ()) -> None:
-        """Note what consumers have seen, for the next `recover`."""
+        """Record what consumers have seen, for the next `recover`."""
         self._delivered = frozenset(delivered)
 
     def _do(self, operation: Operation, transaction: TransactionId | None, subject: Message | PreparedAck) -> None:

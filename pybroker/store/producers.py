@@ -45,7 +45,7 @@ class ProducerSequences:
         self._older: dict[str, list[int]] = {}
 
     def note(self, message_id: str, file_id: int = 0) -> None:
-        """Note that a message is stored. An id that does not end in a sequence number is ignored.
+        """Record that a message is stored. An id that does not end in a sequence number is ignored.
 
         Args:
             message_id: the producer's id, a colon, and the sequence number.
@@ -64,7 +64,7 @@ class ProducerSequences:
             known[1] = file_id
 
     def restore(self, sequences: Mapping[str, int], file_id: int = 0) -> None:
-        """Note what an earlier memory knew."""
+        """Record what an earlier memory knew."""
         for producer_id, sequence in sequences.items():
             self.note(f"{producer_id}:{sequence}", file_id)
 
@@ -112,7 +112,7 @@ class Watermarks:
         self._is_complete = len(highest) < PRODUCERS_MAX
 
     def is_beyond(self, message_id: str) -> bool:
-        """Tell whether a message came later, to judge by its id. False: nobody knows."""
+        """Return True if a message came later, to judge by its id. False: nobody knows."""
         producer_id, _, text = message_id.rpartition(":")
         try:
             sequence = int(text)
@@ -125,5 +125,5 @@ class Watermarks:
 
 
 def _is_usual(producer_id: str, sequence: int) -> bool:
-    """Tell whether a producer is to be remembered for a message."""
+    """Return True if a producer is to be remembered for a message."""
     return sequence >= 0 and len(producer_id) <= PRODUCER_ID_LENGTH_MAX

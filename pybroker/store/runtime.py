@@ -25,7 +25,7 @@ class Worker(Protocol):
     """A thread that was started."""
 
     def is_alive(self) -> bool:
-        """Tell whether it still runs."""
+        """Return True if it still runs."""
         ...
 
     def join(self, timeout: float | None = None) -> None:
@@ -57,7 +57,7 @@ class Event(Protocol):
         ...
 
     def is_set(self) -> bool:
-        """Tell whether it has come."""
+        """Return True if it has come."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:

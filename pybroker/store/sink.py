@@ -78,7 +78,7 @@ class InlineSink(Protocol[C_contra]):
     """A sink whose short batches the loop may write itself."""
 
     def may_write_inline(self, batch: C_contra) -> bool:
-        """Tell whether nothing but the write itself would take time."""
+        """Return True if nothing but the write itself would take time."""
         ...
 
     def write_inline(self, batch: C_contra) -> float | None:

@@ -17,10 +17,10 @@ from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.journal import sink
 from pybroker.store.journal.appender import JournalSettings, Preallocation
-from pybroker.store.journal.checkpoint import INDEX_NAME
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reserve import RESERVE_NAME, Reserve
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
 from pybroker.store.scheduler.store import JournalJobStore
 from tests.crash.disks import SmallDisk
 from tests.crash.test_kills import Turns as HandTurned
@@ -282,13 +282,13 @@ def test_whether_there_is_room_is_known_before_anybody_is_served(tmp_path: Path)
 
 def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = SmallDisk(tmp_path, 10 * CAPACITY)
-    member = Member(disk, index_bytes_min=0)
+    member = Member(disk, snapshot_bytes_min=0)
     member.until(lambda: member.holds_reserve)
-    index = tmp_path / INDEX_NAME
+    index = tmp_path / SNAPSHOT_NAME
 
     def checkpoint() -> None:
-        member.store.checkpoint()
-        member.until(lambda: not member.store.unwritten_bytes and not member.store._indexer.is_busy)
+        member.store.write_snapshot()
+        member.until(lambda: not member.store.unwritten_bytes and not member.store._snapshot_writer.is_busy)
 
     for _ in range(100):
         member.send(100)

@@ -16,7 +16,7 @@ import pytest
 
 from pybroker.store.journal.commands import AddScheduledJob, RemoveScheduledJob, RescheduleJob
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.tools.compact import Terms, compact
+from pybroker.store.journal.tools.compact import CompactionOptions, compact
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import BrokerProcess
 from tests.integration.stomp_client import StompClient
@@ -114,7 +114,7 @@ def test_to_activemq_a_compacted_store_means_the_same_also_half_done(java: Any, 
         store = shutil.copytree(original, tmp_path / str(changes))
         files = Mortal(store / "kahadb", changes)
         try:
-            compact(files, Terms(check=lambda: None, archive=None, file_bytes_max=32 * 1024))
+            compact(files, CompactionOptions(check=lambda: None, archive=None, file_bytes_max=32 * 1024))
         except Killed:
             assert changes < 1000
         else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.store.journal.checkpoint import follower, snapshot, write
+from pybroker.store.journal.store_snapshot import follower, snapshot, write
 from pybroker.store.members import read_members
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import BrokerProcess, Pair, free_port

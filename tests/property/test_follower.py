@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from pybroker.store.journal import checkpoint
-from pybroker.store.journal.checkpoint import INDEX_NAME, follower
+from pybroker.store.journal import store_snapshot
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME, follower
 from tests.conformance.conftest import JournalLives, MemoryLives, bodies, snapshot, text_message
 from tests.conformance.test_store_model import SETTINGS, Soak, StoreMachine
 from tests.runtimes import runtime
@@ -61,12 +61,12 @@ class FollowedLives(JournalLives):
             settings=self.settings,
             runtime=runtime(self.loop.call_soon, fence=self._check, on_failure=self.failures.append),
             follower=follower,
-            index_bytes_min=0,
+            snapshot_bytes_min=0,
         )
 
     def checkpoint(self) -> None:
         """Have an index written, and wait for it."""
-        self.store.checkpoint()
+        self.store.write_snapshot()
         self.settle()
         self.loop.turn()
         for thread in threading.enumerate():
@@ -92,7 +92,7 @@ class FollowedMachine(StoreMachine):
 
     @rule(look=st.booleans())
     def follow(self, look: bool) -> None:
-        self.followers[0].advance(look=look)
+        self.followers[0].advance(scan=look)
 
     @rule()
     def follow_to_the_end(self) -> None:
@@ -113,7 +113,7 @@ class FollowedMachine(StoreMachine):
 
     @rule()
     def remove_the_index(self) -> None:
-        (self.directory / INDEX_NAME).unlink(missing_ok=True)
+        (self.directory / SNAPSHOT_NAME).unlink(missing_ok=True)
 
     @rule(number=st.integers(0, 1))
     def promote_after_a_crash(self, number: int) -> None:
@@ -142,7 +142,7 @@ class FollowedMachine(StoreMachine):
 
 
 def test_a_follower_agrees_with_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
+    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
     run_state_machine_as_test(
         FollowedMachine,
         settings=settings(
@@ -161,7 +161,7 @@ def test_a_long_life_with_deletions_compactions_and_take_overs_needs_no_rebuild(
     for step in range(1, 901):
         soak.step()
         if step % 5 == 0:
-            close.advance(look=step % 25 == 0)
+            close.advance(scan=step % 25 == 0)
         if step % 15 == 0:
             journal.settle()
             settled(close)

@@ -34,11 +34,11 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
-from pybroker.store.journal import checkpoint
-from pybroker.store.journal.checkpoint import INDEX_NAME, follower
+from pybroker.store.journal import store_snapshot
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME, follower
 from pybroker.store.memory import MemoryStore
 from tests.conformance.conftest import WAIT_SECONDS, Loop, bodies, snapshot, text_message
 from tests.conformance.test_store_model import (
@@ -153,7 +153,7 @@ class Master:
                 on_failure=self.failures.append,
             ),
             follower=standby,
-            index_bytes_min=0,
+            snapshot_bytes_min=0,
         )
         self.recovery = self.store.recover()
         self.room = self.store._room
@@ -474,7 +474,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1), look=st.booleans())
     def follow(self, number: int, look: bool) -> None:
-        if self.standbys[number].advance(look=look).is_at_end and look:
+        if self.standbys[number].advance(scan=look).is_at_end and look:
             self.caught_up.add(number)
 
     @rule(number=st.integers(0, 1))
@@ -484,7 +484,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule()
     def write_an_index(self) -> None:
-        self.master.store.checkpoint()
+        self.master.store.write_snapshot()
         self.master.quiet()
         self.master.turn()
 
@@ -494,7 +494,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule()
     def remove_the_index(self) -> None:
-        (self.directory / INDEX_NAME).unlink(missing_ok=True)
+        (self.directory / SNAPSHOT_NAME).unlink(missing_ok=True)
 
     # ------------------------------------------------------------ always
 
@@ -554,7 +554,7 @@ class HoldingMachine(ClusterMachine):
 @pytest.mark.timeout(1800 if IS_LONG else 600)
 @pytest.mark.parametrize("machine", [ClusterMachine, HoldingMachine])
 def test_masters_standbys_and_their_model_agree(machine: type[ClusterMachine], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
+    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -265,9 +265,9 @@ class Member:
         while not waiting.done():
             await asyncio.wait([waiting], timeout=self._pause(0.01))
             if follower is not None:
-                step = follower.advance(look=random.random() < 0.3)
+                step = follower.advance(scan=random.random() < 0.3)
                 if step.is_at_end and random.random() < 0.2:
-                    follower.list_ahead()
+                    follower.cache_ids()
         return follower
 
     async def _serve(self, follower: Follower | None) -> None:
@@ -408,7 +408,7 @@ class Work:
         self._store.cleanup()
 
     def _index(self) -> None:
-        self._store.checkpoint()
+        self._store.write_snapshot()
 
     def _do(self, method: str, message: Message, transaction: TransactionId | None) -> None:
         name = "" if transaction is None else str(transaction)
@@ -475,7 +475,7 @@ class StoreScenario:
             "settings": self.settings,
             "files": JournalFiles(self.directory, cast("System", member.system)),
             "follower": follower,
-            "index_bytes_min": 0,
+            "snapshot_bytes_min": 0,
             "runtime": StoreRuntime(
                 call_soon=loop.call_soon,
                 post=loop.call_soon_threadsafe,

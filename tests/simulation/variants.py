@@ -37,7 +37,7 @@ def _no_directory_sync(self: JournalFiles, path: Path) -> None:
     """Take a name for what lasts."""
 
 
-def _no_taker(self: JournalFiles, name: str, own: os.stat_result, *, next_name: str = "") -> str:
+def _no_new_owner(self: JournalFiles, name: str, own: os.stat_result, *, next_name: str = "") -> str:
     """Ask the lock alone."""
     return ""
 
@@ -165,7 +165,7 @@ VARIANTS: dict[str, Variant] = {
         "store", "syncs files, and not their names", JournalFiles, "_sync_directory", _no_directory_sync
     ),
     "lock-alone": Variant(
-        "store", "believes in its lock, and does not look at the journal", JournalFiles, "find_taker", _no_taker
+        "store", "believes in its lock, and does not look at the journal", JournalFiles, "find_new_owner", _no_new_owner
     ),
     "no-seal": Variant("store", "lets a former master go on in its file", JournalFiles, "replace", _no_seal),
     "number-shared": Variant(

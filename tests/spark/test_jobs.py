@@ -28,7 +28,7 @@ from pybroker.client import connect
 from pybroker.store.journal.tools.check import check
 from pybroker.store.journal.tools.export import Export, LiveMessage, LiveSubscription
 from pybroker.store.journal.tools.findings import Level
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 from pybroker.store.journal.tools.why import Cause, why
 from pybroker.testing import Broker
 from tests.integration.cluster import BrokerProcess, free_port
@@ -133,7 +133,7 @@ def test_live_messages_are_those_of_the_journals_own_export(
     directory = stores.directories[name]
     messages: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
     pending: dict[tuple[str, str], list[str]] = {}
-    for each in Export(Snapshot(directory)):
+    for each in Export(JournalSnapshot(directory)):
         match each:
             case LiveMessage(destination=destination, message_id=message_id, location=location):
                 messages[str(destination)].append((message_id, *location))
@@ -223,10 +223,10 @@ def test_what_holds_files_is_what_journal_why_says(history: "History", stores: S
                 {
                     (each.cause.value, each.what, each.count, each.remedy, each.examples, each.files, each.because)
                     for each in file.reasons
-                    if each.cause not in (Cause.REMARKS, Cause.ACTIVEMQ)  # of files that can go
+                    if each.cause not in (Cause.METADATA, Cause.ACTIVEMQ)  # of files that can go
                 },
             )
-            for file in why(Snapshot(directory)).files
+            for file in why(JournalSnapshot(directory)).files
         }
         assert found[name] == expected, name
 
@@ -239,7 +239,7 @@ def test_the_audit_finds_the_damage_that_journal_check_finds(history: "History",
         found[stores.name(row.directory)].append(row)
 
     damaged = {(row.file, row.offset) for row in found["10-corrupt-batch"] if row.check == "damaged"}
-    known = [each for each in check(Snapshot(stores.directories["10-corrupt-batch"])).findings]
+    known = [each for each in check(JournalSnapshot(stores.directories["10-corrupt-batch"])).findings]
     assert damaged == {
         (int(Path(each.path).stem.removeprefix("db-")), each.offset) for each in known if each.level is Level.DAMAGE
     }
@@ -427,7 +427,7 @@ def test_exported_messages_come_back_into_a_broker_once(
     directory = stores.directories["01-mixed"]
     table = export(quick, history, live=True)["messages"].where(f"directory = '{directory}'")
     table.write.parquet(str(tmp_path / "messages"))
-    stored = [each.as_json() for each in Export(Snapshot(directory)) if isinstance(each, LiveMessage)]
+    stored = [each.as_json() for each in Export(JournalSnapshot(directory)) if isinstance(each, LiveMessage)]
     mixed = {each["message_id"]: each for each in stored if each["destination"] == "queue://MIXED.Q"}
     objects = sum(each["type"] == "object" for each in mixed.values())
     ledger = tmp_path / "ledger"

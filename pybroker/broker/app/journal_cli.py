@@ -19,13 +19,13 @@ from pybroker.broker.domain.errors import BrokerError, ConfigError, JournalCorru
 if TYPE_CHECKING:
     from pybroker.store.journal.commands import CommandType
     from pybroker.store.journal.format import Location
-    from pybroker.store.journal.tools.check import Checked
-    from pybroker.store.journal.tools.dump import Dumped, DumpedGap
+    from pybroker.store.journal.tools.check import CheckReport
+    from pybroker.store.journal.tools.dump import DumpedGap, DumpedRecord
     from pybroker.store.journal.tools.export import Live
     from pybroker.store.journal.tools.findings import Finding
-    from pybroker.store.journal.tools.salvage import Lost, Rescued, Salvaged
-    from pybroker.store.journal.tools.snapshot import Snapshot
-    from pybroker.store.journal.tools.why import Explained
+    from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
+    from pybroker.store.journal.tools.salvage import LostBytes, RescuedRecord, SalvagedFile
+    from pybroker.store.journal.tools.why import ExplainedFile
 
 EXIT_SOUND: Final = 0
 EXIT_DAMAGED: Final = 1
@@ -152,7 +152,7 @@ def _described_finding(finding: "Finding") -> str:
     )
 
 
-def _described_check(checked: "Checked") -> str:
+def _described_check(checked: "CheckReport") -> str:
     found = checked.as_json()
     counts = ", ".join(f"{name} {count}" for name, count in checked.records.items())
     return (
@@ -194,10 +194,10 @@ def dump(
     as_json: bool,
 ) -> None:
     """Print the records of a journal as they lie there, one a line."""
-    from pybroker.store.journal.tools.dump import DumpedGap, Wanted
+    from pybroker.store.journal.tools.dump import DumpedGap, RecordFilter
     from pybroker.store.journal.tools.dump import dump as dump_journal
 
-    wanted = Wanted(
+    wanted = RecordFilter(
         destinations=[_destination(text) for text in destinations],
         types=[_type(text) for text in types],
         file_ids=file_ids,
@@ -213,7 +213,7 @@ def dump(
     sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
 
 
-def _described_record(item: "Dumped | DumpedGap") -> str:
+def _described_record(item: "DumpedRecord | DumpedGap") -> str:
     told = item.as_json()
     place = f"{told.pop('file')}:{told.pop('offset')}"
     size = told.pop("size")
@@ -279,7 +279,7 @@ def why(store: Path, as_json: bool) -> None:
     sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
 
 
-def _described_file(file: "Explained") -> str:
+def _described_file(file: "ExplainedFile") -> str:
     verdict = "is held" if file.is_held else "can go"
     lines = [f"{file.path}: {verdict}, {file.size:,} bytes{': ' if file.note else ''}{file.note}"]
     for reason in file.reasons:
@@ -311,7 +311,7 @@ Example:
 @_json
 def salvage(source: Path, target: Path, strict: bool, as_json: bool) -> None:
     """Rescue every intact record of a damaged store into a new one, and list what was lost. SOURCE is not changed."""
-    from pybroker.store.journal.tools.salvage import Lost, prepare_target
+    from pybroker.store.journal.tools.salvage import LostBytes, prepare_target
     from pybroker.store.journal.tools.salvage import salvage as salvage_journal
 
     places = _places(source)
@@ -323,13 +323,13 @@ def salvage(source: Path, target: Path, strict: bool, as_json: bool) -> None:
         into.mkdir(exist_ok=True)
         with _progress(f"salvaging {place.directory}", is_printing=True) as progress:
             for item in salvage_journal(snapshot, into, strict=strict, progress=progress):
-                is_damaged = is_damaged or (isinstance(item, Lost) and item.is_damage)
+                is_damaged = is_damaged or (isinstance(item, LostBytes) and item.is_damage)
                 is_damaged = is_damaged or item.as_json()["kind"] == "rescued"
                 _put(_line(item.as_json()) if as_json else _described_salvage(item, place.directory, into))
     sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
 
 
-def _described_salvage(item: "Lost | Rescued | Salvaged", source: Path, target: Path) -> str:
+def _described_salvage(item: "LostBytes | RescuedRecord | SalvagedFile", source: Path, target: Path) -> str:
     told = item.as_json()
     about = told.get("about", {})
     known = " ".join(str(about[key]) for key in ("record", "destination", "message_id") if key in about)
@@ -340,7 +340,7 @@ def _described_salvage(item: "Lost | Rescued | Salvaged", source: Path, target: 
         case "file":
             return f"nothing in {source}/db-{told['file']}.log"
         case "rescued":
-            return f"rescued {about['file']}:{about['offset']}, {about['standing']}: {known}"
+            return f"rescued {about['file']}:{about['offset']}, {about['integrity']}: {known}"
         case kind:
             what = "LOST" if kind == "lost" else kind
             place = f"{source}/db-{told['file']}.log, offset {told['offset']}, {told['size']} bytes"
@@ -372,7 +372,7 @@ def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: 
     """
     from pybroker.broker.app.journal_lock import locked
     from pybroker.store.journal.files import JournalFiles
-    from pybroker.store.journal.tools.compact import Terms, compact_jobs
+    from pybroker.store.journal.tools.compact import CompactionOptions, compact_jobs
     from pybroker.store.journal.tools.compact import compact as compact_journal
 
     if archive is not None and delete_originals:
@@ -384,9 +384,11 @@ def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: 
             snapshot.close()
             into = None if delete_originals else _archive(archive, place.directory)
             with _progress(f"compacting {place.directory}") as progress:
-                terms = Terms(check=check_lock, archive=into, progress=progress)
+                options = CompactionOptions(check=check_lock, archive=into, progress=progress)
                 try:
-                    done = (compact_jobs if place.holds_jobs else compact_journal)(JournalFiles(place.directory), terms)
+                    done = (compact_jobs if place.holds_jobs else compact_journal)(
+                        JournalFiles(place.directory), options
+                    )
                 except JournalCorrupt as error:
                     _fail(str(error), EXIT_DAMAGED)
             alive = ", ".join(f"{count} {name}" for name, count in done.alive.items())
@@ -443,7 +445,7 @@ def export(store: Path, live: bool, as_json: bool) -> None:
     sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
 
 
-def _export_live(place: _Place, snapshot: "Snapshot", progress: Progress | None, as_json: bool) -> bool:
+def _export_live(place: _Place, snapshot: "JournalSnapshot", progress: Progress | None, as_json: bool) -> bool:
     """Print what is alive; tell whether something was damaged."""
     from pybroker.store.journal.tools.export import Export, scheduled
 
@@ -456,7 +458,7 @@ def _export_live(place: _Place, snapshot: "Snapshot", progress: Progress | None,
     return contents is not None and contents.is_damaged
 
 
-def _export_all(snapshot: "Snapshot", progress: Progress | None, as_json: bool) -> bool:
+def _export_all(snapshot: "JournalSnapshot", progress: Progress | None, as_json: bool) -> bool:
     from pybroker.store.journal.tools.dump import DumpedGap
     from pybroker.store.journal.tools.dump import dump as dump_journal
 
@@ -511,13 +513,13 @@ def _places(store: Path) -> list[Path]:
     return found
 
 
-def _opened(store: Path) -> Iterator[tuple[_Place, "Snapshot"]]:
+def _opened(store: Path) -> Iterator[tuple[_Place, "JournalSnapshot"]]:
     """Yield a store's journals, open."""
-    from pybroker.store.journal.tools.replaying import holds_jobs
-    from pybroker.store.journal.tools.snapshot import Snapshot
+    from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
+    from pybroker.store.journal.tools.observed_replay import holds_jobs
 
     for directory in _places(store):
-        with Snapshot(directory) as snapshot:
+        with JournalSnapshot(directory) as snapshot:
             yield _Place(directory, holds_jobs(snapshot)), snapshot
 
 

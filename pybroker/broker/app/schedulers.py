@@ -77,7 +77,7 @@ def _count(directory: Path) -> int:
     Raises:
         StoreError: it cannot be read.
     """
-    from pybroker.store.journal.tools.replaying import read_jobs  # nearly no broker needs it
+    from pybroker.store.journal.tools.observed_replay import read_jobs  # nearly no broker needs it
     from pybroker.store.scheduler.state import JobState
 
     return len(read_jobs(directory, JobState(), held_bytes_max=0).jobs)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.domain.errors import BrokerError
-from pybroker.store.journal.checkpoint import follower
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import data_file_name
+from pybroker.store.journal.store_snapshot import follower
 from pybroker.store.members import Followed
 
 BUSY_SECONDS = 0.005
@@ -82,11 +82,11 @@ class Standby:
         """Read on; return how long to wait before the next time."""
         if self._follower is None:
             self._follower = follower(self._directory)
-        step = self._follower.advance(look=look)
+        step = self._follower.advance(scan=look)
         if not step.is_at_end:
             return 0
         if look or not self._is_warm:
-            self._follower.list_ahead()
+            self._follower.cache_ids()
         self._note(self._follower)
         return BUSY_SECONDS if step.record_count else min(max(delay, BUSY_SECONDS) * 2, QUIET_SECONDS)
 

@@ -235,7 +235,7 @@ def make_store(
         progress=_progress(),
         follower=follower,
         identity=_new_identity(config, machine),
-        wants_index=lambda: not has_standby(config),
+        wants_snapshot=lambda: not has_standby(config),
         may_create=may_create,
     )
 

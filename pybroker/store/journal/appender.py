@@ -153,7 +153,7 @@ class Appender:
                 self._fill_ahead(end + len(EOF_MARKER))
             self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
         except OSError as error:
-            raise _told(error) from error
+            raise _translated(error) from error
         self._end = end
         self.unsynced = True
         if self._syncs_each_batch:
@@ -193,9 +193,9 @@ class Appender:
 
     def _require_own(self, next_name: str = "") -> None:
         assert self._own is not None, "a data file is open"
-        taker = self._files.find_taker(self._name, self._own, next_name=next_name)
-        if taker:
-            raise self._taken_over(taker)
+        new_owner = self._files.find_new_owner(self._name, self._own, next_name=next_name)
+        if new_owner:
+            raise self._taken_over(new_owner)
 
     def close(self) -> None:
         """Finish the open data file: sync it unless told never to, cut it behind its EOF marker, close it."""
@@ -253,7 +253,7 @@ class Appender:
         try:
             return self._files.create(file_id, self._preallocate_bytes, is_claim=is_claim)
         except OSError as error:
-            raise _told(error) from error
+            raise _translated(error) from error
 
     def _begin(self, file_id: int, descriptor: int) -> None:
         self.file_id, self._descriptor, self._own = file_id, descriptor, os.fstat(descriptor)
@@ -264,13 +264,13 @@ class Appender:
         return LockNotHeld(f"{self._files.directory}: another master has taken the journal over: {name} is its own")
 
 
-def _told(error: OSError) -> OSError:
+def _translated(error: OSError) -> OSError:
     """Return the error to raise for a write's or a creation's."""
     kind = DiskFull if is_no_room(error) else OSError
     return kind(error.errno, error.strerror, error.filename)
 
 
-def explained(error: OSError, directory: Path) -> StoreUnavailable:
+def as_store_unavailable(error: OSError, directory: Path) -> StoreUnavailable:
     """Return the error that operators see for one of the operating system; the caller raises it `from` that."""
     return StoreUnavailable(
         f"{error.filename or directory}: {error.strerror or error}",

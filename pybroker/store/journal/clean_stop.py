@@ -38,7 +38,7 @@ def clean_stop(delivered: Iterable[str]) -> str:
 
 
 def is_clean_stop(closing: Sequence[str]) -> bool:
-    """Tell whether a journal's closing `Trace` records end with a clean stop."""
+    """Return True if a journal's closing `Trace` records end with a clean stop."""
     return bool(closing) and closing[-1].startswith(CLEAN_STOP)
 
 
@@ -56,7 +56,7 @@ def read_delivered(closing: Sequence[str]) -> frozenset[str] | None:
 
 
 def activemq_stopped_cleanly(directory: Path) -> bool:
-    """Tell whether an ActiveMQ was the last master, and stopped in order: then it marks nothing as redelivered.
+    """Return True if an ActiveMQ was the last master, and stopped in order: then it marks nothing as redelivered.
 
     Only an ActiveMQ leaves an index, whose first page says so in plain text.
     """

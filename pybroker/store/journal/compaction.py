@@ -38,7 +38,7 @@ from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, encode_ba
 from pybroker.store.journal.marks import mark_at
 
 
-class Compacted(NamedTuple):
+class CompactedFile(NamedTuple):
     """A data file without its dead messages.
 
     Attributes:
@@ -53,7 +53,7 @@ class Compacted(NamedTuple):
     is_closed: bool
 
 
-def compacted(payloads: Iterable[bytes]) -> Compacted:
+def compacted(payloads: Iterable[bytes]) -> CompactedFile:
     """Return what stays of a data file whose messages are all dead.
 
     Raises:
@@ -77,7 +77,7 @@ def compacted(payloads: Iterable[bytes]) -> Compacted:
                 is_closed = False
             case _:
                 pass
-    return Compacted(records, dropped_count, is_closed and not open_transactions)
+    return CompactedFile(records, dropped_count, is_closed and not open_transactions)
 
 
 def encode_data_file(records: Iterable[bytes], *, checksum: bool = True) -> list[bytes]:

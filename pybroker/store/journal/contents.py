@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.indexed import IndexedMessages, Messages
+from pybroker.store.journal.snapshot_messages import Messages, SnapshotMessages
 
 # A million of `Entry` would take 250 MB and give the garbage collector as many objects to visit. The state
 # therefore keeps each as one int: file id (31 bits), offset (31), size (31), priority class (2).
@@ -103,7 +103,7 @@ class FileUsage:
         self.references: dict[int, set[int]] = {}
 
     def refer(self, file_id: int, to: Iterable[int]) -> None:
-        """Note that a file has records that answer records of other files (or of itself, which needs no note)."""
+        """Record that a file has records that answer records of other files (or of itself, which needs no note)."""
         known = self.references.get(file_id)
         if known is None:
             known = self.references[file_id] = set()
@@ -123,7 +123,7 @@ class FileUsage:
             del self.live[file_id]
 
     def forget(self, file_ids: Iterable[int]) -> None:
-        """Note that these files are gone."""
+        """Record that these files are gone."""
         gone = set(file_ids)
         for file_id in gone:
             self.references.pop(file_id, None)
@@ -171,11 +171,11 @@ class Contents:
         self.subscriptions: dict[str, Subscription] = {}
         self.pending_counts: dict[str, int] = {}
 
-    def settle(self) -> dict[str, int]:
+    def materialise(self) -> dict[str, int]:
         """Return the messages as a dictionary, which they are from here on."""
         messages = self.messages
-        if isinstance(messages, IndexedMessages):
-            messages = self.messages = messages.settled()
+        if isinstance(messages, SnapshotMessages):
+            messages = self.messages = messages.materialised()
         return messages
 
 

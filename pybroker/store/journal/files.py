@@ -17,8 +17,8 @@ What is durable when:
 What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room; but
 for a number that a new master claims, which stays taken.
 
-`find_taker` looks whether another master has taken the journal over. It opens the directory for each look: on NFS that
-is what makes the client ask the server, where `stat` alone may answer from its cache.
+`find_new_owner` looks whether another master has taken the journal over. It opens the directory for each look: on NFS
+that is what makes the client ask the server, where `stat` alone may answer from its cache.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class JournalFiles:
         self.directory = directory
         self._os = system
         self._name = os.fspath(directory)
-        self._spare = -1  # a descriptor that `find_taker` may close, to open the directory when there is no other
+        self._spare = -1  # a descriptor that `find_new_owner` may close, to open the directory when there is no other
 
     def path(self, file_id: int) -> Path:
         """Return where the data file of that id is."""
@@ -95,12 +95,12 @@ class JournalFiles:
             self.sync_directory()
         except BaseException:
             if not is_claim:
-                self._take_away(self.path(file_id), descriptor)
+                self._remove_unfinished(self.path(file_id), descriptor)
             self._os.close(descriptor)
             raise
         return descriptor
 
-    def find_taker(self, name: str, own: os.stat_result, *, next_name: str = "") -> str:
+    def find_new_owner(self, name: str, own: os.stat_result, *, next_name: str = "") -> str:
         """Return the name of the file that shows that another master has taken over; empty when none has.
 
         Args:
@@ -142,7 +142,7 @@ class JournalFiles:
         return self._os.open(self._name, _DIRECTORY_FLAGS)
 
     def close_spare(self) -> None:
-        """Close what `find_taker` keeps open; nothing happens when it keeps nothing."""
+        """Close what `find_new_owner` keeps open; nothing happens when it keeps nothing."""
         descriptor, self._spare = self._spare, -1
         if descriptor >= 0:
             self._os.close(descriptor)
@@ -178,7 +178,7 @@ class JournalFiles:
 
     def discard(self, file_id: int, descriptor: int) -> None:
         """Let go of a data file that was created for nothing, and take it away."""
-        self._take_away(self.path(file_id), descriptor)
+        self._remove_unfinished(self.path(file_id), descriptor)
         self._os.close(descriptor)
 
     def remove(self, *paths: Path) -> None:
@@ -195,7 +195,7 @@ class JournalFiles:
         self._sync_directory(target)
         self.sync_directory()
 
-    def keep(self, path: Path, target: Path) -> None:
+    def link(self, path: Path, target: Path) -> None:
         """Give a file a second name in another directory of the same file system, creating it if need be.
 
         A file of that name which is there already stays.
@@ -230,7 +230,7 @@ class JournalFiles:
             fence()
             self._os.replace(copy, path)
         except BaseException:
-            self._take_away(copy, descriptor)
+            self._remove_unfinished(copy, descriptor)
             raise
         finally:
             self._os.close(descriptor)
@@ -246,7 +246,7 @@ class JournalFiles:
         try:
             self._os.posix_fallocate(descriptor, 0, byte_count)
         except BaseException:
-            self._take_away(path, descriptor)
+            self._remove_unfinished(path, descriptor)
             raise
         finally:
             self._os.close(descriptor)
@@ -260,7 +260,7 @@ class JournalFiles:
         """Make names created, changed and removed so far last."""
         self._sync_directory(self.directory)
 
-    def _take_away(self, path: Path, descriptor: int) -> None:
+    def _remove_unfinished(self, path: Path, descriptor: int) -> None:
         """Remove an open file that was not finished, unless another master has put its own in the place."""
         with contextlib.suppress(OSError):  # what went wrong before is what the caller has to hear of
             if os.path.samestat(os.fstat(descriptor), path.stat()):

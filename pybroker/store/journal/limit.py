@@ -1,10 +1,10 @@
-"""A limit on what a journal takes on disk, as ActiveMQ's `storeUsage`.
+"""A limit on a journal's size on disk, like ActiveMQ's `storeUsage`.
 
-Counted are the data files, the one that is being written as far as it is written. The others change only when a data
-file is begun, removed or compacted, so only then are they looked at; in between it is a comparison.
+The data files count, the current one up to its logical end. The others change only when a data file is created, removed
+or compacted, and are measured only then; in between a check is one comparison.
 
-The limit is one on what clients send. Acknowledgements, commits and the broker's own records go beyond it, or nothing
-would ever become less.
+The limit applies to what clients send. Acknowledgements, commits and the broker's own records may exceed it, since they
+are what frees space.
 """
 
 import contextlib
@@ -14,21 +14,21 @@ from pybroker.store.journal.reader import data_files
 
 
 class StoreLimit:
-    """The limit of one journal. Lives on the loop."""
+    """The limit of one journal. Used on the event loop."""
 
     def __init__(self, files: JournalFiles, byte_count: int) -> None:
-        """Prepare; nothing is looked at."""
+        """Prepare; nothing is measured yet."""
         self._files = files
         self._byte_count = byte_count
         self._finished_bytes = 0
         self._seen = (-1, -1)
 
     def is_reached(self, file_id: int, end: int, changes: int) -> bool:
-        """Tell whether the journal takes as much as it may.
+        """Return True if the journal has reached its limit.
 
         Args:
-            file_id: the data file that is being written.
-            end: how far it is written.
+            file_id: the current data file.
+            end: its logical end.
             changes: how often finished data files were removed or compacted so far.
         """
         if self._seen != (file_id, changes):
@@ -37,7 +37,7 @@ class StoreLimit:
         return self._finished_bytes + end >= self._byte_count
 
     def _measured(self, below: int) -> int:
-        """Return what data files below one take; the newest of them may still have its hole."""
+        """Return the size of the data files below one; the newest of them may still have its hole."""
         total = 0
         for file_id, path in data_files(self._files.directory).items():
             if file_id < below:

@@ -1,7 +1,7 @@
-"""Time marks: what time it was when a record was written, for readers of the journal.
+"""Time marks: trace records with the time of writing, for readers of the journal.
 
-KahaDB gives an acknowledgement no time, nor an end of a transaction. So at most once a second the broker begins a batch
-with a remark that says what time it is; ActiveMQ ignores remarks.
+KahaDB records no time for an acknowledgement or for the end of a transaction. So at most once a second the broker
+begins a batch with a trace record of the current time; ActiveMQ ignores trace records.
 
 ```text
 batch control record | mark | record, record, ...         <- the first batch of a second
@@ -18,13 +18,13 @@ a mark, 36 bytes in all
 ```
 
 * The time of a record is that of the last mark before it, and never more than a second later, as long as nobody sets
-  the clock. Marks are the clock's word, so they go back when it does.
-* A mark is the first record of its batch, also in a file that was compacted. Whoever hops from one batch control record
-  to the next meets all of them: `mark_at`.
+  the clock. When the clock is set back, the marks go back too.
+* A mark is the first record of its batch, also in a file that was compacted. A reader that goes from one batch control
+  record to the next finds all of them: `mark_at`.
 * A new data file begins with one, unless its first record fills a whole batch, so a file can be read by itself. That
   may make it more than one a second where a file fills in less.
-* It takes no write and no sync of its own, and wakes nobody: where nothing is written nothing is marked. For what the
-  store has to say it means nothing: it keeps no data file, and no recovery depends on it.
+* It causes no write and no sync: without records there are no marks. It has no effect on the store's contents, keeps no
+  data file, and no recovery depends on it.
 """
 
 import re
@@ -35,7 +35,7 @@ from pybroker.store.journal.commands import Trace, encode
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, encode_record
 
 MARK = "pybroker time "
-"""Begins the remark."""
+"""Begins the trace record's text."""
 INTERVAL_MS = 1000
 """Between two marks; the greatest error of a time. At 36 bytes each they take 3 MB a day."""
 
@@ -45,7 +45,7 @@ _TIME_MAX = 10**_DIGITS - 1
 
 
 def encode_mark(time_ms: int) -> bytes:
-    """Return the whole user record of a mark; a clock that is out of its mind is brought into range."""
+    """Return the whole user record of a mark; a time out of range is clamped."""
     return encode_record(encode(Trace(f"{MARK}{min(max(time_ms, 0), _TIME_MAX):0{_DIGITS}}")))
 
 
@@ -56,7 +56,7 @@ _TEXT = re.compile(re.escape(MARK) + rf"([0-9]{{{_DIGITS}}})", re.ASCII)
 
 
 class TimeMarks:
-    """Says which batches begin with a mark.
+    """Decides which batches begin with a mark.
 
     Args:
         clock: milliseconds since the epoch.
@@ -82,7 +82,7 @@ class TimeMarks:
 
 
 def decode_mark(text: str | None) -> int | None:
-    """Return the time that a remark says, in milliseconds since the epoch; None when it is no mark."""
+    """Return the time in a trace record, in milliseconds since the epoch; None if it is no time mark."""
     match = None if text is None else _TEXT.fullmatch(text)
     return None if match is None else int(match[1])
 

@@ -90,7 +90,7 @@ def missing_end(file_id: int, offset: int) -> Damage:
 
 
 def is_finished(behind: bytes) -> bool:
-    """Tell whether what is behind a file's last batch is an EOF marker, or begins like one and was cut off."""
+    """Return True if what is behind a file's last batch is an EOF marker, or begins like one and was cut off."""
     return bool(behind) and EOF_MARKER.startswith(behind[: len(EOF_MARKER)])
 
 
@@ -206,7 +206,7 @@ def sound_batches(descriptor: int, start: int) -> Iterator[tuple[bytes, int, int
 
 
 def has_checksum(data: Buffer, offset: int) -> bool:
-    """Tell whether a batch has a checksum, and so was checked; `offset` is where its first record begins.
+    """Return True if a batch has a checksum, and so was checked; `offset` is where its first record begins.
 
     A negative one is damage that switches the check off (kahadb.md §2).
     """
@@ -308,7 +308,7 @@ def unavailable(path: Path, error: OSError) -> StoreUnavailable:
 
 
 def has_vanished(error: BaseException | None) -> bool:
-    """Tell whether the operating system's error says that a file is gone."""
+    """Return True if the operating system's error says that a file is gone."""
     return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ESTALE)
 
 

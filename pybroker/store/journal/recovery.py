@@ -73,7 +73,7 @@ class JournalReading:
             damages=self.damages,
             torn_tails=result.torn_tails,
             open_ends=result.open_ends,
-            is_clean=is_clean_stop(result.closing),
+            is_clean=is_clean_stop(result.closing_traces),
             flaw=lambda file_id, content: flaw(content, result.chains.get(file_id, 0)),
         )
 
@@ -95,14 +95,14 @@ class JournalReading:
         """Return which messages consumers have seen; None: any may have been."""
         if not self.result.last_file_id or activemq_stopped_cleanly(self.follower.directory):
             return frozenset()
-        return read_delivered(self.result.closing)
+        return read_delivered(self.result.closing_traces)
 
     def _queue_in_order(self, queue: Destination) -> list[str]:
         """Return a queue's message ids in dispatch order; a standby may have listed them before."""
         messages = self.follower.state.destinations[queue].messages
         if self._prioritized:
             return in_order(messages, prioritized=True)
-        return self.follower.listing.take(queue, messages)
+        return self.follower.id_cache.pop(queue, messages)
 
     def _backlogs(self) -> list[SubscriptionBacklog]:
         """Return the durable subscriptions' backlogs."""

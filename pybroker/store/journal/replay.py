@@ -54,9 +54,9 @@ from pybroker.store.journal.reader import (
     sound_batches,
     unavailable,
 )
-from pybroker.store.journal.state import REMARKS, StoreState
+from pybroker.store.journal.state import METADATA_PREFIXES, StoreState
 
-OURS = "pybroker "
+TRACE_PREFIX = "pybroker "
 """Begins every remark of this package, and so tells who has written a file."""
 
 _ADD_MESSAGE = bytes([CommandType.ADD_MESSAGE])
@@ -83,7 +83,7 @@ class ReplayResult:
             them.
         chains: the `chained` checksum of each file's batches.
         unfinished: transactions in `state.inflight` that need a `Rollback`.
-        closing: texts of the `Trace` records behind which nothing else follows, the state's own aside.
+        closing_traces: texts of the `Trace` records behind which nothing else follows, the state's own aside.
     """
 
     records: Mapping[CommandType, int]
@@ -94,7 +94,7 @@ class ReplayResult:
     open_ends: Mapping[int, int]
     chains: Mapping[int, int]
     unfinished: Sequence[TransactionId]
-    closing: Sequence[str]
+    closing_traces: Sequence[str]
 
 
 def inspect(directory: Path) -> dict[int, Path]:
@@ -150,7 +150,8 @@ class Replay:
         state: what the journal amounts to so far.
         damages: what was met and cannot be used.
         chains: per data file the `chained` checksum of its batches.
-        kept: per data file a checksum over all its records but the adds: what a compaction must not change.
+        non_add_checksums: per data file a checksum over all its records but the adds: what a compaction must not
+            change.
         sources: compacted files of an ActiveMQ, and the files whose records were copied into them.
         unmarked: files that end without an EOF marker, and where.
     """
@@ -159,7 +160,7 @@ class Replay:
         self.state = state
         self.damages: list[Damage] = []
         self.chains: dict[int, int] = {}
-        self.kept: dict[int, int] = {}
+        self.non_add_checksums: dict[int, int] = {}
         self.sources: dict[int, int] = {}
         self._directory = directory
         self.unmarked: dict[int, int] = {}
@@ -184,7 +185,7 @@ class Replay:
             try:
                 start = self.read_sound(file_id, descriptor, start)
                 if os.pread(descriptor, len(EOF_MARKER), start) == EOF_MARKER:
-                    self._note_end(file_id, start, EOF_MARKER)
+                    self._record_end(file_id, start, EOF_MARKER)
                     return start
             finally:
                 os.close(descriptor)
@@ -193,7 +194,7 @@ class Replay:
         data = load(path)
         end = self._read_on(file_id, data, start)
         if len(data):  # one without a byte is a file that nobody came to write
-            self._note_end(file_id, end, data[end : end + len(EOF_MARKER)])
+            self._record_end(file_id, end, data[end : end + len(EOF_MARKER)])
         return end
 
     def read_sound(self, file_id: int, descriptor: int, start: int) -> int:
@@ -217,16 +218,16 @@ class Replay:
         self.damages += walk.damages
         return walk.end
 
-    def _note_end(self, file_id: int, end: int, behind: bytes) -> None:
-        """Note how a file ends. From the first one on that has an EOF marker, all have to have one."""
+    def _record_end(self, file_id: int, end: int, behind: bytes) -> None:
+        """Record how a file ends. From the first one on that has an EOF marker, all have to have one."""
         if is_finished(behind):
-            self._note_markers(file_id)
+            self._record_markers(file_id)
             self.unmarked.pop(file_id, None)
         else:
             self.unmarked[file_id] = end
 
-    def _note_markers(self, file_id: int) -> None:
-        """Note that whoever wrote this file writes EOF markers."""
+    def _record_markers(self, file_id: int) -> None:
+        """Record that whoever wrote this file writes EOF markers."""
         if self._marked_since is None or file_id < self._marked_since:
             self._marked_since = file_id
 
@@ -271,7 +272,7 @@ class Replay:
     def _apply_other(self, payload: bytes, location: Location) -> None:
         """Apply any record, or note that it does not decode."""
         if payload[:1] != _ADD_MESSAGE:
-            self.kept[location.file_id] = crc32(payload, self.kept.get(location.file_id, 0))
+            self.non_add_checksums[location.file_id] = crc32(payload, self.non_add_checksums.get(location.file_id, 0))
         try:
             command = decode(payload)
             if type(command) is Subscribe:
@@ -291,8 +292,8 @@ class Replay:
         self.state.apply(command, location)
         if type(command) is Trace:
             self._remember(command)
-            if command.message is not None and command.message.startswith(OURS):
-                self._note_markers(location.file_id)
+            if command.message is not None and command.message.startswith(TRACE_PREFIX):
+                self._record_markers(location.file_id)
             return
         self._closing.clear()
         if type(command) is RewrittenDataFile:
@@ -300,7 +301,11 @@ class Replay:
 
     def _remember(self, trace: Trace) -> None:
         text = trace.message
-        if text is not None and not text.startswith((*REMARKS, MARK)) and len(self._closing) < CLOSING_TRACES_MAX:
+        if (
+            text is not None
+            and not text.startswith((*METADATA_PREFIXES, MARK))
+            and len(self._closing) < CLOSING_TRACES_MAX
+        ):
             self._closing.append(text)
 
     def result(self, ends: Mapping[int, int]) -> ReplayResult:
@@ -319,7 +324,7 @@ class Replay:
             open_ends={file_id: end for file_id, end in ends.items() if file_id in writable},
             chains=self.chains,
             unfinished=self.state.finish(),
-            closing=self._closing,
+            closing_traces=self._closing,
         )
 
     def _writable(self, ends: Mapping[int, int]) -> set[int]:
@@ -369,7 +374,7 @@ def _is_journal(path: Path) -> bool:
 
 
 def is_compacted(path: Path) -> bool:
-    """Tell whether a data file begins with a `RewrittenDataFile`; not yet, as long as nothing is in it."""
+    """Return True if a data file begins with a `RewrittenDataFile`; not yet, as long as nothing is in it."""
     beginning = _beginning(path)
     first_payload = BATCH_HEADER_BYTES + RECORD_HEADER_BYTES
     return beginning.startswith(BATCH_MAGIC) and beginning[first_payload:] == bytes([CommandType.REWRITTEN_DATA_FILE])

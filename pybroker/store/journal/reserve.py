@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_no_room(error: OSError) -> bool:
-    """Tell whether a file operation failed because the disk, or a quota, is full."""
+    """Return True if a file operation failed because the disk, or a quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -41,8 +41,8 @@ class Reserve:
         self._path = files.directory / RESERVE_NAME
         self._byte_count = byte_count
 
-    def is_in_reach(self) -> bool:
-        """Tell whether it is held or there is room for it, as far as that can be told at once. Changes nothing."""
+    def is_obtainable(self) -> bool:
+        """Return True if it is held or there is room for it, as far as that can be told at once. Changes nothing."""
         try:
             return not self._byte_count or self._is_there() or self._files.free_bytes() >= self._byte_count
         except OSError:  # `hold` says so
@@ -89,7 +89,7 @@ class Reserve:
             operation()
 
     def _is_there(self) -> bool:
-        """Tell whether a predecessor left it as it has to be, room included."""
+        """Return True if a predecessor left it as it has to be, room included."""
         try:
             status = self._path.stat()
         except FileNotFoundError:

@@ -14,7 +14,7 @@ files go, is what the `reserve` is for. While it is spent `is_full` is True, and
 import logging
 from typing import NamedTuple
 
-from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, explained
+from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, as_store_unavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.runtime import Callback, StoreRuntime
@@ -86,15 +86,15 @@ class JournalSink:
                 raise
             self._append(batch)
 
-    def look_for_reach(self) -> None:
+    def check_reserve(self) -> None:
         """Note at once, without a trial, whether there is room for everything."""
-        self._note_room(is_full=not self._reserve.is_in_reach())
+        self._set_full(is_full=not self._reserve.is_obtainable())
 
     # ------------------------------------------------------------ a sink
 
     def begin(self) -> None:
         """Hold the reserve."""
-        self._look_for_room()
+        self._hold_reserve()
 
     def write(self, batch: JournalBatch) -> float:
         """Write a batch, as often as it takes, and ask the fence; return how many seconds the last try took.
@@ -114,7 +114,7 @@ class JournalSink:
                     raise
 
     def may_write_inline(self, batch: JournalBatch) -> bool:
-        """Tell whether a batch goes into the open data file, with a sync: creating one takes several."""
+        """Return True if a batch goes into the open data file, with a sync: creating one takes several."""
         return (
             batch.file_id == self._appender.file_id and self._settings.sync is SyncStrategy.ALWAYS and not self.is_full
         )
@@ -141,7 +141,7 @@ class JournalSink:
             else:
                 seconds = self._sync_at - now
         if self.is_full and now >= self._room_at:
-            self._look_for_room()
+            self._hold_reserve()
         if self.is_full:
             seconds = ROOM_SECONDS if seconds is None else min(seconds, ROOM_SECONDS)
         return seconds
@@ -173,7 +173,7 @@ class JournalSink:
         """Return what operators see for an error of the operating system; any other as it is."""
         if not isinstance(error, OSError):
             return error
-        failure = explained(error, self._files.directory)
+        failure = as_store_unavailable(error, self._files.directory)
         failure.__cause__ = error
         return failure
 
@@ -192,7 +192,7 @@ class JournalSink:
         if not self._reserve.release():
             return False
         self._room_at = self._runtime.monotonic() + ROOM_SECONDS
-        self._note_room(is_full=True)
+        self._set_full(is_full=True)
         return True
 
     # ------------------------------------------------------------ private
@@ -211,7 +211,7 @@ class JournalSink:
         return begun
 
     def _run_short(self, error: DiskFull) -> None:
-        """Note that there is no room."""
+        """Record that there is no room."""
         if not self.is_full:
             self.is_full = True
             self._room_at = 0.0
@@ -221,15 +221,15 @@ class JournalSink:
                 error.strerror,
             )
 
-    def _look_for_room(self) -> None:
+    def _hold_reserve(self) -> None:
         """Hold the reserve, which says that there is room for everything."""
         self.fence()
         self._room_at = self._runtime.monotonic() + ROOM_SECONDS
-        self._note_room(is_full=not self._reserve.hold())
+        self._set_full(is_full=not self._reserve.hold())
         if self.is_full and self._on_shortage is not None:
             self._runtime.post(self._on_shortage)
 
-    def _note_room(self, *, is_full: bool) -> None:
+    def _set_full(self, *, is_full: bool) -> None:
         """Note whether there is room for everything, and say so when that has changed."""
         if is_full is self.is_full:
             return

@@ -58,18 +58,18 @@ from pybroker.store.journal.contents import (
     pack,
     unpack,
 )
+from pybroker.store.journal.declared_queues import DECLARED_PREFIX, DeclaredQueues, decode_declared
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.indexed import IndexedMessages, Messages
-from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept
+from pybroker.store.journal.snapshot_messages import Messages, SnapshotMessages
 from pybroker.store.producers import ProducerSequences
 
 SEQUENCES = "pybroker producers "
 """Begins the remark that keeps producers' sequence numbers."""
-REMARKS = (SEQUENCES, KEPT)
+METADATA_PREFIXES = (SEQUENCES, DECLARED_PREFIX)
 """Beginnings of the remarks that belong to the state; others are about the journal's owners."""
 
 
-class _Seen:
+class _ReplayMemory:
     """What a replay with compacted files has to remember, see `StoreState.expect_compacted_files`.
 
     Attributes:
@@ -104,8 +104,8 @@ class StoreState:
         self.usage = FileUsage()
         self.compacted: set[int] = set()
         self.sequences = ProducerSequences()
-        self.kept = KeptQueues()
-        self._seen: _Seen | None = None
+        self.declared = DeclaredQueues()
+        self._seen: _ReplayMemory | None = None
 
     # ------------------------------------------------------------ commands
 
@@ -141,7 +141,7 @@ class StoreState:
             case RewrittenDataFile():
                 self.compacted.add(location.file_id)
             case Trace(text):
-                if text is not None and text.startswith(REMARKS):
+                if text is not None and text.startswith(METADATA_PREFIXES):
                     self._remark(text, location.file_id)
             case ProducerAudit() | AckMessageFileMap():
                 pass
@@ -204,7 +204,7 @@ class StoreState:
         follow its transaction's commit, and a commit the acks of the messages it adds. ActiveMQ's own
         recovery resurrects those messages.
         """
-        self._seen = _Seen()
+        self._seen = _ReplayMemory()
 
     def finish(self) -> list[TransactionId]:
         """End a replay: nothing more will come from whoever wrote the journal.
@@ -218,11 +218,11 @@ class StoreState:
         return list(self.inflight)
 
     def forget_files(self, file_ids: Iterable[int]) -> None:
-        """Note that data files were removed."""
+        """Record that data files were removed."""
         gone = set(file_ids)
         self.usage.forget(gone)
         self.compacted -= gone
-        self.kept.forget_files(gone)
+        self.declared.forget_files(gone)
         for contents in self.destinations.values():
             for subscription in contents.subscriptions.values():
                 subscription.files -= gone
@@ -230,36 +230,36 @@ class StoreState:
     def forget_empty(self, destination: Destination) -> None:
         """Forget a destination without messages and subscriptions that is not kept: a replay may not know it either."""
         contents = self.destinations.get(destination)
-        if contents is None or destination in self.kept:
+        if contents is None or destination in self.declared:
             return
         if not contents.messages and not contents.subscriptions and not contents.superseded:
             del self.destinations[destination]
 
-    def settling(self) -> Iterator[None]:
+    def materialising(self) -> Iterator[None]:
         """Make dictionaries of what an index has brought (see `indexed`): some milliseconds' work before each step."""
         for contents in list(self.destinations.values()):
-            while isinstance(messages := contents.messages, IndexedMessages):
-                if not messages.is_settled:
-                    messages.enter()
-                if messages.is_settled:
-                    contents.settle()
+            while isinstance(messages := contents.messages, SnapshotMessages):
+                if not messages.is_materialised:
+                    messages.load_next()
+                if messages.is_materialised:
+                    contents.materialise()
                 yield
 
-    def settle(self) -> None:
+    def materialise(self) -> None:
         """Make them all at once."""
         for contents in self.destinations.values():
-            contents.settle()
+            contents.materialise()
 
     # ------------------------------------------------------------ questions
 
     def contains(self, destination: Destination, message_id: str) -> bool:
-        """Tell whether a message is stored; one in an unfinished transaction is not."""
+        """Return True if a message is stored; one in an unfinished transaction is not."""
         contents = self.destinations.get(destination)
         return contents is not None and message_id in contents.messages
 
     def queues(self) -> list[Destination]:
         """Return the queues that hold messages or are kept, in the order in which they first were."""
-        kept = self.kept
+        kept = self.declared
         return [
             each
             for each, contents in self.destinations.items()
@@ -308,7 +308,7 @@ class StoreState:
         }
 
     def is_pending(self, destination: Destination, message_id: str, subscription_key: str | None) -> bool:
-        """Tell whether a queue holds a message, or a durable subscription still has to get it."""
+        """Return True if a queue holds a message, or a durable subscription still has to get it."""
         contents = self.destinations.get(destination)
         if contents is None or message_id not in contents.messages:
             return False
@@ -372,7 +372,7 @@ class StoreState:
                 self._count_down(contents, message_id)
 
     def _void(self, contents: Contents, message_id: str, packed: int, file_id: int) -> None:
-        """Note that a record in `file_id` answers the records that would create the message."""
+        """Record that a record in `file_id` answers the records that would create the message."""
         message_file_id = packed >> FILE_SHIFT
         if message_file_id != file_id:
             self.usage.refer(file_id, (message_file_id,))
@@ -460,7 +460,7 @@ class StoreState:
         if self._seen is not None and location.file_id in self.compacted:
             self._catch_up(transaction, self._seen)
 
-    def _catch_up(self, transaction: Transaction, seen: _Seen) -> None:
+    def _catch_up(self, transaction: Transaction, seen: _ReplayMemory) -> None:
         """Apply the acks that came before a copied commit could add their messages."""
         for operation in transaction.operations:
             if isinstance(operation, Added):
@@ -500,7 +500,7 @@ class StoreState:
         contents = self.destinations.pop(destination, None)
         if contents is None:
             return
-        if said_by := self.kept.forget(destination):
+        if said_by := self.declared.forget(destination):
             self.usage.refer(location.file_id, said_by)
         for subscription in contents.subscriptions.values():
             self.usage.refer(location.file_id, subscription.files)
@@ -516,9 +516,9 @@ class StoreState:
         if text.startswith(SEQUENCES):
             self.sequences.restore(decode_sequences(text), file_id)
             return
-        for kept in decode_kept(text):
+        for kept in decode_declared(text):
             self._contents(kept)
-            self.kept.note(kept, file_id)
+            self.declared.note(kept, file_id)
 
 
 def encode_sequences(sequences: Mapping[str, int]) -> Trace:

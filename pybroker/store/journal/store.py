@@ -31,8 +31,6 @@ from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.holding import HoldingRoom
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
-from pybroker.store.journal.checkpoint import follower as resume
-from pybroker.store.journal.checkpoint import snapshot
 from pybroker.store.journal.clean_stop import INDEX_FILES, clean_stop
 from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
@@ -49,19 +47,21 @@ from pybroker.store.journal.commands import (
     encode_remove_record,
 )
 from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, SIZE_SHIFT, in_order, pack
+from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.identity import keep_identity
-from pybroker.store.journal.indexer import GROWN_BYTES_MIN, Indexer
-from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.limit import StoreLimit
 from pybroker.store.journal.marks import TimeMarks
 from pybroker.store.journal.reader import Damage, data_files
 from pybroker.store.journal.recovery import JournalReading
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.reserve import Reserve
+from pybroker.store.journal.snapshot_writer import GROWN_BYTES_MIN, SnapshotWriter
 from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.store_snapshot import follower as resume
+from pybroker.store.journal.store_snapshot import snapshot
 from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.pages import page_count
@@ -72,10 +72,10 @@ _MASK_31 = 2**31 - 1
 _RECORD_REST_BYTES = 256
 """What a record has beside its message: destination and id, mostly. More costs a second read, and nothing else."""
 
-SETTLE_SECONDS = 0.01
+MATERIALISE_SECONDS = 0.01
 """Between two slices of the index, of some two milliseconds each: a million messages are settled in three seconds."""
 
-CHECKPOINT = "pybroker index"
+SNAPSHOT_TRACE = "pybroker index"
 logger = logging.getLogger(__name__)
 
 
@@ -88,10 +88,10 @@ class JournalStore:
         settings: how to write.
         prioritized: record that queues dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         files: the directory's file operations, another object in tests of failures.
-        progress: told how far a recovery has come.
+        progress: receives the progress of a recovery.
         follower: has read the journal as far as it went while another master wrote it; None: begin with the index.
-        wants_index: asked at a clean stop, see `Indexer`.
-        index_bytes_min: how much more journal makes another index worth writing.
+        wants_snapshot: asked at a clean stop, see `SnapshotWriter`.
+        snapshot_bytes_min: how much more journal makes another index worth writing.
         identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
         may_create: begin a new journal in a directory that has none.
     """
@@ -106,8 +106,8 @@ class JournalStore:
         files: JournalFiles | None = None,
         progress: Progress | None = None,
         follower: Follower | None = None,
-        wants_index: Callable[[], bool] = lambda: True,
-        index_bytes_min: int = GROWN_BYTES_MIN,
+        wants_snapshot: Callable[[], bool] = lambda: True,
+        snapshot_bytes_min: int = GROWN_BYTES_MIN,
         identity: BrokerIdentity | None = None,
         may_create: bool = True,
     ) -> None:
@@ -126,15 +126,15 @@ class JournalStore:
         self._identity = identity
         self._may_create = may_create
         self._state = StoreState()
-        self._settling: Iterator[None] | None = None
+        self._materialising: Iterator[None] | None = None
         self._is_open = False
-        self._indexer = Indexer(
+        self._snapshot_writer = SnapshotWriter(
             directory,
             file_bytes_max=self._settings.file_bytes_max,
             runtime=runtime,
-            has_room=self._has_room_for_index,
-            is_wanted=wants_index,
-            grown_bytes_min=index_bytes_min,
+            has_room=self._has_space_for_snapshot,
+            is_wanted=wants_snapshot,
+            grown_bytes_min=snapshot_bytes_min,
         )
         self._collector: GarbageCollector | None = None
         self._writer = self._new_writer(1)
@@ -175,7 +175,7 @@ class JournalStore:
         self.damages = reading.damages
         self._epoch = self._writer.file_id
         self._state = follower.state
-        self._indexer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
+        self._snapshot_writer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
         if self._identity is not None:
             reading.recovery.broker_id = keep_identity(self._files, self._identity, self._writer.fence)
         self._collector = GarbageCollector(
@@ -427,8 +427,8 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        if destination.type is DestinationType.QUEUE and destination not in self._state.kept:
-            self._append(encode_kept((destination,)))
+        if destination.type is DestinationType.QUEUE and destination not in self._state.declared:
+            self._append(encode_declared((destination,)))
 
     def forget_empty(self, destination: Destination) -> None:
         """Free what is remembered of a destination that holds nothing, and is not kept."""
@@ -491,34 +491,34 @@ class JournalStore:
         """
         if self._collector is not None:
             self._collector.collect()
-        if self._is_open and self._settling is None:
-            self._settling = self._state.settling()
-            self._settle()
-        if self._is_open and self._indexer.is_due(Location(self._writer.file_id, 0), self._runtime.clock()):
-            self.checkpoint()
+        if self._is_open and self._materialising is None:
+            self._materialising = self._state.materialising()
+            self._materialise_next()
+        if self._is_open and self._snapshot_writer.is_due(Location(self._writer.file_id, 0), self._runtime.clock()):
+            self.write_snapshot()
 
-    def _settle(self) -> None:
+    def _materialise_next(self) -> None:
         """Settle some of what the index has brought, and have the rest follow; without a loop all of it."""
-        assert self._settling is not None, "begun by the first cleanup"
-        for _ in self._settling if self._is_open else ():
+        assert self._materialising is not None, "begun by the first cleanup"
+        for _ in self._materialising if self._is_open else ():
             if (call_later := self._runtime.call_later) is not None:
-                call_later(SETTLE_SECONDS, self._settle)
+                call_later(MATERIALISE_SECONDS, self._materialise_next)
                 return
 
-    def checkpoint(self) -> None:
+    def write_snapshot(self) -> None:
         """Have an index written in the background, once all that was appended so far is durable."""
-        taken = snapshot(self._state, self._append_apart(Trace(CHECKPOINT)))
-        self.when_durable(partial(self._indexer.begin, taken))
+        taken = snapshot(self._state, self._append_own_batch(Trace(SNAPSHOT_TRACE)))
+        self.when_durable(partial(self._snapshot_writer.begin, taken))
 
-    def _has_room_for_index(self, byte_count: int) -> bool:
-        """Tell whether the disk can spare so much for an index. Asked in the index's thread.
+    def _has_space_for_snapshot(self, byte_count: int) -> bool:
+        """Return True if the disk can spare so much for an index. Asked in the index's thread.
 
         Behind it must stay as much as the reserve and a batch take, or it would be the index that fills the disk.
         """
         spare = self._settings.reserve_bytes + self._settings.batch_bytes_max
         return not self._writer.is_full and self._files.free_bytes() >= byte_count + spare
 
-    def _append_apart(self, remark: Trace) -> Location:
+    def _append_own_batch(self, remark: Trace) -> Location:
         """Append a remark as a batch of its own, and return where that begins."""
         self._flush_room()
         self._writer.end_batch()
@@ -548,10 +548,10 @@ class JournalStore:
                 self._collector.remove()
             self._flush_room()
             if self._collector is not None:
-                self._collector.keep_remarks()
-            end = self._append_apart(Trace(clean_stop(delivered)))  # behind the index, so that a start reads it
+                self._collector.rewrite_metadata()
+            end = self._append_own_batch(Trace(clean_stop(delivered)))  # behind the index, so that a start reads it
             self._writer.close()
-            self._indexer.end(end, lambda: snapshot(self._state, end))
+            self._snapshot_writer.end(end, lambda: snapshot(self._state, end))
 
     def abandon(self) -> None:
         """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""

@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
-from pybroker.store.journal.appender import explained
+from pybroker.store.journal.appender import as_store_unavailable
 from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER
@@ -148,7 +148,7 @@ class TakeOver:
                 self._seal(end, writer.fence)
                 begin(reading)
         except OSError as error:
-            raise explained(error, self._directory) from error
+            raise as_store_unavailable(error, self._directory) from error
         return reading
 
     def _make_directory(self) -> None:
@@ -224,7 +224,7 @@ class TakeOver:
         """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
         target = self._directory / DAMAGED_DIRECTORY
         try:
-            self._files.keep(path, target)
+            self._files.link(path, target)
         except OSError as error:  # no room, or a file system without hard links
             logger.warning("%s: its torn end is cut off, and the file as it was could not be kept: %s", path, error)
         else:

@@ -9,7 +9,7 @@ Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 from collections.abc import Sequence
 
 from pybroker.store.group_commit import GroupCommit, Manner
-from pybroker.store.journal.appender import JournalSettings, explained
+from pybroker.store.journal.appender import JournalSettings, as_store_unavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
 from pybroker.store.journal.marks import MARK_BYTES, TimeMarks
@@ -107,10 +107,10 @@ class JournalWriter:
             locations = [self.append(record) for record in records]
             self._commits.write_now(lambda batch: sink.write_first(batch, reserve))
             sink.fence()
-            sink.look_for_reach()
+            sink.check_reserve()
         except OSError as error:
             self.close_claim()
-            raise explained(error, self._files.directory) from error
+            raise as_store_unavailable(error, self._files.directory) from error
         except Exception:
             self.close_claim()
             raise

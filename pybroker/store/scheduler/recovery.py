@@ -57,7 +57,7 @@ class JobReading:
             damages=result.damages,
             torn_tails=result.torn_tails,
             open_ends=result.open_ends,
-            is_clean=result.last_remark == CLEAN_STOP,
+            is_clean=result.last_trace == CLEAN_STOP,
             flaw=self._flaw,
         )
 
@@ -66,7 +66,7 @@ class JobReading:
         self.result = replay(self._directory, self.state, held_bytes_max=self._held_bytes_max, below=below)
 
     def _is_still_all(self, below: int) -> bool:
-        """Tell whether nothing was appended between a replay and the claim."""
+        """Return True if nothing was appended between a replay and the claim."""
         found = {file_id for file_id in data_files(self._directory) if file_id < below}
         return found == self.result.checksums.keys() and not any(
             next(DataFileWalk(load(self._directory / data_file_name(file_id)), file_id, start=end).batches(), None)

@@ -59,7 +59,7 @@ class ReplayResult:
         open_ends: the files that may have been written last, and where each of them logically ends: a new master seals
             them.
         checksums: CRC-32 of those files up to there.
-        last_remark: text of the `Trace` that is the last record; None when something else is.
+        last_trace: text of the `Trace` that is the last record; None when something else is.
     """
 
     jobs: Sequence[Job] = ()
@@ -69,7 +69,7 @@ class ReplayResult:
     torn_tails: list[Damage] = field(default_factory=list[Damage])
     open_ends: dict[int, int] = field(default_factory=dict[int, int])
     checksums: dict[int, int] = field(default_factory=dict[int, int])
-    last_remark: str | None = None
+    last_trace: str | None = None
 
 
 def replay(directory: Path, state: JobState, *, held_bytes_max: int, below: int | None = None) -> ReplayResult:
@@ -120,7 +120,7 @@ class _Replay:
                 self._damaged(location, payload, f"a record does not decode: {error}")
                 continue
             result.record_count += 1
-            result.last_remark = command.message if isinstance(command, Trace) else None
+            result.last_trace = command.message if isinstance(command, Trace) else None
             self._apply(command, location, payload)
         result.damages += walk.damages
         self._ends[file_id] = walk.end

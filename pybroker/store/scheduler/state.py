@@ -91,18 +91,18 @@ class JobState:
             yield from jobs
 
     def add(self, job: Job, scheduler: str, location: Location, size: int) -> None:
-        """Note where a job was made, by a record of that many bytes."""
+        """Record where a job was made, by a record of that many bytes."""
         job.place = Place(scheduler, location, size, job.next_time)
         self.sequences.note(job.job_id, location.file_id)
         self.live.setdefault(location.file_id, {})[job] = None
 
     def move(self, job: Job, file_id: int) -> None:
-        """Note that a record in that file moves a job."""
+        """Record that a record in that file moves a job."""
         self.sequences.note(job.job_id, file_id)
         self._refer(file_id, place(job).location.file_id)
 
     def remove(self, job: Job, file_id: int) -> None:
-        """Note that a record in that file ends a job."""
+        """Record that a record in that file ends a job."""
         self.sequences.note(job.job_id, file_id)
         made_in = place(job).location.file_id
         jobs = self.live[made_in]
@@ -116,7 +116,7 @@ class JobState:
             self.references.setdefault(file_id, set()).add(made_in)
 
     def forget_files(self, file_ids: Iterable[int]) -> None:
-        """Note that files are gone."""
+        """Record that files are gone."""
         gone = set(file_ids)
         for file_id in gone:
             self.references.pop(file_id, None)

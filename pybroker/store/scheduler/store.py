@@ -28,7 +28,7 @@ from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store import regular
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.cleanup import REMARKED_MAX
+from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX
 from pybroker.store.journal.commands import (
     AddScheduledJob,
     Command,
@@ -292,7 +292,7 @@ class JournalJobStore:
         return _Renewal(job, (ending, _making(job, data, where.scheduler)))
 
     def _renewed(self, renewal: _Renewal, location: Location) -> None:
-        """Note that a job was made again at that location."""
+        """Record that a job was made again at that location."""
         job = renewal.job
         scheduler = place(job).scheduler
         self._state.remove(job, location.file_id)
@@ -300,7 +300,7 @@ class JournalJobStore:
         self._limit(job, location)
 
     def _made(self, job: Job, location: Location, size: int) -> None:
-        """Note where a new job is."""
+        """Record where a new job is."""
         self._state.add(job, SCHEDULER, location, size)
         self._held_bytes += len(job.data or b"")
         self._limit(job, location)
@@ -316,7 +316,7 @@ class JournalJobStore:
             job.data = None
 
     def _forget(self, job: Job, location: Location) -> None:
-        """Note that the record at a location ends a job."""
+        """Record that the record at a location ends a job."""
         self._state.remove(job, location.file_id)
         self._held_bytes -= len(job.data or b"")
 
@@ -383,8 +383,8 @@ class JournalJobStore:
     def _keep_sequences(self, file_ids: Collection[int]) -> None:
         """Write anew what these files are the last to say: what producers last had scheduled."""
         sequences = list(self._state.sequences.said_by(file_ids).items())
-        for start in range(0, len(sequences), REMARKED_MAX):
-            told = dict(sequences[start : start + REMARKED_MAX])
+        for start in range(0, len(sequences), TRACE_ENTRIES_MAX):
+            told = dict(sequences[start : start + TRACE_ENTRIES_MAX])
             location = self._writer.append(encode_record(encode(encode_sequences(told))))
             self._state.sequences.restore(told, location.file_id)
 

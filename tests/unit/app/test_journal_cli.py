@@ -19,7 +19,7 @@ from pybroker.broker.app.cli import commands
 from pybroker.broker.app.journal_cli import EXIT_DAMAGED, EXIT_REFUSED, EXIT_SOUND
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
-from pybroker.store.journal.tools import snapshot
+from pybroker.store.journal.tools import journal_snapshot
 from tests.unit.store.tools.journals import add, subscribe, write
 
 ROOT = Path(__file__).parents[3]
@@ -153,7 +153,7 @@ def test_a_file_that_may_not_be_read_is_one_line(monkeypatch: pytest.MonkeyPatch
     def refuse(path: Path) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(snapshot, "_descriptor", refuse)
+    monkeypatch.setattr(journal_snapshot, "_descriptor", refuse)
     done = run("check", "data")
     assert (done.exit_code, len(done.stderr.splitlines())) == (EXIT_REFUSED, 1)
     assert "db-1.log cannot be read: Permission denied; check that it" in done.stderr

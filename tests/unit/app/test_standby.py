@@ -13,7 +13,7 @@ from pybroker.broker.app import standby as standby_module
 from pybroker.broker.app.machine import Machine
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.status import Status, describe
-from pybroker.store.journal import listing
+from pybroker.store.journal import id_cache
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import data_file_name
 from pybroker.store.members import Followed, Member, MemberRole, MemberStatus
@@ -107,11 +107,11 @@ def test_an_unexpected_failure_does_not_end_it(
     write_file(tmp_path, 1, [batch(add(1))])
     real, failed = Follower.advance, threading.Event()
 
-    def fail_once(self: Follower, *, look: bool = True) -> object:
+    def fail_once(self: Follower, *, scan: bool = True) -> object:
         if not failed.is_set():
             failed.set()
             raise RuntimeError("nobody thought of this")
-        return real(self, look=look)
+        return real(self, scan=scan)
 
     monkeypatch.setattr(Follower, "advance", fail_once)
     standby = waiting()
@@ -175,7 +175,7 @@ def test_status_tells_a_stop_from_a_crash(role: MemberRole, expected: str) -> No
 def test_it_lists_long_queues_before_it_says_that_it_is_warm(
     tmp_path: Path, waiting: Callable[[], Standby], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "LONG_QUEUE", 100)
+    monkeypatch.setattr(id_cache, "LONG_QUEUE", 100)
     write_file(tmp_path, 12, [batch(*map(add, range(1200)))])
     standby = waiting()
     until(lambda: standby.followed() is not None)
@@ -183,5 +183,5 @@ def test_it_lists_long_queues_before_it_says_that_it_is_warm(
     assert follower is not None
     (queue,) = follower.state.queues()
     messages = follower.state.destinations[queue].messages
-    assert follower.listing._listed == {queue: list(messages)}
+    assert follower.id_cache._ids == {queue: list(messages)}
     assert len(messages) == 1200

@@ -10,9 +10,9 @@ from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings, Preallocation
-from pybroker.store.journal.checkpoint import follower
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER
+from pybroker.store.journal.store_snapshot import follower
 from tests.unit.store.test_journal_store import QUEUE, Bench, message
 
 LONG = 1500

@@ -7,7 +7,7 @@ import pytest
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal import cleanup
-from pybroker.store.journal.cleanup import remarks, removable, renewable
+from pybroker.store.journal.cleanup import removable, renewable, sequence_traces
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -191,24 +191,24 @@ class TestRenewal:
 class TestRemarks:
     def test_what_only_the_doomed_files_say_is_written_anew(self) -> None:
         state = state_of([add("p:1"), ack("p:1"), add("q:5"), ack("q:5")], [add("p:2")], [])
-        assert list(remarks(state, [1])) == [encode_sequences({"q": 5})]
-        assert list(remarks(state, [3])) == []
+        assert list(sequence_traces(state, [1])) == [encode_sequences({"q": 5})]
+        assert list(sequence_traces(state, [3])) == []
 
     def test_once_written_anew_it_is_elsewhere(self) -> None:
         state = state_of([add("p:1"), ack("p:1")], [])
-        (remark,) = remarks(state, [1])
+        (remark,) = sequence_traces(state, [1])
         state.apply(remark, Location(3, 28))
-        assert list(remarks(state, [1, 2])) == []
-        assert list(remarks(state, [3])) == [remark]
+        assert list(sequence_traces(state, [1, 2])) == []
+        assert list(sequence_traces(state, [3])) == [remark]
 
     def test_a_transaction_is_remembered_by_its_adds(self) -> None:
         state = state_of([add("p:1", transaction=LOCAL)], [Commit(LOCAL), ack("p:1")], [])
         assert removable(state, {1, 2, 3}, 3) == [1, 2]
-        assert list(remarks(state, [1])) == [encode_sequences({"p": 1})]
+        assert list(sequence_traces(state, [1])) == [encode_sequences({"p": 1})]
 
     def test_many_go_into_several_records(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cleanup, "REMARKED_MAX", 3)
+        monkeypatch.setattr(cleanup, "TRACE_ENTRIES_MAX", 3)
         state = state_of([add(f"p{number}:1") for number in range(7)])
-        written = list(remarks(state, [1]))
+        written = list(sequence_traces(state, [1]))
         assert written[0] == encode_sequences({"p0": 1, "p1": 1, "p2": 1})
         assert len(written) == 3

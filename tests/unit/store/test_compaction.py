@@ -35,7 +35,7 @@ from pybroker.store.journal.commands import (
     decode,
     encode,
 )
-from pybroker.store.journal.compaction import Compacted, compacted, encode_data_file
+from pybroker.store.journal.compaction import CompactedFile, compacted, encode_data_file
 from pybroker.store.journal.format import BATCH_BYTES_MAX, BATCH_MAGIC, EOF_MARKER, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk
@@ -51,11 +51,11 @@ TX_ADD = ADD._replace(transaction=TX)
 TX_ACK = ACK._replace(transaction=TX)
 
 
-def compact(*commands: Command) -> Compacted:
+def compact(*commands: Command) -> CompactedFile:
     return compacted(encode(command) for command in commands)
 
 
-def kept(small: Compacted) -> list[Command]:
+def kept(small: CompactedFile) -> list[Command]:
     return [decode(record[5:]) for record in small.records]
 
 

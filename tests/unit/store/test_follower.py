@@ -73,7 +73,11 @@ def test_a_captured_store_is_followed_to_what_a_replay_finds(sample: Callable[[s
     follower = Follower(directory)
     found = follower.finish()
     assert described(follower.state) == described(state)
-    assert (found.records, found.unfinished, found.closing) == (result.records, result.unfinished, result.closing)
+    assert (found.records, found.unfinished, found.closing_traces) == (
+        result.records,
+        result.unfinished,
+        result.closing_traces,
+    )
     assert (found.damages, found.torn_tails) == (result.damages, result.torn_tails)
     assert (found.last_file_id, found.end) == (result.last_file_id, result.end)
 
@@ -88,7 +92,7 @@ def test_a_store_is_followed_while_it_grows(sample: Callable[[str], Any], tmp_pa
         content = path.read_bytes().rstrip(b"\0")
         for end in range(0, len(content), max(1, len(content) // 40)):
             (growing / path.name).write_bytes(content[:end])
-            follower.advance(look=bool(end % 2))
+            follower.advance(scan=bool(end % 2))
         (growing / path.name).write_bytes(content)
     assert_agrees(follower)
     result = replayed(growing)[1]
@@ -110,7 +114,7 @@ def test_it_follows_appends_and_rotation_in_preallocated_files(tmp_path: Path) -
     first = write_file(tmp_path, 1, [batch(add(1))], preallocated=4096)
     follower = settled(Follower(tmp_path))
     append(first, batch(add(2), remove(1)))
-    assert follower.advance(look=False).record_count == 2
+    assert follower.advance(scan=False).record_count == 2
     write_file(tmp_path, 2, [batch(add(3))], preallocated=4096)
     settled(follower)
     assert waiting(follower) == [message_id(2), message_id(3)]
@@ -205,7 +209,7 @@ def test_the_remarks_of_a_clean_stop_are_known(tmp_path: Path) -> None:
     append(path, batch(Trace("two")))
     settled(follower)
     append(path, batch(Trace("three")))
-    assert follower.finish().closing == ["two", "three"]
+    assert follower.finish().closing_traces == ["two", "three"]
 
 
 def test_unfinished_transactions_are_known(tmp_path: Path) -> None:
@@ -248,7 +252,7 @@ def test_a_deleted_file_with_a_live_message_is_not(
     follower: Follower, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / data_file_name(2)).unlink()
-    assert rebuilds(follower, caplog) == ["db-2.log is gone, and there was something alive in it"]
+    assert rebuilds(follower, caplog) == ["db-2.log is gone although something in it was alive"]
 
 
 def test_a_deletion_is_judged_by_what_is_read_after_it(
@@ -331,7 +335,7 @@ def test_a_subscription_whose_file_is_gone_is_not_believed(tmp_path: Path, caplo
     write_file(tmp_path, 2, [batch(add(1))])
     follower = settled(Follower(tmp_path))
     (tmp_path / data_file_name(1)).unlink()
-    assert rebuilds(follower, caplog) == ["db-1.log is gone, and there was something alive in it"]
+    assert rebuilds(follower, caplog) == ["db-1.log is gone although something in it was alive"]
 
 
 # ---------------------------------------------------------------- an ActiveMQ's copies of acknowledgements

@@ -26,16 +26,16 @@ from pybroker.broker.domain.openwire.message import (
 from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
-from pybroker.store.journal import checkpoint, clean_stop
+from pybroker.store.journal import clean_stop, store_snapshot
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.clean_stop import CLEAN_STOP
 from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
-from pybroker.store.journal.indexed import IndexedMessages
 from pybroker.store.journal.marks import decode_mark
 from pybroker.store.journal.reader import DataFileWalk
+from pybroker.store.journal.snapshot_messages import SnapshotMessages
 from pybroker.store.journal.store import JournalStore
 from tests.descriptors import open_in
 from tests.runtimes import runtime, wait_for_end
@@ -635,8 +635,8 @@ class TestStartFromAnIndex:
     @pytest.fixture(autouse=True)
     def stopped(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Leave messages, and an index in which three make a slice."""
-        monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 3)
-        master = Bench(directory, index_bytes_min=0)
+        monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 3)
+        master = Bench(directory, snapshot_bytes_min=0)
         master.store.recover()
         for number in range(self.COUNT):
             master.store.add(message(number))
@@ -645,9 +645,9 @@ class TestStartFromAnIndex:
     def heir(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
         """Return the next master, and what it wants to do later."""
         alarms: list[Callable[[], None]] = []
-        bench = Bench(directory, index_bytes_min=0, call_later=lambda _, callback: alarms.append(callback))
+        bench = Bench(directory, snapshot_bytes_min=0, call_later=lambda _, callback: alarms.append(callback))
         assert bench.store.recover().queues == {QUEUE: [message(number).message_id for number in range(self.COUNT)]}
-        assert type(self.messages(bench)) is IndexedMessages
+        assert type(self.messages(bench)) is SnapshotMessages
         return bench, alarms
 
     @staticmethod

@@ -17,7 +17,6 @@ from pybroker.broker.domain.openwire.message import (
     to_message,
 )
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.checkpoint import follower as resume
 from pybroker.store.journal.cleanup import removable
 from pybroker.store.journal.commands import CommandType, Trace, decode, encode
 from pybroker.store.journal.compaction import encode_data_file
@@ -36,6 +35,7 @@ from pybroker.store.journal.reader import DataFileWalk, data_files
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.journal.store_snapshot import follower as resume
 from pybroker.store.journal.writer import JournalWriter
 from tests.runtimes import runtime
 
@@ -265,11 +265,11 @@ def test_who_stops_in_order_is_believed_whatever_the_clock_says(tmp_path: Path, 
     clock.now += INTERVAL_MS
     store.close(delivered=[message(1).message_id])
     result = replay(tmp_path, StoreState())
-    assert [text.split("{")[0] for text in result.closing] == ["pybroker clean stop "]
+    assert [text.split("{")[0] for text in result.closing_traces] == ["pybroker clean stop "]
 
 
 def test_an_index_covers_the_journal_up_to_the_batch_with_its_mark(tmp_path: Path, clock: HandClock) -> None:
-    store = opened(tmp_path, clock, index_bytes_min=0)
+    store = opened(tmp_path, clock, snapshot_bytes_min=0)
     for number in range(5):
         store.add(message(number))
     clock.now += INTERVAL_MS

@@ -490,7 +490,7 @@ def test_an_ack_copied_behind_its_commit_still_counts(tmp_path: Path) -> None:
 def test_the_remarks_at_the_very_end_are_kept(tmp_path: Path) -> None:
     write(tmp_path, 1, [Trace("early"), encode_add(FIRST), Trace("one"), Trace()], [Trace("two")])
 
-    assert recovered(tmp_path)[1].closing == ["one", "two"]
+    assert recovered(tmp_path)[1].closing_traces == ["one", "two"]
 
 
 def test_an_update_gives_the_new_body_in_the_old_place(tmp_path: Path) -> None:

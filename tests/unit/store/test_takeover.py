@@ -74,9 +74,9 @@ class Disk(JournalFiles):
         self.at("spend reserve" if paths[0].name == RESERVE_NAME else "remove index")
         super().remove(*paths)
 
-    def keep(self, path: Path, target: Path) -> None:
+    def link(self, path: Path, target: Path) -> None:
         self.at(f"keep {data_file_id(path.name)}")
-        super().keep(path, target)
+        super().link(path, target)
 
     def replace(self, file_id: int, content: Any) -> None:
         self.at(f"replace {file_id}")

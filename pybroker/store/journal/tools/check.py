@@ -32,7 +32,7 @@ from pybroker.store.journal.reader import missing_end
 from pybroker.store.journal.tools.findings import (
     EXAMPLES_MAX,
     NOTHING,
-    Circumstances,
+    DamageContext,
     Finding,
     Level,
     complete_until,
@@ -40,9 +40,9 @@ from pybroker.store.journal.tools.findings import (
     message_ids,
     unfinished_transaction,
 )
-from pybroker.store.journal.tools.replaying import SCHEDULER_COMMANDS, Replay, read_jobs
+from pybroker.store.journal.tools.journal_snapshot import DataFile, JournalSnapshot, Progress
+from pybroker.store.journal.tools.observed_replay import SCHEDULER_COMMANDS, ObservedReplay, read_jobs
 from pybroker.store.journal.tools.scan import Gap, Record, Scan, flaw
-from pybroker.store.journal.tools.snapshot import DataFile, Progress, Snapshot
 from pybroker.store.scheduler.state import JobState
 
 INDEXES: Final = ("db.data", "scheduleDB.data")
@@ -50,7 +50,7 @@ INDEXES: Final = ("db.data", "scheduleDB.data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckReport:
     """What a check comes to.
 
     Attributes:
@@ -89,13 +89,13 @@ class Checked:
         }
 
 
-def check(snapshot: Snapshot, *, in_use: bool = False, progress: Progress | None = None) -> Checked:
+def check(snapshot: JournalSnapshot, *, in_use: bool = False, progress: Progress | None = None) -> CheckReport:
     """Check a journal, of messages or of a scheduler.
 
     Args:
         snapshot: its data files.
         in_use: a master holds its lock, and may be writing.
-        progress: told how far it has come.
+        progress: receives the progress.
 
     Raises:
         StoreUnavailable: a file cannot be read.
@@ -103,7 +103,7 @@ def check(snapshot: Snapshot, *, in_use: bool = False, progress: Progress | None
     run = _Check(snapshot, in_use=in_use)
     run.run(progress)
     run.conclude()
-    return Checked(
+    return CheckReport(
         directory=str(snapshot.directory),
         files=len(snapshot.files),
         bytes=snapshot.size,
@@ -113,10 +113,10 @@ def check(snapshot: Snapshot, *, in_use: bool = False, progress: Progress | None
     )
 
 
-class _Check(Replay):
+class _Check(ObservedReplay):
     """Collects findings on the way; what needs the whole journal to tell is said in `conclude`."""
 
-    def __init__(self, snapshot: Snapshot, *, in_use: bool) -> None:
+    def __init__(self, snapshot: JournalSnapshot, *, in_use: bool) -> None:
         super().__init__(snapshot)
         self.findings: list[Finding] = []
         self.batch_count = 0
@@ -140,7 +140,7 @@ class _Check(Replay):
         return flaw(command)
 
     def met(self, record: Record, command: Command) -> None:
-        """Note what later records, or the end, may contradict."""
+        """Record what later records, or the end, may contradict."""
         self._record_count += 1
         file_id = record.location.file_id
         match command:
@@ -295,7 +295,7 @@ class _Check(Replay):
             dangling = {message_id for _, message_id in self._dangling}
             yield damaged_stretch(
                 gap,
-                Circumstances(
+                DamageContext(
                     path=self._path(file_id),
                     is_last=file_id == self.snapshot.last_file_id,
                     is_in_use=self._in_use,
@@ -450,7 +450,7 @@ class _Check(Replay):
         )
 
 
-def _added(snapshot: Snapshot, wanted: Iterable[tuple[Destination, str]]) -> Iterator[tuple[Destination, str]]:
+def _added(snapshot: JournalSnapshot, wanted: Iterable[tuple[Destination, str]]) -> Iterator[tuple[Destination, str]]:
     """Yield those of the messages that some record adds."""
     looked_for = set(wanted)
     for file_id in snapshot.files:

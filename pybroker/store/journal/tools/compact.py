@@ -27,9 +27,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import TIME_MAX
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.store.journal.checkpoint import INDEX_NAME
 from pybroker.store.journal.clean_stop import CLEAN_STOP, INDEX_FILES, activemq_stopped_cleanly
-from pybroker.store.journal.cleanup import remarks
+from pybroker.store.journal.cleanup import sequence_traces
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -47,14 +46,15 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.compaction import encode_data_file
 from pybroker.store.journal.contents import Contents, unpack
+from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import FILE_BYTES_MAX, OFFSET_MAX, RECORD_HEADER_BYTES, Location, encode_record
-from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.tools.replaying import Replay, read_jobs
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot, Progress
+from pybroker.store.journal.tools.observed_replay import ObservedReplay, read_jobs
 from pybroker.store.journal.tools.scan import Gap, Record
-from pybroker.store.journal.tools.snapshot import Progress, Snapshot
 from pybroker.store.scheduler.recovery import CLEAN_STOP as JOBS_CLEAN_STOP
 from pybroker.store.scheduler.recovery import INDEX_FILES as JOB_INDEX_FILES
 from pybroker.store.scheduler.state import JobState, making, place
@@ -64,7 +64,7 @@ _JOBS_HELD_BYTES_MAX = OFFSET_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionReport:
     """What a compaction did.
 
     Attributes:
@@ -100,14 +100,14 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CompactionOptions:
     """How to compact.
 
     Attributes:
         check: the lock's fence; raises `LockNotHeld`. Asked before each step that changes what a recovery sees.
         archive: where the originals go, on the same file system; None deletes them.
         file_bytes_max: length at which a new data file is full.
-        progress: told how far the reading has come.
+        progress: receives the progress of the reading.
     """
 
     check: Callable[[], None]
@@ -116,7 +116,7 @@ class Terms:
     progress: Progress | None = None
 
 
-def compact(files: JournalFiles, terms: Terms) -> Compacted:
+def compact(files: JournalFiles, options: CompactionOptions) -> CompactionReport:
     """Compact a message journal.
 
     Raises:
@@ -124,11 +124,11 @@ def compact(files: JournalFiles, terms: Terms) -> Compacted:
         StoreUnavailable: it cannot be read or written; what it means is what it meant before.
         LockNotHeld: the lock was lost on the way; likewise.
     """
-    with Snapshot(files.directory) as snapshot:
-        run = _Alive(snapshot)
-        run.run(terms.progress)
-        remark = _NO_DELIVERIES if activemq_stopped_cleanly(files.directory) else run.last_remark
-        new_ids = _write(files, snapshot.last_file_id + 1, run.commands(remark), terms)
+    with JournalSnapshot(files.directory) as snapshot:
+        run = _LiveRecords(snapshot)
+        run.run(options.progress)
+        remark = _NO_DELIVERIES if activemq_stopped_cleanly(files.directory) else run.last_trace
+        new_ids = _write(files, snapshot.last_file_id + 1, run.commands(remark), options)
         _compare(run.state, files, new_ids)
         state = run.state
         alive = {
@@ -136,33 +136,33 @@ def compact(files: JournalFiles, terms: Terms) -> Compacted:
             "subscriptions": sum(1 for _ in state.subscriptions()),
             "transactions": len(state.prepared),
         }
-        return _replaced(files, snapshot, new_ids, (*INDEX_FILES, INDEX_NAME), terms, alive)
+        return _replaced(files, snapshot, new_ids, (*INDEX_FILES, SNAPSHOT_NAME), options, alive)
 
 
-def compact_jobs(files: JournalFiles, terms: Terms) -> Compacted:
+def compact_jobs(files: JournalFiles, options: CompactionOptions) -> CompactionReport:
     """Compact a scheduler's journal; errors as `compact`."""
-    with Snapshot(files.directory) as snapshot:
+    with JournalSnapshot(files.directory) as snapshot:
         state = JobState()
         result = read_jobs(files.directory, state, held_bytes_max=_JOBS_HELD_BYTES_MAX)
         if result.damages:
             damage = result.damages[0]
             raise _damaged(snapshot, Location(damage.file_id, damage.offset), damage.reason)
-        new_ids = _write(files, snapshot.last_file_id + 1, _job_commands(state, result.last_remark), terms)
+        new_ids = _write(files, snapshot.last_file_id + 1, _job_commands(state, result.last_trace), options)
         alive = sum(len(jobs) for jobs in state.live.values())
         again = read_jobs(files.directory, JobState(), held_bytes_max=0)
         if len(again.jobs) != len(result.jobs) or again.damages or again.ghosts:
             files.remove(*(files.path(file_id) for file_id in new_ids))
             raise _not_the_same(files.directory)
-        return _replaced(files, snapshot, new_ids, JOB_INDEX_FILES, terms, {"scheduled": alive})
+        return _replaced(files, snapshot, new_ids, JOB_INDEX_FILES, options, {"scheduled": alive})
 
 
 # ---------------------------------------------------------------- what is alive
 
 
-class _Alive(Replay):
+class _LiveRecords(ObservedReplay):
     """Knows besides the state which records open transactions consist of: of acknowledgements every byte counts."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: JournalSnapshot) -> None:
         super().__init__(snapshot)
         self._operations: dict[TransactionId, list[tuple[Location, int]]] = {}
 
@@ -186,25 +186,25 @@ class _Alive(Replay):
         """Refuse damage."""
         raise _damaged(self.snapshot, record.location, f"a record does not decode: {reason}")
 
-    def commands(self, last_remark: str | None) -> Iterator[bytes]:
+    def commands(self, last_trace: str | None) -> Iterator[bytes]:
         """Yield the payloads that a new journal consists of; behind all others they mean the state."""
         state = self.state
         for transaction in (*state.inflight, *state.prepared):
             yield encode(Rollback(transaction))
         for destination in state.destinations:
             yield encode(RemoveDestination(destination))
-        for remark in remarks(state, self.snapshot.files):
+        for remark in sequence_traces(state, self.snapshot.files):
             yield encode(remark)
-        if kept := state.kept.last_said_by(self.snapshot.files):
-            yield encode(encode_kept(kept))
+        if kept := state.declared.last_recorded_in(self.snapshot.files):
+            yield encode(encode_declared(kept))
         for transaction in state.prepared:
             for location, size in self._operations.get(transaction, ()):
                 yield self._payload(location, size)
             yield encode(Prepare(transaction))
         for destination, contents in state.destinations.items():
             yield from self._topic(destination, contents) if contents.is_topic else self._queue(destination, contents)
-        if last_remark is not None and last_remark.startswith(CLEAN_STOP):
-            yield encode(Trace(last_remark))
+        if last_trace is not None and last_trace.startswith(CLEAN_STOP):
+            yield encode(Trace(last_trace))
 
     def _queue(self, destination: Destination, contents: Contents) -> Iterator[bytes]:
         for message_id, packed in contents.messages.items():
@@ -241,33 +241,33 @@ class _Alive(Replay):
         return self.snapshot.read(location, size)[RECORD_HEADER_BYTES:]
 
 
-def _job_commands(state: JobState, last_remark: str | None) -> Iterator[bytes]:
+def _job_commands(state: JobState, last_trace: str | None) -> Iterator[bytes]:
     jobs = list(state.jobs())
     for scheduler in sorted({place(job).scheduler for job in jobs}):
         yield encode(RemoveScheduledJobs(scheduler, 0, TIME_MAX))
     for job in jobs:
         assert job.data is not None, "they are all held"
         yield encode(making(job, job.data, place(job).scheduler))
-    if last_remark == JOBS_CLEAN_STOP:
-        yield encode(Trace(last_remark))
+    if last_trace == JOBS_CLEAN_STOP:
+        yield encode(Trace(last_trace))
 
 
 # ---------------------------------------------------------------- new files for old ones
 
 
-def _write(files: JournalFiles, first_id: int, payloads: Iterator[bytes], terms: Terms) -> list[int]:
+def _write(files: JournalFiles, first_id: int, payloads: Iterator[bytes], options: CompactionOptions) -> list[int]:
     """Write payloads into new data files, the first one last, and return their ids."""
     written: list[int] = []
     first: list[bytes] = []
     try:
-        for number, records in enumerate(_parts(payloads, terms.file_bytes_max)):
+        for number, records in enumerate(_parts(payloads, options.file_bytes_max)):
             pieces = encode_data_file(records)
             if number == 0:
                 first = pieces
             else:
                 files.replace(first_id + number, pieces)
                 written.append(first_id + number)
-        terms.check()
+        options.check()
         files.replace(first_id, first or encode_data_file(()))
     except BaseException as error:
         files.remove(*(files.path(file_id) for file_id in written))
@@ -325,41 +325,41 @@ def _meaning(state: StoreState) -> tuple[object, ...]:
 
 def _replaced(
     files: JournalFiles,
-    snapshot: Snapshot,
+    snapshot: JournalSnapshot,
     new_ids: Sequence[int],
     indexes: Sequence[str],
-    terms: Terms,
+    options: CompactionOptions,
     alive: dict[str, int],
-) -> Compacted:
+) -> CompactionReport:
     """Have the old files go, and return what was done."""
     try:
-        terms.check()
+        options.check()
         files.remove(*(files.directory / name for name in indexes))
         for file_id in snapshot.files:
-            terms.check()
-            if terms.archive is None:
+            options.check()
+            if options.archive is None:
                 files.remove(files.path(file_id))
             else:
-                files.archive(files.path(file_id), terms.archive)
+                files.archive(files.path(file_id), options.archive)
         bytes_after = sum(files.path(file_id).stat().st_size for file_id in new_ids)
     except OSError as error:
         told = "the new files are complete: run the command again to remove what is left of the old ones"
         raise _unwritable(error, files.directory, told) from error
-    return Compacted(
+    return CompactionReport(
         directory=str(files.directory),
         files_before=len(snapshot.files),
         bytes_before=snapshot.size,
         files_after=len(new_ids),
         bytes_after=bytes_after,
         alive=alive,
-        archive=None if terms.archive is None else str(terms.archive),
+        archive=None if options.archive is None else str(options.archive),
     )
 
 
 # ---------------------------------------------------------------- errors
 
 
-def _damaged(snapshot: Snapshot, location: Location, reason: str) -> JournalCorrupt:
+def _damaged(snapshot: JournalSnapshot, location: Location, reason: str) -> JournalCorrupt:
     return JournalCorrupt(
         reason,
         path=str(snapshot.files[location.file_id].path),

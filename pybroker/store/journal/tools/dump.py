@@ -35,9 +35,9 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.format import Location
 from pybroker.store.journal.malformed import MalformedRecord
-from pybroker.store.journal.tools.scan import Gap, Record, Standing
-from pybroker.store.journal.tools.shown import shown
-from pybroker.store.journal.tools.snapshot import Progress, Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot, Progress
+from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity
+from pybroker.store.journal.tools.stored_message_json import message_as_json
 
 _KINDS = {
     CommandType.ADD_MESSAGE: "message",
@@ -58,7 +58,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dumped:
+class DumpedRecord:
     """A record.
 
     Attributes:
@@ -66,7 +66,7 @@ class Dumped:
         size: its bytes, header included.
         type: its command's type by name, or `TYPE 17` for one that is unknown.
         kind: what it is about.
-        standing: how far it can be trusted.
+        integrity: how far it can be trusted.
         destination: what it is about, as far as that is one destination.
         message_id: likewise.
         transaction: likewise.
@@ -74,14 +74,14 @@ class Dumped:
         text: of a `Trace`.
         problem: why nothing else is known of it.
         details: what else it says, by name.
-        message: with bodies, the message in it, see `shown`.
+        message: with bodies, the message in it, see `message_as_json`.
     """
 
     location: Location
     size: int
     type: str
     kind: str
-    standing: Standing
+    integrity: RecordIntegrity
     destination: Destination | None = None
     message_id: str | None = None
     transaction: str | None = None
@@ -107,7 +107,7 @@ class Dumped:
             "file": self.location.file_id,
             "offset": self.location.offset,
             "size": self.size,
-            **({} if self.standing is Standing.SOUND else {"standing": self.standing.value}),
+            **({} if self.integrity is RecordIntegrity.SOUND else {"integrity": self.integrity.value}),
             **{name: value for name, value in optional.items() if value is not None},
             **self.details,
             **(self.message or {}),
@@ -134,7 +134,7 @@ class DumpedGap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RecordFilter:
     """Which records to show; what is None or empty does not matter.
 
     Attributes:
@@ -152,7 +152,7 @@ class Wanted:
     stop: Location | None = None
 
     def has_file(self, file_id: int) -> bool:
-        """Tell whether anything in a file may be wanted."""
+        """Return True if anything in a file may be wanted."""
         return (
             (not self.file_ids or file_id in self.file_ids)
             and (self.start is None or self.start.file_id <= file_id)
@@ -160,29 +160,33 @@ class Wanted:
         )
 
     def has_place(self, location: Location) -> bool:
-        """Tell whether what lies there may be wanted."""
+        """Return True if what lies there may be wanted."""
         return (self.start is None or self.start <= location) and (self.stop is None or location < self.stop)
 
-    def has(self, record: Dumped) -> bool:
-        """Tell whether a record is wanted for what it is about."""
+    def has(self, record: DumpedRecord) -> bool:
+        """Return True if a record is wanted for what it is about."""
         return not self.destinations or any(_is_about(record.destination, each) for each in self.destinations)
 
 
 def dump(
-    snapshot: Snapshot, wanted: Wanted | None = None, *, bodies: bool = False, progress: Progress | None = None
-) -> Iterator[Dumped | DumpedGap]:
+    snapshot: JournalSnapshot,
+    wanted: RecordFilter | None = None,
+    *,
+    bodies: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[DumpedRecord | DumpedGap]:
     """Yield records in journal order, and damaged stretches where they lie.
 
     Args:
         snapshot: the data files.
         wanted: which records; None for all.
         bodies: decode the messages in them.
-        progress: told how far it has come.
+        progress: receives the progress.
 
     Raises:
         StoreUnavailable: a file cannot be read.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or RecordFilter()
     codes = {int(kind) for kind in wanted.types}
     done = 0
     for file in snapshot.files.values():
@@ -200,7 +204,7 @@ def dump(
             progress(done, snapshot.size)
 
 
-def dumped(record: Record, *, bodies: bool = False) -> Dumped:
+def dumped(record: Record, *, bodies: bool = False) -> DumpedRecord:
     """Return what there is to say about a record."""
     kind = record.payload[0] if record.payload else -1
     known = CommandType(kind) if 0 <= kind < len(CommandType) else None
@@ -210,12 +214,12 @@ def dumped(record: Record, *, bodies: bool = False) -> Dumped:
         about = _about(decode(record.payload), bodies)
     except (MalformedRecord, MalformedOpenWire) as error:
         problem = str(error)
-    return Dumped(
+    return DumpedRecord(
         location=record.location,
         size=record.size,
         type=f"TYPE {kind}" if known is None else known.name,
         kind="journal" if known is None else _KINDS.get(known, "journal"),
-        standing=record.standing,
+        integrity=record.integrity,
         problem=problem,
         **about,
     )
@@ -262,7 +266,7 @@ def _about(command: Command, bodies: bool) -> dict[str, Any]:
         case AddScheduledJob():
             details = {name: value for name, value in command._asdict().items() if name != "payload"}
             details["bytes"] = len(command.payload)
-            return {"details": details, "message": shown(command.payload) if bodies else None}
+            return {"details": details, "message": message_as_json(command.payload) if bodies else None}
         case RescheduleJob() | RemoveScheduledJob() | RemoveScheduledJobs() | DestroyScheduler():
             return {"details": command._asdict()}
     assert_never(command)
@@ -274,7 +278,7 @@ def _about_message(command: AddMessage, bodies: bool) -> dict[str, Any]:
         "message_id": command.message_id,
         "transaction": None if command.transaction is None else str(command.transaction),
         "details": {"bytes": len(command.data), "priority": command.priority},
-        "message": shown(command.data) if bodies else None,
+        "message": message_as_json(command.data) if bodies else None,
     }
 
 

@@ -19,9 +19,9 @@ from pybroker.store.journal.commands import AddMessage, UpdateMessage, decode
 from pybroker.store.journal.contents import Added, Entry, PriorityClass, Removed, Transaction, unpack
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.malformed import MalformedRecord
-from pybroker.store.journal.tools.replaying import Replay, read_jobs
-from pybroker.store.journal.tools.shown import shown
-from pybroker.store.journal.tools.snapshot import Progress, Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot, Progress
+from pybroker.store.journal.tools.observed_replay import ObservedReplay, read_jobs
+from pybroker.store.journal.tools.stored_message_json import message_as_json
 from pybroker.store.scheduler.state import JobState, place
 
 BESIDE_MESSAGE_BYTES = 1024
@@ -56,7 +56,7 @@ class LiveMessage:
             "message_id": self.message_id,
             "file": self.location.file_id,
             "offset": self.location.offset,
-            **({"problem": self.problem} if self.problem else shown(self.data)),
+            **({"problem": self.problem} if self.problem else message_as_json(self.data)),
         }
 
 
@@ -148,7 +148,7 @@ class ScheduledMessage:
             "file": self.location.file_id,
             "offset": self.location.offset,
             **routed,
-            **shown(self.data),
+            **message_as_json(self.data),
         }
 
 
@@ -162,7 +162,7 @@ class Export:
         is_damaged: the journal has damaged stretches, or messages that could not be read so far.
     """
 
-    def __init__(self, snapshot: Snapshot, *, progress: Progress | None = None) -> None:
+    def __init__(self, snapshot: JournalSnapshot, *, progress: Progress | None = None) -> None:
         """Read the journal.
 
         Raises:
@@ -170,7 +170,7 @@ class Export:
             JournalCorrupt: a newer version wrote it.
         """
         self._snapshot = snapshot
-        run = Replay(snapshot)
+        run = ObservedReplay(snapshot)
         run.run(progress)
         self._state = run.state
         self.is_damaged = run.is_damaged

@@ -31,7 +31,7 @@ from pybroker.store.journal.commands import (
     decode,
 )
 from pybroker.store.journal.format import BATCH_MAGIC, data_file_name
-from pybroker.store.journal.tools.scan import Gap, Record, Standing
+from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity
 
 EXAMPLES_MAX = 3
 """Ids that a finding names."""
@@ -91,7 +91,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class DamageContext:
     """What the consequences of damage depend on.
 
     Attributes:
@@ -154,7 +154,7 @@ def unfinished_transaction(
     )
 
 
-def damaged_stretch(gap: Gap, where: Circumstances) -> Finding:
+def damaged_stretch(gap: Gap, where: DamageContext) -> Finding:
     """Return what to say about a damaged stretch."""
     if gap.is_torn:
         return _torn_tail(gap, where)
@@ -172,7 +172,7 @@ def damaged_stretch(gap: Gap, where: Circumstances) -> Finding:
     )
 
 
-def _torn_tail(gap: Gap, where: Circumstances) -> Finding:
+def _torn_tail(gap: Gap, where: DamageContext) -> Finding:
     damage = gap.damage
     if where.is_in_use:
         kind, told = "being written", "the master is writing here"
@@ -194,7 +194,7 @@ def _torn_tail(gap: Gap, where: Circumstances) -> Finding:
     )
 
 
-def _activemq(gap: Gap, where: Circumstances) -> str:
+def _activemq(gap: Gap, where: DamageContext) -> str:
     if where.is_last:
         return "drops the batch with a warning; refuses to start with checkForCorruptJournalFiles alone"
     does = _on_rebuild(gap, where.records_behind)
@@ -210,13 +210,13 @@ def _on_rebuild(gap: Gap, records_behind: int) -> str:
         return "refuses to start"
     if gap.lost_bytes:
         return "refuses to start, or delivers what is left of the records as it is"
-    if all(record.standing is Standing.PROVEN for record in gap.rescued):
+    if all(record.integrity is RecordIntegrity.PROVEN for record in gap.rescued):
         return "notices nothing, and loses nothing"
     return "silently takes these records as they are, changed bytes included"
 
 
 def _is_cut(gap: Gap) -> bool:
-    """Tell whether the file ends where the batch goes on."""
+    """Return True if the file ends where the batch goes on."""
     return gap.damage.at_end and gap.damage.reason.startswith("the file ends")
 
 
@@ -224,7 +224,7 @@ def _remedy(gap: Gap) -> str:
     copy = "put a copy of the file from a backup in its place"
     if not gap.rescued:
         return f"{copy}; nothing can be rescued from here"
-    proven = all(record.standing is Standing.PROVEN for record in gap.rescued)
+    proven = all(record.integrity is RecordIntegrity.PROVEN for record in gap.rescued)
     doubt = "" if proven else ", whose contents are not proven"
     return f"{copy}, or let {SALVAGE} rescue {_count(len(gap.rescued), 'record')}{doubt}"
 

@@ -34,12 +34,12 @@ from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import unavailable
 from pybroker.store.journal.tools.dump import dumped
-from pybroker.store.journal.tools.scan import Gap, Record, Standing, flaw
-from pybroker.store.journal.tools.snapshot import DataFile, Progress, Snapshot
+from pybroker.store.journal.tools.journal_snapshot import DataFile, JournalSnapshot, Progress
+from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity, flaw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostBytes:
     """Bytes that were left out.
 
     Attributes:
@@ -69,7 +69,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rescued:
+class RescuedRecord:
     """A record out of a damaged stretch.
 
     Attributes:
@@ -84,7 +84,7 @@ class Rescued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Salvaged:
+class SalvagedFile:
     """A data file that was written.
 
     Attributes:
@@ -125,8 +125,8 @@ def prepare_target(target: Path, *sources: Path) -> None:
 
 
 def salvage(
-    snapshot: Snapshot, target: Path, *, strict: bool = False, progress: Progress | None = None
-) -> Iterator[Lost | Rescued | Salvaged]:
+    snapshot: JournalSnapshot, target: Path, *, strict: bool = False, progress: Progress | None = None
+) -> Iterator[LostBytes | RescuedRecord | SalvagedFile]:
     """Write a journal's records into a directory, and yield what becomes of it. A file's losses come before it.
 
     Each file is on disk when it is yielded.
@@ -135,7 +135,7 @@ def salvage(
         snapshot: the source.
         target: an empty directory, see `prepare_target`.
         strict: leave out what is not proven.
-        progress: told how far it has come.
+        progress: receives the progress.
 
     Raises:
         StoreUnavailable: the source cannot be read, or the target not written.
@@ -147,8 +147,8 @@ def salvage(
         for item in _items(snapshot, file, strict=strict):
             if isinstance(item, Record):
                 kept.append(item)
-                if item.standing is not Standing.SOUND:
-                    yield Rescued(record=item)
+                if item.integrity is not RecordIntegrity.SOUND:
+                    yield RescuedRecord(record=item)
             else:
                 yield item
         yield _written(files, file.file_id, kept)
@@ -157,23 +157,23 @@ def salvage(
             progress(done, snapshot.size)
 
 
-def _items(snapshot: Snapshot, file: DataFile, *, strict: bool) -> Iterator[Record | Lost]:
+def _items(snapshot: JournalSnapshot, file: DataFile, *, strict: bool) -> Iterator[Record | LostBytes]:
     """Yield what to keep of a file and what not, by offset."""
     for item in snapshot.scan(file.file_id):
         if isinstance(item, Gap):
             yield from _losses(item)
-        elif strict and item.standing is Standing.UNPROVEN:
+        elif strict and item.integrity is RecordIntegrity.UNPROVEN:
             yield _lost(item, "its batch is damaged, perhaps here")
         else:
             reason = _objection(item)
             yield item if reason is None else _lost(item, reason)
 
 
-def _losses(gap: Gap) -> Iterator[Lost]:
+def _losses(gap: Gap) -> Iterator[LostBytes]:
     """Yield the parts of a damaged stretch that hold no record which decodes."""
     file_id, start, length, reason, _ = gap.damage
     if gap.is_torn or not gap.rescued:
-        yield Lost(
+        yield LostBytes(
             location=Location(file_id, start),
             size=length,
             reason=reason,
@@ -183,10 +183,10 @@ def _losses(gap: Gap) -> Iterator[Lost]:
     offset = gap.first
     for record in gap.rescued:
         if record.location.offset > offset:
-            yield Lost(location=Location(file_id, offset), size=record.location.offset - offset, reason=reason)
+            yield LostBytes(location=Location(file_id, offset), size=record.location.offset - offset, reason=reason)
         offset = record.location.offset + record.size
     if offset < start + length:
-        yield Lost(location=Location(file_id, offset), size=start + length - offset, reason=reason)
+        yield LostBytes(location=Location(file_id, offset), size=start + length - offset, reason=reason)
 
 
 def _objection(record: Record) -> str | None:
@@ -197,15 +197,15 @@ def _objection(record: Record) -> str | None:
         return str(error)
 
 
-def _lost(record: Record, reason: str) -> Lost:
-    return Lost(location=record.location, size=record.size, reason=reason, about=dumped(record).as_json())
+def _lost(record: Record, reason: str) -> LostBytes:
+    return LostBytes(location=record.location, size=record.size, reason=reason, about=dumped(record).as_json())
 
 
-def _written(files: JournalFiles, file_id: int, records: list[Record]) -> Salvaged:
+def _written(files: JournalFiles, file_id: int, records: list[Record]) -> SalvagedFile:
     counts = Counter(CommandType(record.payload[0]) for record in records)
     told = {kind.name: counts[kind] for kind in CommandType if counts[kind]}
     if not records:
-        return Salvaged(file_id=file_id, records=told, size=0)
+        return SalvagedFile(file_id=file_id, records=told, size=0)
     pieces = encode_data_file(encode_record(_own_source(record.payload)) for record in records)
     try:
         files.replace(file_id, pieces)
@@ -216,7 +216,7 @@ def _written(files: JournalFiles, file_id: int, records: list[Record]) -> Salvag
             path=str(path),
             hint="make room or name another target; the source is as it was",
         ) from error
-    return Salvaged(file_id=file_id, records=told, size=sum(map(len, pieces)))
+    return SalvagedFile(file_id=file_id, records=told, size=sum(map(len, pieces)))
 
 
 def _own_source(payload: bytes) -> bytes:

@@ -56,7 +56,7 @@ _SECTOR_BYTES = 512
 _NO_SECTOR = bytes(_SECTOR_BYTES)
 
 
-class Standing(enum.Enum):
+class RecordIntegrity(enum.Enum):
     """How far a record's bytes can be trusted."""
 
     SOUND = "sound"
@@ -73,12 +73,12 @@ class Record(NamedTuple):
     Attributes:
         location: where its header begins.
         payload: the encoded command.
-        standing: how far its bytes can be trusted.
+        integrity: how far its bytes can be trusted.
     """
 
     location: Location
     payload: bytes
-    standing: Standing = Standing.SOUND
+    integrity: RecordIntegrity = RecordIntegrity.SOUND
 
     @property
     def size(self) -> int:
@@ -228,7 +228,7 @@ def _batch_bounds(data: Buffer, start: int, end: int) -> tuple[int, int]:
 
 
 def _resembles_control_record(header: bytes) -> bool:
-    """Tell whether bytes are a control record in spite of a few that are wrong."""
+    """Return True if bytes are a control record in spite of a few that are wrong."""
     same = [ours for ours, found in zip(BATCH_MAGIC, header, strict=False) if ours == found]
     return len(same) * 2 > len(BATCH_MAGIC)
 
@@ -276,12 +276,14 @@ def _record(data: Buffer, file_id: int, offset: int, size: int, proven_end: int)
     if not _is_credible(payload):
         return None
     return Record(
-        Location(file_id, offset), payload, Standing.PROVEN if offset + size <= proven_end else Standing.UNPROVEN
+        Location(file_id, offset),
+        payload,
+        RecordIntegrity.PROVEN if offset + size <= proven_end else RecordIntegrity.UNPROVEN,
     )
 
 
 def _is_credible(payload: bytes) -> bool:
-    """Tell whether a payload is a command whose parts agree with one another."""
+    """Return True if a payload is a command whose parts agree with one another."""
     try:
         command = decode(payload)
     except MalformedRecord:
@@ -309,7 +311,7 @@ def _next_record(data: Buffer, file_id: int, start: int, end: int) -> int | None
 
 
 def _length_fits(data: Buffer, offset: int, size: int) -> bool:
-    """Tell whether a record's own length agrees with its command's: rules out nearly everything, at little cost."""
+    """Return True if a record's own length agrees with its command's: rules out nearly everything, at little cost."""
     command = offset + RECORD_HEADER_BYTES
     try:
         head = bytes(data[command + 1 : command + 1 + _VARINT_BYTES_MAX])
@@ -323,7 +325,7 @@ def _length_fits(data: Buffer, offset: int, size: int) -> bool:
 
 
 def _is_torn(data: Buffer, start: int, end: int) -> bool:
-    """Tell whether a last write that was cut short explains a stretch at the end of a file.
+    """Return True if a last write that was cut short explains a stretch at the end of a file.
 
     What a write did not reach is as it was before: the EOF marker of the last write, then zeros, or the file's end. A
     batch that is all there, down to the EOF marker behind it, was changed later; and so was a beginning that is
@@ -344,7 +346,7 @@ def _is_torn(data: Buffer, start: int, end: int) -> bool:
 
 
 def _is_cut_in_header(data: Buffer, start: int, end: int) -> bool:
-    """Tell whether a stretch is the first bytes of a control record, and from there on what was there before."""
+    """Return True if a stretch is the first bytes of a control record, and from there on what was there before."""
     written = 0
     while data[start + written] == BATCH_MAGIC[written]:  # it ends: what calls this has found a difference
         written += 1
@@ -353,6 +355,6 @@ def _is_cut_in_header(data: Buffer, start: int, end: int) -> bool:
 
 
 def _has_hole(data: Buffer, start: int, end: int) -> bool:
-    """Tell whether a whole sector of a stretch is zeros, as where a write never came."""
+    """Return True if a whole sector of a stretch is zeros, as where a write never came."""
     first = -(-start // _SECTOR_BYTES) * _SECTOR_BYTES
     return any(bytes(data[at : at + _SECTOR_BYTES]) == _NO_SECTOR for at in range(first, end, _SECTOR_BYTES))

@@ -28,9 +28,9 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.contents import FILE_SHIFT
 from pybroker.store.journal.format import data_file_name
-from pybroker.store.journal.tools.replaying import Replay, read_jobs
+from pybroker.store.journal.tools.journal_snapshot import DataFile, JournalSnapshot, Progress
+from pybroker.store.journal.tools.observed_replay import ObservedReplay, read_jobs
 from pybroker.store.journal.tools.scan import Record
-from pybroker.store.journal.tools.snapshot import DataFile, Progress, Snapshot
 from pybroker.store.scheduler.state import JobState
 from pybroker.store.scheduler.state import removable as removable_jobs
 
@@ -50,7 +50,7 @@ class Cause(enum.Enum):
     ANSWERS = "acknowledgements"
     """It has acknowledgements, outcomes or ends of subscriptions that records of staying files need."""
     JOBS = "scheduled messages"
-    REMARKS = "remarks"
+    METADATA = "metadata"
     """It is the last to say something that a remark will say in its place."""
     ACTIVEMQ = "ActiveMQ only"
     """It holds nothing that pybroker needs."""
@@ -98,7 +98,7 @@ _WRITTEN = Reason(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class ExplainedFile:
     """A data file.
 
     Attributes:
@@ -139,12 +139,12 @@ class Explanation:
         is_damaged: something could not be read, so more may be held than is known.
     """
 
-    files: Sequence[Explained]
+    files: Sequence[ExplainedFile]
     is_damaged: bool
 
 
 @dataclass(slots=True, kw_only=True)
-class Holdings:
+class RetentionFacts:
     """The facts that decide which data files of a message journal stay; `explain` decides.
 
     Attributes:
@@ -164,18 +164,18 @@ class Holdings:
     )
 
 
-def explain(holdings: Holdings) -> dict[int, tuple[bool, list[Reason]]]:
+def explain(facts: RetentionFacts) -> dict[int, tuple[bool, list[Reason]]]:
     """Return for each data file whether it is held, and its reasons. Pure."""
-    file_ids = set(holdings.sizes)
-    reasons = {file_id: list(holdings.own.get(file_id, ())) for file_id in sorted(file_ids)}
+    file_ids = set(facts.sizes)
+    reasons = {file_id: list(facts.own.get(file_id, ())) for file_id in sorted(file_ids)}
     pinned = [file_id for file_id in file_ids if reasons[file_id]]
-    held = file_ids.difference(unreferenced(holdings.references, file_ids, holdings.keep_from, pinned))
+    held = file_ids.difference(unreferenced(facts.references, file_ids, facts.keep_from, pinned))
     for file_id in file_ids:
-        if file_id >= holdings.keep_from:
+        if file_id >= facts.keep_from:
             reasons[file_id].insert(0, _WRITTEN)
     roots = {file_id for file_id in held if reasons[file_id]}
     for file_id in held:
-        reasons[file_id] += _answers(holdings, file_id, held, roots)
+        reasons[file_id] += _answers(facts, file_id, held, roots)
     return {file_id: (file_id in held, found) for file_id, found in reasons.items()}
 
 
@@ -224,13 +224,13 @@ def held_by_subscription(key: str, topic: str, pending: int, *, is_latest: bool)
         )
 
 
-def _answers(holdings: Holdings, file_id: int, held: set[int], roots: set[int]) -> Iterator[Reason]:
+def _answers(facts: RetentionFacts, file_id: int, held: set[int], roots: set[int]) -> Iterator[Reason]:
     """Yield the reason of a file that makes records of other held files void."""
-    files = sorted(holdings.references.get(file_id, set()) & held)
+    files = sorted(facts.references.get(file_id, set()) & held)
     if not files:
         return
-    chain = _chain(holdings.references, file_id, held, roots)
-    acks = [holdings.acks[file_id, other] for other in files if (file_id, other) in holdings.acks]
+    chain = _chain(facts.references, file_id, held, roots)
+    acks = [facts.acks[file_id, other] for other in files if (file_id, other) in facts.acks]
     names = _names(files)
     root = data_file_name(chain[-1]) if chain else names
     yield Reason(
@@ -258,7 +258,7 @@ def _chain(references: dict[int, set[int]], file_id: int, held: set[int], roots:
     return []
 
 
-def why(snapshot: Snapshot, *, progress: Progress | None = None) -> Explanation:
+def why(snapshot: JournalSnapshot, *, progress: Progress | None = None) -> Explanation:
     """Explain the data files of a message journal.
 
     Raises:
@@ -270,13 +270,13 @@ def why(snapshot: Snapshot, *, progress: Progress | None = None) -> Explanation:
     return Explanation(files=run.explained(), is_damaged=run.is_damaged)
 
 
-def why_jobs(snapshot: Snapshot) -> Explanation:
+def why_jobs(snapshot: JournalSnapshot) -> Explanation:
     """Explain the data files of a scheduler's journal; errors as `why`."""
     state = JobState()
     result = read_jobs(snapshot.directory, state, held_bytes_max=0)
     file_ids = set(snapshot.files)
     free = set(removable_jobs(state, file_ids, snapshot.last_file_id))
-    files: list[Explained] = []
+    files: list[ExplainedFile] = []
     for file in snapshot.files.values():
         reasons: list[Reason] = []
         if file.file_id == snapshot.last_file_id:
@@ -306,8 +306,8 @@ def why_jobs(snapshot: Snapshot) -> Explanation:
     return Explanation(files=files, is_damaged=bool(result.damages))
 
 
-def _explained(file: DataFile, is_held: bool, reasons: Sequence[Reason], note: str) -> Explained:
-    return Explained(
+def _explained(file: DataFile, is_held: bool, reasons: Sequence[Reason], note: str) -> ExplainedFile:
+    return ExplainedFile(
         file_id=file.file_id,
         path=str(file.path),
         size=file.size,
@@ -321,10 +321,10 @@ def _names(file_ids: Sequence[int]) -> str:
     return ", ".join(data_file_name(file_id) for file_id in file_ids[:_ANSWERED_SHOWN_MAX])
 
 
-class _Why(Replay):
+class _Why(ObservedReplay):
     """Counts which files' messages a file's acknowledgements are for: the state only keeps that there are any."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: JournalSnapshot) -> None:
         super().__init__(snapshot)
         self._acks: dict[tuple[int, int], tuple[int, list[str]]] = {}
         self._audit_file_id = 0
@@ -350,7 +350,7 @@ class _Why(Replay):
             case _:
                 pass
 
-    def explained(self) -> list[Explained]:
+    def explained(self) -> list[ExplainedFile]:
         """Explain each file."""
         file_ids = set(self.snapshot.files)
         shrinkable = set(compactable(self.state, file_ids, self._lowest_writable))
@@ -358,7 +358,7 @@ class _Why(Replay):
             self.state.destinations[each.destination].subscriptions[each.subscription_key].location.file_id
             for each in renewable(self.state, file_ids, self._lowest_writable)
         }
-        explained = explain(self._holdings())
+        explained = explain(self._facts())
         for file_id, (is_held, reasons) in explained.items():
             if not is_held:
                 reasons += [*self._remarks(file_id), *self._activemq_reasons(file_id)]
@@ -386,8 +386,8 @@ class _Why(Replay):
                     found.setdefault(file_id, {}).setdefault(destination, []).append(message_id)
         return found
 
-    def _holdings(self) -> Holdings:
-        holdings = Holdings(
+    def _facts(self) -> RetentionFacts:
+        facts = RetentionFacts(
             sizes={file.file_id: file.size for file in self.snapshot.files.values()},
             keep_from=self._lowest_writable,
             references=self.state.usage.references,
@@ -395,7 +395,7 @@ class _Why(Replay):
         )
         for file_id, live in self._live().items():
             for destination, message_ids in live.items():
-                holdings.own[file_id].append(self._live_messages(destination, message_ids))
+                facts.own[file_id].append(self._live_messages(destination, message_ids))
         for transactions in (self.state.inflight, self.state.prepared):
             for transaction_id, transaction in transactions.items():
                 reason = held_by_transaction(
@@ -405,13 +405,13 @@ class _Why(Replay):
                     is_prepared=transactions is self.state.prepared,
                 )
                 for file_id in transaction.files:
-                    holdings.own[file_id].append(reason)
+                    facts.own[file_id].append(reason)
         for topic, key, subscription in self.state.subscriptions():
             for file_id in subscription.files:
-                holdings.own[file_id] += held_by_subscription(
+                facts.own[file_id] += held_by_subscription(
                     key, str(topic), len(subscription.pending), is_latest=file_id == subscription.location.file_id
                 )
-        return holdings
+        return facts
 
     def _live_messages(self, destination: Destination, message_ids: Sequence[str]) -> Reason:
         subscriptions = self.state.destinations[destination].subscriptions if destination.is_topic else {}
@@ -423,11 +423,11 @@ class _Why(Replay):
     def _remarks(self, file_id: int) -> Iterator[Reason]:
         """Yield what a file is the last to say and the collector says anew before the file goes."""
         producers = self.state.sequences.said_by((file_id,))
-        queues = [str(queue) for queue in self.state.kept.last_said_by((file_id,))]
+        queues = [str(queue) for queue in self.state.declared.last_recorded_in((file_id,))]
         for names, what in ((list(producers), "producers' latest messages"), (queues, "queues kept while empty")):
             if names:
                 yield Reason(
-                    cause=Cause.REMARKS,
+                    cause=Cause.METADATA,
                     what=f"{what}, which it is the last to name",
                     count=len(names),
                     examples=_first(names),

@@ -21,17 +21,17 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.tools.check import Checked, check
+from pybroker.store.journal.tools.check import CheckReport, check
 from pybroker.store.journal.tools.findings import Finding, Level
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 from tests.unit.store.tools.journals import QUEUE, ack, add, batch, subscribe, write
 
 TX = LocalTransactionId("ID:c:1", 1)
 XA = XATransactionId(1, b"g", b"b")
 
 
-def checked(directory: Path, *, in_use: bool = False) -> Checked:
-    with Snapshot(directory) as snapshot:
+def checked(directory: Path, *, in_use: bool = False) -> CheckReport:
+    with JournalSnapshot(directory) as snapshot:
         return check(snapshot, in_use=in_use)
 
 

@@ -20,14 +20,14 @@ from pybroker.store.journal.commands import (
     Unsubscribe,
     UpdateMessage,
 )
+from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.kept import encode_kept
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.tools.check import check
-from pybroker.store.journal.tools.compact import Compacted, Terms, compact, compact_jobs
+from pybroker.store.journal.tools.compact import CompactionOptions, CompactionReport, compact, compact_jobs
 from pybroker.store.journal.tools.export import Export, scheduled
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 from tests.unit.store.tools.journals import OTHER, PRODUCER, QUEUE, TOPIC, ack, add, message_id, subscribe, write
 
 TX = LocalTransactionId("ID:c:1", 1)
@@ -50,7 +50,7 @@ BUSY: Sequence[Sequence[Command]] = (
     [ack(1), add(6, transaction=TX), ack(4, TOPIC, key="client:a"), add(7), Commit(TX), ack(7), add(7)],
     [subscribe("c"), Unsubscribe(TOPIC, "client:b"), add(8, TOPIC), subscribe("b"), ack(5, TOPIC, key="client:a")],
     [add(9, transaction=XA), ack(2, transaction=XA, ack=b"\x16"), Prepare(XA), add(10, transaction=TX)],
-    [UpdateMessage(add(2, text="again")), RemoveDestination(OTHER), add(11, OTHER), encode_kept([queue("KEPT")])],
+    [UpdateMessage(add(2, text="again")), RemoveDestination(OTHER), add(11, OTHER), encode_declared([queue("KEPT")])],
     [add(12, TOPIC), ack(12, TOPIC, key="client:c"), add(13, TOPIC)],
 )
 """Everything that makes one record matter to another."""
@@ -60,19 +60,19 @@ def no_check() -> None:
     """The lock is held."""
 
 
-def terms(directory: Path, *, archive: bool = False, file_bytes_max: int = 1 << 20) -> Terms:
-    return Terms(
+def options(directory: Path, *, archive: bool = False, file_bytes_max: int = 1 << 20) -> CompactionOptions:
+    return CompactionOptions(
         check=no_check, archive=directory / "data-archive" / "x" if archive else None, file_bytes_max=file_bytes_max
     )
 
 
-def compacted(directory: Path, **how: Any) -> Compacted:
-    return compact(JournalFiles(directory), terms(directory, **how))
+def compacted(directory: Path, **how: Any) -> CompactionReport:
+    return compact(JournalFiles(directory), options(directory, **how))
 
 
 def contents(directory: Path) -> list[dict[str, Any]]:
     """Return what a directory means, wherever it lies; subscriptions have no order."""
-    with Snapshot(directory) as snapshot:
+    with JournalSnapshot(directory) as snapshot:
         told = [without_place(json.loads(json.dumps(item.as_json()))) for item in Export(snapshot)]
     return sorted(told, key=lambda item: (item["kind"], item.get("client_id", ""), item.get("name", "")))
 
@@ -84,7 +84,7 @@ def without_place(value: Any) -> Any:
 
 
 def kinds(directory: Path) -> list[str]:
-    with Snapshot(directory) as snapshot:
+    with JournalSnapshot(directory) as snapshot:
         return [finding.kind for finding in check(snapshot).findings]
 
 
@@ -120,14 +120,14 @@ def test_what_is_no_message_is_remembered_too(tmp_path: Path) -> None:
     result = replay(directory, state)
     assert queue("KEPT") in state.queues()
     assert state.sequences.last(str(PRODUCER)) == 14
-    assert result.closing[-1] == remark
+    assert result.closing_traces[-1] == remark
 
 
 def test_after_an_activemq_that_stopped_in_order_no_message_counts_as_seen(sample: Callable[[str], Any]) -> None:
     """Its index says that it did, and goes."""
     directory = sample("01-mixed").kahadb
     compacted(directory)
-    assert replay(directory, StoreState()).closing[-1] == CLEAN_STOP + '{"delivered": []}'
+    assert replay(directory, StoreState()).closing_traces[-1] == CLEAN_STOP + '{"delivered": []}'
 
 
 def test_the_originals_are_moved_or_deleted_as_told(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_originals_are_moved_or_deleted_as_told(tmp_path: Path) -> None:
 def test_a_scheduler_means_the_same_afterwards(sample: Callable[[str], Any]) -> None:
     directory = sample("09-scheduled").scheduler
     before = [without_place(item.as_json()) | {"execution_count": 0} for item in scheduled(directory)]
-    done = compact_jobs(JournalFiles(directory), terms(directory))
+    done = compact_jobs(JournalFiles(directory), options(directory))
     assert [without_place(item.as_json()) for item in scheduled(directory)] == before
     assert (done.alive, done.files_after) == ({"scheduled": 6}, 1)
     assert kinds(directory) == []
@@ -212,7 +212,7 @@ def test_killed_at_any_step_the_store_means_the_same_and_can_be_compacted_again(
         before = contents(directory)
         files = Mortal(directory, life, after=after)
         try:
-            compact(files, terms(directory, archive=archive, file_bytes_max=900))
+            compact(files, options(directory, archive=archive, file_bytes_max=900))
         except Killed:
             assert contents(directory) == before, life
             assert compacted(directory).files_after == 1
@@ -231,7 +231,7 @@ def test_a_lost_lock_ends_it_before_anything_changes(tmp_path: Path) -> None:
         raise LockNotHeld("gone")
 
     with pytest.raises(LockNotHeld):
-        compact(JournalFiles(directory), Terms(check=lost, archive=None, file_bytes_max=700))
+        compact(JournalFiles(directory), CompactionOptions(check=lost, archive=None, file_bytes_max=700))
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
 
 
@@ -248,7 +248,7 @@ def test_a_full_disk_ends_it_with_the_store_as_it_was(tmp_path: Path) -> None:
     directory = write(tmp_path / "store", *BUSY)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     with pytest.raises(StoreUnavailable, match="No space left on device; the store is as it was"):
-        compact(Full(directory), terms(directory, file_bytes_max=700))
+        compact(Full(directory), options(directory, file_bytes_max=700))
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
 
 
@@ -265,7 +265,7 @@ def test_what_does_not_read_back_is_taken_away_again(tmp_path: Path) -> None:
     directory = write(tmp_path / "store", *BUSY)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     with pytest.raises(StoreUnavailable, match="does not read back"):
-        compact(Forgetful(directory), terms(directory))
+        compact(Forgetful(directory), options(directory))
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
 
 

@@ -30,8 +30,8 @@ from pybroker.store.journal.commands import (
     UpdateMessage,
 )
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.tools.dump import Dumped, DumpedGap, Wanted, dump
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.dump import DumpedGap, DumpedRecord, RecordFilter, dump
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 from tests.unit.store.tools.journals import OTHER, QUEUE, TOPIC, ack, add, message_id, subscribe, write
 
 TX = LocalTransactionId("ID:c:1", 1)
@@ -57,9 +57,9 @@ EVERY_TYPE: dict[CommandType, Command] = {
 }
 
 
-def records(directory: Path, wanted: Wanted | None = None, **how: bool) -> list[Dumped]:
-    with Snapshot(directory) as snapshot:
-        return [item for item in dump(snapshot, wanted, **how) if isinstance(item, Dumped)]
+def records(directory: Path, wanted: RecordFilter | None = None, **how: bool) -> list[DumpedRecord]:
+    with JournalSnapshot(directory) as snapshot:
+        return [item for item in dump(snapshot, wanted, **how) if isinstance(item, DumpedRecord)]
 
 
 def test_every_type_of_record_is_told_in_its_own_words(tmp_path: Path) -> None:
@@ -86,18 +86,18 @@ def test_the_end_of_a_subscription_is_told_from_its_making(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(), [1, 2, 3, 4]),
-        (Wanted(destinations=[QUEUE]), [1, 3]),
-        (Wanted(destinations=["OTHER"]), [2]),
-        (Wanted(destinations=[queue("A.>"), OTHER]), [2, 4]),
-        (Wanted(types=[CommandType.REMOVE_MESSAGE]), [3]),
-        (Wanted(file_ids=[2]), [3, 4]),
-        (Wanted(start=Location(2, 0)), [3, 4]),
-        (Wanted(stop=Location(1, 29)), [1]),
-        (Wanted(destinations=[QUEUE], types=[CommandType.ADD_MESSAGE]), [1]),
+        (RecordFilter(), [1, 2, 3, 4]),
+        (RecordFilter(destinations=[QUEUE]), [1, 3]),
+        (RecordFilter(destinations=["OTHER"]), [2]),
+        (RecordFilter(destinations=[queue("A.>"), OTHER]), [2, 4]),
+        (RecordFilter(types=[CommandType.REMOVE_MESSAGE]), [3]),
+        (RecordFilter(file_ids=[2]), [3, 4]),
+        (RecordFilter(start=Location(2, 0)), [3, 4]),
+        (RecordFilter(stop=Location(1, 29)), [1]),
+        (RecordFilter(destinations=[QUEUE], types=[CommandType.ADD_MESSAGE]), [1]),
     ],
 )
-def test_filters_leave_what_is_wanted(tmp_path: Path, wanted: Wanted, expected: list[int]) -> None:
+def test_filters_leave_what_is_wanted(tmp_path: Path, wanted: RecordFilter, expected: list[int]) -> None:
     write(tmp_path, [add(1), add(2, OTHER)], [ack(3), add(4, queue("A.B"))])
     assert [record.message_id for record in records(tmp_path, wanted)] == [message_id(number) for number in expected]
 
@@ -111,17 +111,17 @@ def test_what_does_not_decode_is_shown_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_damage_stands_where_it_lies_and_what_was_rescued_is_marked(sample: Callable[[str], Any]) -> None:
-    with Snapshot(sample("10-corrupt-batch").kahadb) as snapshot:
+    with JournalSnapshot(sample("10-corrupt-batch").kahadb) as snapshot:
         items = list(dump(snapshot))
     damaged = [number for number, item in enumerate(items) if isinstance(item, DumpedGap)]
     assert len(damaged) == 4
     behind = items[damaged[0] + 1]
-    assert isinstance(behind, Dumped)
-    assert (behind.location, behind.as_json()["standing"]) == (Location(1, 21466), "unproven")
+    assert isinstance(behind, DumpedRecord)
+    assert (behind.location, behind.as_json()["integrity"]) == (Location(1, 21466), "unproven")
 
 
 def test_a_torn_tail_is_not_called_damage(sample: Callable[[str], Any]) -> None:
-    with Snapshot(sample("08-torn-tail").kahadb) as snapshot:
+    with JournalSnapshot(sample("08-torn-tail").kahadb) as snapshot:
         (gap,) = [item for item in dump(snapshot) if isinstance(item, DumpedGap)]
     assert (gap.is_damage, gap.as_json()["kind"]) == (False, "torn tail")
 
@@ -129,7 +129,7 @@ def test_a_torn_tail_is_not_called_damage(sample: Callable[[str], Any]) -> None:
 def test_progress_ends_with_everything(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)])
     told: list[tuple[int, int]] = []
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         list(dump(snapshot, progress=lambda done, total: told.append((done, total))))
     assert len(told) == 2
     assert told[-1][0] == told[-1][1] > 0

@@ -21,8 +21,8 @@ from pybroker.broker.domain.openwire.message import (
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal.commands import Commit, Prepare, UpdateMessage
 from pybroker.store.journal.tools.export import Export, scheduled
-from pybroker.store.journal.tools.shown import shown
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
+from pybroker.store.journal.tools.stored_message_json import message_as_json
 from tests.unit.store.tools.journals import OTHER, QUEUE, TOPIC, ack, add, message_id, subscribe, write
 
 TX = LocalTransactionId("ID:c:1", 1)
@@ -46,7 +46,7 @@ STORES = [
 
 def exported(directory: Path) -> list[Told]:
     """Return the lines as a program reads them."""
-    with Snapshot(directory) as snapshot:
+    with JournalSnapshot(directory) as snapshot:
         return [json.loads(json.dumps(item.as_json())) for item in Export(snapshot)]
 
 
@@ -177,7 +177,7 @@ def test_a_durable_subscriptions_prepared_acknowledgement_names_it(tmp_path: Pat
 
 def test_a_message_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     write(tmp_path, [add(1)])
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         contents = Export(snapshot)
         assert not contents.is_damaged
         path = tmp_path / "db-1.log"
@@ -195,7 +195,7 @@ def test_numbers_that_json_has_not_are_text(value: float) -> None:
         message_id=OpenWireMessageId(None, ProducerId("ID:c", 1, 1), 1),
     )
     fields.set_properties({"n": value, "s": "\ud800", "b": b"\x01", "l": [1, {"x": None}]})
-    told = json.loads(json.dumps(shown(encode(fields)), allow_nan=False))
+    told = json.loads(json.dumps(message_as_json(encode(fields)), allow_nan=False))
     assert told["properties"] == {
         "n": str(value),
         "s": "\ud800",
@@ -206,10 +206,10 @@ def test_numbers_that_json_has_not_are_text(value: float) -> None:
 
 def test_a_body_that_does_not_decode_is_shown_as_it_lies_there() -> None:
     fields = OpenWireMessage(type=MessageType.TEXT, content=b"\0\0\0\x09abc")
-    told = shown(encode(fields))
+    told = message_as_json(encode(fields))
     assert (told["encoding"], base64.b64decode(told["body"])) == ("base64", b"\0\0\0\x09abc")
     assert told["problem"]
-    assert shown(b"\x63")["problem"]
+    assert message_as_json(b"\x63")["problem"]
 
 
 def test_queues_come_before_topics_and_nothing_else_is_told(tmp_path: Path) -> None:

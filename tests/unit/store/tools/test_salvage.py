@@ -14,25 +14,25 @@ from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.tools.check import check
 from pybroker.store.journal.tools.export import Export
-from pybroker.store.journal.tools.salvage import Lost, Rescued, Salvaged, prepare_target, salvage
-from pybroker.store.journal.tools.scan import Record, Scan, Standing
-from pybroker.store.journal.tools.snapshot import Snapshot
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
+from pybroker.store.journal.tools.salvage import LostBytes, RescuedRecord, SalvagedFile, prepare_target, salvage
+from pybroker.store.journal.tools.scan import Record, RecordIntegrity, Scan
 from tests.unit.store.tools.journals import QUEUE, ack, add, batch, message_id, write
 
 
-def salvaged(source: Path, target: Path, **how: bool) -> list[Lost | Rescued | Salvaged]:
+def salvaged(source: Path, target: Path, **how: bool) -> list[LostBytes | RescuedRecord | SalvagedFile]:
     prepare_target(target, source)
-    with Snapshot(source) as snapshot:
+    with JournalSnapshot(source) as snapshot:
         return list(salvage(snapshot, target, **how))
 
 
 def alive(directory: Path) -> list[str]:
-    with Snapshot(directory) as snapshot:
+    with JournalSnapshot(directory) as snapshot:
         return [str(item.as_json().get("message_id")) for item in Export(snapshot)]
 
 
 def findings(directory: Path) -> list[str]:
-    with Snapshot(directory) as snapshot:
+    with JournalSnapshot(directory) as snapshot:
         return [finding.kind for finding in check(snapshot).findings]
 
 
@@ -42,7 +42,7 @@ def findings(directory: Path) -> list[str]:
 def test_a_sound_store_is_rescued_whole(sample: Callable[[str], Any], tmp_path: Path, name: str) -> None:
     source = sample(name).kahadb
     items = salvaged(source, tmp_path / "new")
-    assert {type(item) for item in items} == {Salvaged}
+    assert {type(item) for item in items} == {SalvagedFile}
     assert alive(tmp_path / "new") == alive(source)
 
 
@@ -51,10 +51,14 @@ def test_of_a_damaged_store_everything_readable_is_rescued_in_its_place(
 ) -> None:
     source = sample("10-corrupt-batch").kahadb
     items = salvaged(source, tmp_path / "new")
-    lost = [item for item in items if isinstance(item, Lost)]
-    rescued = [item.record for item in items if isinstance(item, Rescued)]
+    lost = [item for item in items if isinstance(item, LostBytes)]
+    rescued = [item.record for item in items if isinstance(item, RescuedRecord)]
     assert [(each.location, each.size, each.is_damage) for each in lost] == [((2, 11250), 1125, True)]
-    assert [record.standing for record in rescued] == [Standing.UNPROVEN, Standing.PROVEN, Standing.UNPROVEN]
+    assert [record.integrity for record in rescued] == [
+        RecordIntegrity.UNPROVEN,
+        RecordIntegrity.PROVEN,
+        RecordIntegrity.UNPROVEN,
+    ]
 
     sequence = [int(each.rpartition(":")[2]) for each in alive(tmp_path / "new")]
     assert sequence == [number for number in range(6, 121) if number != 69]
@@ -63,14 +67,14 @@ def test_of_a_damaged_store_everything_readable_is_rescued_in_its_place(
 
 def test_strict_leaves_out_what_nothing_proves(sample: Callable[[str], Any], tmp_path: Path) -> None:
     items = salvaged(sample("10-corrupt-batch").kahadb, tmp_path / "new", strict=True)
-    lost = [item for item in items if isinstance(item, Lost)]
+    lost = [item for item in items if isinstance(item, LostBytes)]
     assert [each.about.get("message_id", "")[-3:] for each in lost] == [":20", "", "119"]
-    assert [item.record.standing for item in items if isinstance(item, Rescued)] == [Standing.PROVEN]
+    assert [item.record.integrity for item in items if isinstance(item, RescuedRecord)] == [RecordIntegrity.PROVEN]
 
 
 def test_a_torn_tail_is_left_out_and_not_called_lost(sample: Callable[[str], Any], tmp_path: Path) -> None:
     items = salvaged(sample("08-torn-tail").kahadb, tmp_path / "new")
-    (tail,) = [item for item in items if isinstance(item, Lost)]
+    (tail,) = [item for item in items if isinstance(item, LostBytes)]
     assert not tail.is_damage
     assert len(alive(tmp_path / "new")) == 385
 
@@ -85,12 +89,12 @@ def test_of_a_file_that_was_cut_later_the_last_batch_counts_too(tmp_path: Path) 
 
 def test_a_schedulers_journal_is_rescued_too(sample: Callable[[str], Any], tmp_path: Path) -> None:
     source = sample("09-scheduled").scheduler
-    assert [type(item) for item in salvaged(source, tmp_path / "new")] == [Salvaged]
-    with Snapshot(source) as before, Snapshot(tmp_path / "new") as after:
+    assert [type(item) for item in salvaged(source, tmp_path / "new")] == [SalvagedFile]
+    with JournalSnapshot(source) as before, JournalSnapshot(tmp_path / "new") as after:
         assert [payloads(each) for each in (before, after)] == [payloads(before)] * 2
 
 
-def payloads(snapshot: Snapshot) -> list[bytes]:
+def payloads(snapshot: JournalSnapshot) -> list[bytes]:
     return [
         item.payload
         for file_id in snapshot.files
@@ -124,7 +128,7 @@ def test_records_that_a_recovery_would_trip_over_are_left_out(tmp_path: Path) ->
         tmp_path / "old", [add(1), b"\x63\x00", AddMessage(QUEUE, "ID:x", b"\x1c"), b"\x01\x02\x03\x04", add(2)]
     )
     items = salvaged(source, tmp_path / "new")
-    lost = [item for item in items if isinstance(item, Lost)]
+    lost = [item for item in items if isinstance(item, LostBytes)]
     assert [each.about["record"] for each in lost] == ["TYPE 99", "ADD_MESSAGE", "ADD_MESSAGE"]
     assert all(each.reason for each in lost)
     assert alive(tmp_path / "new") == [message_id(1), message_id(2)]
@@ -135,7 +139,7 @@ def test_a_compacted_file_no_longer_steps_back_for_its_source(tmp_path: Path) ->
     """ActiveMQ would skip the rest of the file, whose messages are nowhere else."""
     source = write(tmp_path / "old", [add(1)], [RewrittenDataFile(1), ack(1), add(2)])
     salvaged(source, tmp_path / "new")
-    with Snapshot(tmp_path / "new") as snapshot:
+    with JournalSnapshot(tmp_path / "new") as snapshot:
         assert decode(payloads(snapshot)[1]) == RewrittenDataFile(1, 1, False)
     assert findings(tmp_path / "new") == []
 
@@ -143,7 +147,7 @@ def test_a_compacted_file_no_longer_steps_back_for_its_source(tmp_path: Path) ->
 def test_a_file_with_nothing_to_rescue_is_not_written(tmp_path: Path) -> None:
     source = write(tmp_path / "old", [add(1)], [], [add(2)])
     items = salvaged(source, tmp_path / "new")
-    assert [item.size > 0 for item in items if isinstance(item, Salvaged)] == [True, False, True]
+    assert [item.size > 0 for item in items if isinstance(item, SalvagedFile)] == [True, False, True]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["db-1.log", "db-3.log"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pybroker.store.journal.commands import Trace, encode
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, BATCH_MAGIC, EOF_MARKER, encode_batch, encode_record
-from pybroker.store.journal.tools.scan import Gap, Record, Scan, Standing
+from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity, Scan
 from tests.unit.store.tools.journals import add, batch
 
 
@@ -43,7 +43,7 @@ def test_sound_batches_give_their_records_and_no_gap() -> None:
     assert [each.payload for each in items if isinstance(each, Record)] == [
         encode(add(number)) for number in (1, 2, 3, 4, 9)
     ]
-    assert {each.standing for each in items if isinstance(each, Record)} == {Standing.SOUND}
+    assert {each.integrity for each in items if isinstance(each, Record)} == {RecordIntegrity.SOUND}
     assert (scan.batch_count, scan.unchecked_count, scan.end) == (3, 0, len(FILE) - len(EOF_MARKER))
 
 
@@ -55,34 +55,37 @@ def test_sound_batches_give_their_records_and_no_gap() -> None:
 def test_behind_a_damaged_control_record_the_checksum_proves_every_record(offset: int, values: tuple[int, ...]) -> None:
     records, (gap,) = scanned(changed(FILE, offset, *values))
 
-    rescued = [record for record in records if record.standing is not Standing.SOUND]
+    rescued = [record for record in records if record.integrity is not RecordIntegrity.SOUND]
     assert [record.payload for record in rescued] == RECORDS
-    assert {record.standing for record in rescued} == {Standing.PROVEN}
+    assert {record.integrity for record in rescued} == {RecordIntegrity.PROVEN}
     assert (gap.damage.offset, gap.lost_bytes, gap.is_torn) == (START, 0, False)
     assert [record.payload for record in records] == [encode(add(number)) for number in (1, 2, 3, 4, 9)]
 
 
 def test_with_a_damaged_checksum_nothing_is_proven() -> None:
     records, _ = scanned(changed(FILE, START + 27, FILE[START + 27] ^ 1))
-    assert [record.standing for record in records] == [
-        Standing.SOUND,
-        Standing.UNPROVEN,
-        Standing.UNPROVEN,
-        Standing.UNPROVEN,
-        Standing.SOUND,
+    assert [record.integrity for record in records] == [
+        RecordIntegrity.SOUND,
+        RecordIntegrity.UNPROVEN,
+        RecordIntegrity.UNPROVEN,
+        RecordIntegrity.UNPROVEN,
+        RecordIntegrity.SOUND,
     ]
 
 
 def test_a_record_whose_parts_disagree_is_left_out_and_its_neighbours_are_kept() -> None:
     records, (gap,) = scanned(changed(FILE, inner_id(FILE, SECOND) + 3, 0x58))
-    assert [record.payload for record in records if record.standing is Standing.UNPROVEN] == [RECORDS[0], RECORDS[2]]
+    assert [record.payload for record in records if record.integrity is RecordIntegrity.UNPROVEN] == [
+        RECORDS[0],
+        RECORDS[2],
+    ]
     assert gap.lost_bytes == len(encode_record(RECORDS[1]))
 
 
 @pytest.mark.parametrize("offset", [SECOND, SECOND + 3, SECOND + 4], ids=["size", "size's end", "type"])
 def test_behind_a_damaged_record_header_the_next_record_is_found(offset: int) -> None:
     records, (gap,) = scanned(changed(FILE, offset, FILE[offset] ^ 0x41))
-    found = [record.payload for record in records if record.standing is Standing.UNPROVEN]
+    found = [record.payload for record in records if record.integrity is RecordIntegrity.UNPROVEN]
     assert found == [RECORDS[0], RECORDS[2]]
     assert gap.lost_bytes == len(encode_record(RECORDS[1]))
 
@@ -168,9 +171,9 @@ def test_one_changed_byte_never_costs_a_record_without_a_word() -> None:
             covered = any(gap.damage.offset <= location.offset < gap.damage.offset + gap.damage.length for gap in gaps)
             assert covered or (record is not None and record.payload == payload), offset
         for record in records:
-            if record.standing is not Standing.UNPROVEN and START + 20 <= offset < FIRST:
+            if record.integrity is not RecordIntegrity.UNPROVEN and START + 20 <= offset < FIRST:
                 continue  # a changed checksum may be none at all
-            if record.standing is not Standing.UNPROVEN:
+            if record.integrity is not RecordIntegrity.UNPROVEN:
                 assert originals.get(record.location) == record.payload, offset
 
 

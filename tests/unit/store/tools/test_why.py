@@ -15,19 +15,19 @@ from pybroker.store.journal.commands import (
     ProducerAudit,
     Trace,
 )
-from pybroker.store.journal.kept import encode_kept
+from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.tools.snapshot import Snapshot
-from pybroker.store.journal.tools.why import Cause, Explained, Reason, why, why_jobs
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
+from pybroker.store.journal.tools.why import Cause, ExplainedFile, Reason, why, why_jobs
 from tests.unit.store.tools.journals import OTHER, PRODUCER, QUEUE, TOPIC, ack, add, message_id, subscribe, write
 
 XA = XATransactionId(1, b"g", b"b")
 TX = LocalTransactionId("ID:c:1", 1)
 
 
-def explained(directory: Path) -> dict[int, Explained]:
-    with Snapshot(directory) as snapshot:
+def explained(directory: Path) -> dict[int, ExplainedFile]:
+    with JournalSnapshot(directory) as snapshot:
         return {file.file_id: file for file in why(snapshot).files}
 
 
@@ -94,12 +94,12 @@ def test_acknowledgements_are_followed_along_chains_to_what_holds_them(tmp_path:
 
 
 def test_what_remarks_will_say_holds_nothing(tmp_path: Path) -> None:
-    write(tmp_path, [add(1), ack(1), encode_kept([QUEUE])], [Trace("written")])
+    write(tmp_path, [add(1), ack(1), encode_declared([QUEUE])], [Trace("written")])
     file = explained(tmp_path)[1]
     assert not file.is_held
     assert [(reason.cause, reason.count, reason.examples) for reason in file.reasons] == [
-        (Cause.REMARKS, 1, (str(PRODUCER),)),
-        (Cause.REMARKS, 1, (str(QUEUE),)),
+        (Cause.METADATA, 1, (str(PRODUCER),)),
+        (Cause.METADATA, 1, (str(QUEUE),)),
     ]
 
 
@@ -116,7 +116,7 @@ def test_the_decision_is_the_collectors_and_each_file_has_a_reason(sample: Calla
     directory = sample(name).kahadb
     state = StoreState()
     replay(directory, state)
-    with Snapshot(directory) as snapshot:
+    with JournalSnapshot(directory) as snapshot:
         files = why(snapshot).files
         free = removable(state, snapshot.files, min(snapshot.writable))
     assert [file.file_id for file in files if not file.is_held] == free
@@ -130,7 +130,7 @@ def test_the_decision_is_the_collectors_and_each_file_has_a_reason(sample: Calla
 
 
 def test_a_scheduler_names_its_jobs(sample: Callable[[str], Any]) -> None:
-    with Snapshot(sample("09-scheduled").scheduler) as snapshot:
+    with JournalSnapshot(sample("09-scheduled").scheduler) as snapshot:
         (file,) = why_jobs(snapshot).files
     assert [(reason.cause, reason.count) for reason in file.reasons] == [(Cause.WRITTEN, 0), (Cause.JOBS, 6)]
 
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_not_deleted(tmp_path: Path) -> None:
 
 
 def test_damage_is_told(sample: Callable[[str], Any]) -> None:
-    with Snapshot(sample("10-corrupt-batch").kahadb) as snapshot:
+    with JournalSnapshot(sample("10-corrupt-batch").kahadb) as snapshot:
         assert why(snapshot).is_damaged
-    with Snapshot(sample("08-torn-tail").kahadb) as snapshot:
+    with JournalSnapshot(sample("08-torn-tail").kahadb) as snapshot:
         assert not why(snapshot).is_damaged

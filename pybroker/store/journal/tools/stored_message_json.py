@@ -24,7 +24,7 @@ from pybroker.broker.domain.openwire.values import Value
 ENCODING = "base64"
 
 
-def shown(data: bytes) -> dict[str, Any]:
+def message_as_json(data: bytes) -> dict[str, Any]:
     """Return type, headers, properties and body of a message (OpenWire v11, from its data type on)."""
     try:
         fields = decode(data)

@@ -55,7 +55,7 @@ class DataFile(NamedTuple):
     is_empty: bool
 
 
-class Snapshot(AbstractContextManager["Snapshot"]):
+class JournalSnapshot(AbstractContextManager["JournalSnapshot"]):
     """A directory's data files, open for reading, in ascending order of their ids.
 
     Attributes:

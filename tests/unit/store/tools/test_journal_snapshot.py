@@ -8,16 +8,16 @@ import pytest
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.store.journal.commands import RewrittenDataFile
 from pybroker.store.journal.format import EOF_MARKER
-from pybroker.store.journal.tools import snapshot as module
+from pybroker.store.journal.tools import journal_snapshot as module
+from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 from pybroker.store.journal.tools.scan import Scan
-from pybroker.store.journal.tools.snapshot import Snapshot
 from tests.unit.store.tools.journals import add, batch, write
 
 
 def test_files_are_read_as_they_were_though_they_are_deleted_and_replaced(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)])
     before = {number: (tmp_path / f"db-{number}.log").read_bytes() for number in (1, 2)}
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         (tmp_path / "db-1.log").unlink()
         (tmp_path / "new").write_bytes(EOF_MARKER)
         (tmp_path / "new").replace(tmp_path / "db-2.log")
@@ -38,7 +38,7 @@ def test_a_file_that_vanishes_while_they_are_opened_makes_it_look_again(
         return opened(file_id, path)
 
     monkeypatch.setattr(module, "_opened", collect)
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         assert list(snapshot.files) == [3]
 
 
@@ -50,7 +50,7 @@ def test_where_files_vanish_for_ever_it_gives_up(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(module, "_opened", gone)
     with pytest.raises(StoreUnavailable, match="vanish faster"):
-        Snapshot(tmp_path)
+        JournalSnapshot(tmp_path)
 
 
 def test_a_batch_half_written_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_batch_half_written_is_looked_at_again(tmp_path: Path, monkeypatch: py
     half = bytearray(whole)
     half[len(batch(add(1))) + 10 : len(batch(add(1))) + 90] = bytes(80)
     seen = [bytes(half), bytes(half), whole]
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         monkeypatch.setattr(snapshot, "_load", lambda file: seen.pop(0))
         assert len(list(Scan(snapshot.load(1), 1))) == 3
     assert not seen
@@ -73,7 +73,7 @@ def test_many_files_are_open_at_once(tmp_path: Path) -> None:
     used = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, hard))
     try:
-        with Snapshot(tmp_path) as snapshot:
+        with JournalSnapshot(tmp_path) as snapshot:
             assert len(snapshot.files) == 40
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -81,11 +81,11 @@ def test_many_files_are_open_at_once(tmp_path: Path) -> None:
 
 def test_the_files_written_last_are_the_highest_and_the_next_below_compacted_and_empty_ones(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)], [RewrittenDataFile(1)], [RewrittenDataFile(1)])
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         assert snapshot.writable == {2, 3, 4}
     (tmp_path / "db-5.log").write_bytes(EOF_MARKER)
     (tmp_path / "db-6.log").touch()
-    with Snapshot(tmp_path) as snapshot:
+    with JournalSnapshot(tmp_path) as snapshot:
         assert snapshot.writable == {2, 3, 4, 5, 6}
 
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, make: object, told: str
     directory.mkdir()
     make(directory)  # type: ignore[operator]
     with pytest.raises(StoreUnavailable, match=told) as raised:
-        Snapshot(directory)
+        JournalSnapshot(directory)
     assert "\n" not in str(raised.value)
     assert raised.value.hint
 
@@ -111,4 +111,4 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, make: object, told: str
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     (tmp_path / "db-1.log").write_bytes(b"PK\x03\x04" * 100)
     with pytest.raises(JournalCorrupt, match="not a KahaDB journal"):
-        Snapshot(tmp_path)
+        JournalSnapshot(tmp_path)

@@ -20,10 +20,10 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
 from pybroker.store.journal.marks import MARK
 from pybroker.store.journal.reader import has_vanished
-from pybroker.store.journal.replay import OURS
-from pybroker.store.journal.state import REMARKS, StoreState
-from pybroker.store.journal.tools.scan import Gap, Record, Scan, Standing, flaw
-from pybroker.store.journal.tools.snapshot import LISTINGS_MAX, DataFile, Progress, Snapshot
+from pybroker.store.journal.replay import TRACE_PREFIX
+from pybroker.store.journal.state import METADATA_PREFIXES, StoreState
+from pybroker.store.journal.tools.journal_snapshot import LISTINGS_MAX, DataFile, JournalSnapshot, Progress
+from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity, Scan, flaw
 from pybroker.store.scheduler.replay import ReplayResult as JobReplayResult
 from pybroker.store.scheduler.replay import replay as replay_jobs
 from pybroker.store.scheduler.state import JobState
@@ -42,7 +42,7 @@ NEUTRAL_COMMANDS: Final = frozenset((CommandType.TRACE,))
 """What both kinds of journal have."""
 
 
-class Replay:
+class ObservedReplay:
     """Reads a message journal into a state.
 
     Attributes:
@@ -51,16 +51,16 @@ class Replay:
         gaps: damaged stretches, torn tails included.
         damaged_file_ids: files of which not all can be used that should be usable.
         unfinished: transactions that were neither prepared nor ended, once the replay is over.
-        last_remark: text of the `Trace` behind which nothing else follows, the state's own aside.
+        last_trace: text of the `Trace` behind which nothing else follows, the state's own aside.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: JournalSnapshot) -> None:
         self.snapshot = snapshot
         self.state = StoreState()
         self.counts: Counter[CommandType] = Counter()
         self.gaps: list[Gap] = []
         self.unfinished: list[TransactionId] = []
-        self.last_remark: str | None = None
+        self.last_trace: str | None = None
         self.damaged_file_ids: set[int] = set()
         self._has_markers = False
 
@@ -94,7 +94,7 @@ class Replay:
                 if not item.is_torn:
                     self.damaged_file_ids.add(file.file_id)
                 self.met_gap(item)
-            elif item.standing is Standing.SOUND:
+            elif item.integrity is RecordIntegrity.SOUND:
                 self._take(item)
         self._look_at_end(file, scan)
         self.met_end(file, scan)
@@ -129,13 +129,13 @@ class Replay:
         self.met(record, command)
         self.state.apply(command, record.location)
         if not isinstance(command, Trace):
-            self.last_remark = None
+            self.last_trace = None
             return
         if command.message is None:
             return
-        self._has_markers |= command.message.startswith(OURS)
-        if not command.message.startswith((*REMARKS, MARK)):
-            self.last_remark = command.message
+        self._has_markers |= command.message.startswith(TRACE_PREFIX)
+        if not command.message.startswith((*METADATA_PREFIXES, MARK)):
+            self.last_trace = command.message
 
     # ------------------------------------------------------------ for subclasses
 
@@ -168,8 +168,8 @@ class Replay:
         ) from error
 
 
-def holds_jobs(snapshot: Snapshot) -> bool:
-    """Tell whether a journal is a scheduler's: by its first record that belongs to one kind of journal only."""
+def holds_jobs(snapshot: JournalSnapshot) -> bool:
+    """Return True if a journal is a scheduler's: by its first record that belongs to one kind of journal only."""
     for file_id in snapshot.files:
         for item in snapshot.scan(file_id):
             if isinstance(item, Record) and item.payload[0] not in NEUTRAL_COMMANDS:

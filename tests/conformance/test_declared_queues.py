@@ -12,7 +12,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType, que
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Recovery
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.checkpoint import INDEX_NAME
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
 
 A = queue("Consumer.a.VirtualTopic.X")
 B = queue("Consumer.b.VirtualTopic.X")
@@ -211,7 +211,7 @@ def test_many_remarks_do_not_hide_that_the_stop_was_clean(tmp_path: Path, journa
     for number in range(4200):
         journal.store.keep(queue(f"Consumer.a{number}.VirtualTopic.X"))
     journal.close(["ID:seen:1:1:1"])
-    (tmp_path / INDEX_NAME).unlink(missing_ok=True)  # with it nothing would be replayed
+    (tmp_path / SNAPSHOT_NAME).unlink(missing_ok=True)  # with it nothing would be replayed
     recovery = journal.open()
     assert recovery.delivered == {"ID:seen:1:1:1"}
     assert len(recovery.queues) == 4200

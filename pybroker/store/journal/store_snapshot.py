@@ -42,13 +42,13 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store import regular
 from pybroker.store.journal.contents import FILE_SHIFT, Added, Contents, Removed, Subscription, Transaction
-from pybroker.store.journal.follower import FollowedFile, Follower, Signature, Start, fingerprint
+from pybroker.store.journal.follower import FollowedFile, Follower, FollowerStart, Signature, fingerprint
 from pybroker.store.journal.format import Location, data_file_name
-from pybroker.store.journal.indexed import IndexedMessages, Slice
 from pybroker.store.journal.reader import data_files
+from pybroker.store.journal.snapshot_messages import Slice, SnapshotMessages
 from pybroker.store.journal.state import StoreState
 
-INDEX_NAME = "pybroker.index"
+SNAPSHOT_NAME = "pybroker.index"
 UNFINISHED_SUFFIX = ".new"
 VERSION = 1
 SLICE_MESSAGES = 4096
@@ -67,7 +67,7 @@ HasRoom = Callable[[int], bool]
 logger = logging.getLogger(__name__)
 
 
-class UnusableIndexError(Exception):
+class UnusableSnapshotError(Exception):
     """There is an index, and it says nothing one can rely on. The text says why."""
 
 
@@ -80,7 +80,7 @@ class _Column(NamedTuple):
     pending: list[set[str]]
 
 
-class Snapshot(NamedTuple):
+class StoreSnapshot(NamedTuple):
     """A state at a moment, while it goes on changing.
 
     Attributes:
@@ -94,7 +94,7 @@ class Snapshot(NamedTuple):
     columns: list[_Column]
 
 
-class Written(NamedTuple):
+class WrittenSnapshot(NamedTuple):
     """An index that was written.
 
     Attributes:
@@ -109,7 +109,7 @@ class Written(NamedTuple):
 # ---------------------------------------------------------------- writing
 
 
-def snapshot(state: StoreState, covered: Location) -> Snapshot:
+def snapshot(state: StoreState, covered: Location) -> StoreSnapshot:
     """Copy a state that no replay is changing. Quick: 30 ns or so per message."""
     head: dict[str, Any] = {
         "destinations": [_describe(destination, contents) for destination, contents in state.destinations.items()],
@@ -119,8 +119,8 @@ def snapshot(state: StoreState, covered: Location) -> Snapshot:
         "references": [[file_id, sorted(answered)] for file_id, answered in state.usage.references.items()],
         "compacted": sorted(state.compacted),
         "sequences": [[producer, *said] for producer, said in state.sequences.items()],
-        "kept": [[each.name, list(said_by)] for each, said_by in state.kept.items()],
-        "kept_files": sorted(state.kept.files),
+        "kept": [[each.name, list(said_by)] for each, said_by in state.declared.items()],
+        "kept_files": sorted(state.declared.files),
     }
     columns = [
         _Column(
@@ -131,12 +131,12 @@ def snapshot(state: StoreState, covered: Location) -> Snapshot:
         )
         for contents in state.destinations.values()
     ]
-    return Snapshot(covered, head, columns)
+    return StoreSnapshot(covered, head, columns)
 
 
 def write(
-    taken: Snapshot, directory: Path, check: Callable[[], None], has_room: HasRoom = lambda byte_count: True
-) -> Written:
+    taken: StoreSnapshot, directory: Path, check: Callable[[], None], has_room: HasRoom = lambda byte_count: True
+) -> WrittenSnapshot:
     """Write an index whole, and put it in the place of the former one. All that it covers must be on disk. Blocks.
 
     Args:
@@ -147,20 +147,21 @@ def write(
 
     Raises:
         LockNotHeld: `check` says so.
-        UnusableIndexError: the journal has changed so much meanwhile that it would be of no use, or there is no room.
+        UnusableSnapshotError: the journal has changed so much meanwhile that it would be of no use, or there is no
+            room.
         StoreUnavailable: the directory cannot be read.
         OSError: the index cannot be written.
     """
     files = _files(directory, taken.covered)
     if files.pop(taken.covered.file_id, None) is None:
-        raise UnusableIndexError(f"{data_file_name(taken.covered.file_id)} was deleted meanwhile")
+        raise UnusableSnapshotError(f"{data_file_name(taken.covered.file_id)} was deleted meanwhile")
     head = taken.head | {
         "covered": list(taken.covered),
         "files": [[file_id, *each] for file_id, each in files.items()],
         "chain": _chain(directory, taken.covered),
     }
-    path = directory / INDEX_NAME
-    unfinished = path.with_name(INDEX_NAME + UNFINISHED_SUFFIX)
+    path = directory / SNAPSHOT_NAME
+    unfinished = path.with_name(SNAPSHOT_NAME + UNFINISHED_SUFFIX)
     try:
         with unfinished.open("wb") as stream:
             byte_count = _write(stream, taken, head, has_room)
@@ -170,7 +171,7 @@ def write(
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    return Written(byte_count, files)
+    return WrittenSnapshot(byte_count, files)
 
 
 def _files(directory: Path, covered: Location) -> dict[int, Signature]:
@@ -192,11 +193,11 @@ def _chain(directory: Path, covered: Location) -> int:
     file_id, end = covered
     found = fingerprint(directory / data_file_name(file_id), end)
     if found.end != end:
-        raise UnusableIndexError(f"{data_file_name(file_id)} has changed meanwhile")
+        raise UnusableSnapshotError(f"{data_file_name(file_id)} has changed meanwhile")
     return found.chain
 
 
-def _write(stream: BinaryIO, taken: Snapshot, head: dict[str, Any], has_room: HasRoom) -> int:
+def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_room: HasRoom) -> int:
     """Write header, columns and head; return the length."""
     stream.write(bytes(_COLUMNS_OFFSET))
     checksum = 0
@@ -225,7 +226,7 @@ def _write(stream: BinaryIO, taken: Snapshot, head: dict[str, Any], has_room: Ha
 
 def _demand_room(byte_count: int, has_room: HasRoom) -> None:
     if not has_room(byte_count):
-        raise UnusableIndexError("the disk has no room to spare")
+        raise UnusableSnapshotError("the disk has no room to spare")
 
 
 def _head_checksum(place: bytes, head: bytes) -> int:
@@ -286,32 +287,32 @@ def follower(directory: Path) -> Follower:
     """Return a follower that begins where the directory's index ends, if there is one of use."""
     try:
         return Follower(directory, read(directory))
-    except UnusableIndexError as error:
-        logger.warning("%s: %s is not used, the whole journal is read: %s", directory, INDEX_NAME, error)
+    except UnusableSnapshotError as error:
+        logger.warning("%s: %s is not used, the whole journal is read: %s", directory, SNAPSHOT_NAME, error)
     return Follower(directory)
 
 
-def read(directory: Path) -> Start | None:
+def read(directory: Path) -> FollowerStart | None:
     """Return what a directory's index says, None when there is none.
 
     Whether it fits the journal beside it, the follower finds out that goes on from there.
 
     Raises:
-        UnusableIndexError: it is damaged, of another version, or cannot be read.
+        UnusableSnapshotError: it is damaged, of another version, or cannot be read.
     """
     try:
-        with open(directory / INDEX_NAME, "rb", opener=regular.opener) as stream:
+        with open(directory / SNAPSHOT_NAME, "rb", opener=regular.opener) as stream:
             head, checksum = _read_head(stream)
             columns = _Columns(stream)
             start = _restore(head, columns)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnusableIndexError(f"it cannot be read: {error.strerror}") from error
+        raise UnusableSnapshotError(f"it cannot be read: {error.strerror}") from error
     except (LookupError, TypeError, ValueError) as error:
-        raise UnusableIndexError(f"it does not make sense: {error!r}") from error
+        raise UnusableSnapshotError(f"it does not make sense: {error!r}") from error
     if columns.checksum != checksum:
-        raise UnusableIndexError("the checksum of its columns does not fit")
+        raise UnusableSnapshotError("the checksum of its columns does not fit")
     return start
 
 
@@ -319,23 +320,23 @@ def _read_head(stream: BinaryIO) -> tuple[dict[str, Any], int]:
     """Return the head and the checksum of the columns, where the stream is then."""
     header = stream.read(_COLUMNS_OFFSET)
     if len(header) < _COLUMNS_OFFSET or not header.startswith(_MAGIC):
-        raise UnusableIndexError("it is no index")
+        raise UnusableSnapshotError("it is no index")
     _, version, columns_checksum, checksum = _HEADER.unpack_from(header)
     if version != VERSION:
-        raise UnusableIndexError(f"it has version {version}, and this pybroker reads version {VERSION}")
+        raise UnusableSnapshotError(f"it has version {version}, and this pybroker reads version {VERSION}")
     offset, length = _HEAD_PLACE.unpack_from(header, _HEADER.size)
     if offset + length != os.fstat(stream.fileno()).st_size:
-        raise UnusableIndexError("its length does not fit")
+        raise UnusableSnapshotError("its length does not fit")
     stream.seek(offset)
     encoded = stream.read(length)
     if _head_checksum(header[_HEADER.size :], encoded) != checksum:
-        raise UnusableIndexError("the checksum of its head does not fit")
+        raise UnusableSnapshotError("the checksum of its head does not fit")
     stream.seek(_COLUMNS_OFFSET)
     head: dict[str, Any] = json.loads(encoded)
     return head, columns_checksum
 
 
-def _restore(head: dict[str, Any], columns: "_Columns") -> Start:
+def _restore(head: dict[str, Any], columns: "_Columns") -> FollowerStart:
     state = StoreState()
     for producer, number, file_id in head["sequences"]:
         state.sequences.note(f"{producer}:{number}", file_id)
@@ -349,7 +350,7 @@ def _restore(head: dict[str, Any], columns: "_Columns") -> Start:
         contents.superseded = {message_id: set(files) for message_id, files in superseded}
         read = [columns.read(contents, *each) for each in slices]
         if len(read) > 1 and not is_topic:
-            contents.messages = IndexedMessages(read, watermarks)
+            contents.messages = SnapshotMessages(read, watermarks)
         else:
             contents.messages = dict(chain.from_iterable(each.entries() for each in read))
         state.destinations[Destination(DestinationType(kind), name)] = contents
@@ -360,12 +361,12 @@ def _restore(head: dict[str, Any], columns: "_Columns") -> Start:
     state.compacted = set(head["compacted"])
     for name, said_by in head["kept"]:
         for file_id in said_by:
-            state.kept.note(Destination(DestinationType.QUEUE, name), file_id)
-    state.kept.files = set(head["kept_files"])
+            state.declared.note(Destination(DestinationType.QUEUE, name), file_id)
+    state.declared.files = set(head["kept_files"])
     covered = Location(*head["covered"])
     files = {file_id: FollowedFile(signature=Signature(size, modified)) for file_id, size, modified in head["files"]}
     files[covered.file_id] = FollowedFile(end=covered.offset)
-    return Start(state, dict(sorted(files.items())), {covered.file_id: head["chain"]})
+    return FollowerStart(state, dict(sorted(files.items())), {covered.file_id: head["chain"]})
 
 
 class _Columns:

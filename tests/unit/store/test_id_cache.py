@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.store.journal import listing as listing_module
-from pybroker.store.journal.checkpoint import follower
+from pybroker.store.journal import id_cache as id_cache_module
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.listing import Listing, up_to_date
+from pybroker.store.journal.id_cache import IdCache, updated_ids
 from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.store_snapshot import follower
 from tests.unit.store.test_journal_store import QUEUE, Bench, message
 
 MARK = 100
@@ -34,7 +34,7 @@ def test_it_is_what_listing_anew_gives(before: list[int], changes: list[tuple[st
             messages.setdefault(message_id, place)
         elif message_id in messages:
             messages[message_id] = place
-    assert up_to_date(listed, messages, MARK) == list(messages)
+    assert updated_ids(listed, messages, MARK) == list(messages)
 
 
 class Counted(dict[str, int]):
@@ -54,14 +54,14 @@ def test_what_was_consumed_in_front_and_has_come_behind_needs_no_walk() -> None:
     for number in (0, 1, 2, 4, 7, 999):
         del messages[f"ID:{number}"]
     messages["ID:1000"] = 1000
-    found = up_to_date(listed, messages, 1000)
+    found = updated_ids(listed, messages, 1000)
     assert messages.walks == walks
     assert found is listed
     assert found == list(messages)
 
 
 def test_one_that_came_again_from_an_older_transaction_is_not_taken_for_the_one_before() -> None:
-    """Its place in the journal is from before the listing, its place in the queue is from after."""
+    """Its place in the journal is from before the caching, its place in the queue is from after."""
     state = StoreState()
     transaction = LocalTransactionId("ID:c:1", 1)
     orders = queue("ORDERS")
@@ -69,19 +69,19 @@ def test_one_that_came_again_from_an_older_transaction_is_not_taken_for_the_one_
         state.add(orders, f"ID:{number}", number << 80, None)
     state.add(orders, "ID:3", 4 << 80, transaction)
     messages = state.destinations[orders].messages
-    listing = Listing()
-    listing._listed = {orders: list(messages)}
-    listing._mark = listing_module._oldest_to_come(state, Location(2**20, 0))
+    cache = IdCache()
+    cache._ids = {orders: list(messages)}
+    cache._lowest_place = id_cache_module._lowest_later_place(state, Location(2**20, 0))
     del messages["ID:2"], messages["ID:3"]
     messages["ID:5"] = 2**120
     messages["ID:3"] = 4 << 80
-    assert listing.take(orders, messages) == ["ID:1", "ID:5", "ID:3"]
+    assert cache.pop(orders, messages) == ["ID:1", "ID:5", "ID:3"]
 
 
 def test_what_a_standby_has_listed_ahead_is_what_its_store_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing_module, "LONG_QUEUE", 3)
+    monkeypatch.setattr(id_cache_module, "LONG_QUEUE", 3)
     master = Bench(tmp_path)
     master.store.recover()
     for number in range(1, 6):
@@ -89,8 +89,8 @@ def test_what_a_standby_has_listed_ahead_is_what_its_store_recovers(
     master.sync()
     waiting = follower(tmp_path)
     waiting.catch_up()
-    waiting.list_ahead()
-    listed = waiting.listing._listed[QUEUE]
+    waiting.cache_ids()
+    listed = waiting.id_cache._ids[QUEUE]
     assert listed == [message(number).message_id for number in range(1, 6)]
     master.store.remove(QUEUE, message(1).message_id)
     master.store.add(message(6))

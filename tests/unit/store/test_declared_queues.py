@@ -4,46 +4,46 @@ import pytest
 
 from pybroker.broker.domain.destination import queue
 from pybroker.store.journal.commands import RemoveDestination, RemoveMessage, Trace, decode, encode
+from pybroker.store.journal.declared_queues import DECLARED_PREFIX, DeclaredQueues, decode_declared, encode_declared
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.kept import KEPT, KeptQueues, decode_kept, encode_kept
 from pybroker.store.journal.state import StoreState
 
 A, B = queue("Consumer.a.VirtualTopic.X"), queue("Consumer.b.VirtualTopic.X")
 
 
 @pytest.fixture
-def kept() -> KeptQueues:
-    return KeptQueues()
+def kept() -> DeclaredQueues:
+    return DeclaredQueues()
 
 
 @pytest.mark.parametrize("name", ["Q", 'a "b"\n\\', "grüße 世界 \ud800 \U0001f600", "x" * 70_000])
 def test_a_remark_names_queues_whatever_they_are_called(name: str) -> None:
-    remark = decode(encode(encode_kept([queue(name), A])))
+    remark = decode(encode(encode_declared([queue(name), A])))
     assert isinstance(remark, Trace)
     assert remark.message is not None
-    assert decode_kept(remark.message) == [queue(name), A]
+    assert decode_declared(remark.message) == [queue(name), A]
 
 
 @pytest.mark.parametrize("words", ["", "{", "{}", "1", "null", '"Q"', "[1, null, []]", '[""]', "[" * 100_000])
 def test_a_remark_in_other_words_names_none(words: str) -> None:
-    assert decode_kept(KEPT + words) == []
+    assert decode_declared(DECLARED_PREFIX + words) == []
     state = StoreState()
-    state.apply(Trace(KEPT + words), Location(1, 28))
+    state.apply(Trace(DECLARED_PREFIX + words), Location(1, 28))
     assert state.destinations == {}
 
 
-def test_the_file_of_the_latest_remark_counts(kept: KeptQueues) -> None:
+def test_the_file_of_the_latest_remark_counts(kept: DeclaredQueues) -> None:
     for file_id in (3, 7, 5):
         kept.note(A, file_id)
     kept.note(B, 3)
-    assert kept.last_said_by({3, 7}) == [B]
-    assert kept.last_said_by({5}) == [A]
+    assert kept.last_recorded_in({3, 7}) == [B]
+    assert kept.last_recorded_in({5}) == [A]
     kept.note(A, 7)
-    assert kept.last_said_by({5}) == []
-    assert kept.last_said_by({7}) == [A]
+    assert kept.last_recorded_in({5}) == []
+    assert kept.last_recorded_in({7}) == [A]
 
 
-def test_what_is_forgotten_is_told_with_every_file_that_names_it(kept: KeptQueues) -> None:
+def test_what_is_forgotten_is_told_with_every_file_that_names_it(kept: DeclaredQueues) -> None:
     for file_id in (3, 7):
         kept.note(A, file_id)
     assert set(kept.forget(A)) == {3, 7}
@@ -52,19 +52,19 @@ def test_what_is_forgotten_is_told_with_every_file_that_names_it(kept: KeptQueue
     assert kept.files == {3, 7}, "the remarks are still there"
 
 
-def test_files_that_are_gone_say_nothing(kept: KeptQueues) -> None:
+def test_files_that_are_gone_say_nothing(kept: DeclaredQueues) -> None:
     kept.note(A, 3)
     kept.note(A, 7)
     kept.note(B, 3)
     kept.forget_files({3})
     assert kept.files == {7}
     assert set(kept.forget(A)) == {7}
-    assert kept.last_said_by(set()) == [B], "nobody says it any more, so it has to be said again"
+    assert kept.last_recorded_in(set()) == [B], "nobody says it any more, so it has to be said again"
 
 
 def test_a_kept_queue_is_one_of_the_queues_before_and_after_its_messages() -> None:
     state = StoreState()
-    state.apply(encode_kept([A]), Location(1, 28))
+    state.apply(encode_declared([A]), Location(1, 28))
     assert state.queues() == [A]
     state.add(B, "m:1", 1 << 64)
     state.add(A, "m:2", 1 << 64)
@@ -76,11 +76,11 @@ def test_a_kept_queue_is_one_of_the_queues_before_and_after_its_messages() -> No
 
 def test_a_removal_answers_the_remarks() -> None:
     state = StoreState()
-    state.apply(encode_kept([A]), Location(1, 28))
-    state.apply(encode_kept([A, B]), Location(2, 28))
+    state.apply(encode_declared([A]), Location(1, 28))
+    state.apply(encode_declared([A, B]), Location(2, 28))
     state.apply(RemoveDestination(A), Location(4, 28))
     assert state.queues() == [B]
     assert state.usage.references == {4: {1, 2}}
     state.forget_files([1, 2])
     assert state.usage.references == {4: set()}
-    assert state.kept.files == set()
+    assert state.declared.files == set()

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from pybroker.broker.domain.errors import BrokerError
-from pybroker.store.journal.checkpoint import HasRoom, Snapshot, UnusableIndexError, signature, write
 from pybroker.store.journal.follower import Signature
 from pybroker.store.journal.format import Location, data_file_name
+from pybroker.store.journal.store_snapshot import HasRoom, StoreSnapshot, UnusableSnapshotError, signature, write
 from pybroker.store.runtime import StoreRuntime, Worker
 
 INTERVAL_MS = 300_000
@@ -31,7 +31,7 @@ GROWN_BYTES_MIN = 64 * 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
-class Indexer:
+class SnapshotWriter:
     """Writes the index of one journal. Lives on the loop; only the writing is done by a thread.
 
     Args:
@@ -70,11 +70,11 @@ class Indexer:
         return self._thread is not None and self._thread.is_alive()
 
     def note(self, covered: Location, files: Mapping[int, Signature]) -> None:
-        """Note what the index covers that is there."""
+        """Record what the index covers that is there."""
         self._covered, self._files = covered, files
 
     def is_due(self, end: Location, now_ms: int) -> bool:
-        """Tell whether a running broker should write an index now; `end` is the journal's."""
+        """Return True if a running broker should write an index now; `end` is the journal's."""
         if self.is_busy:
             return False
         if not self._next_ms:
@@ -84,13 +84,13 @@ class Indexer:
         self._next_ms = now_ms + INTERVAL_MS
         return self._is_worth(end)
 
-    def begin(self, taken: Snapshot) -> None:
+    def begin(self, taken: StoreSnapshot) -> None:
         """Have the thread write an index; all that it covers is on disk. Nothing happens while it writes one."""
         if self.is_busy:
             return
         self._thread = self._runtime.spawn("journal-index", partial(self._write, taken))
 
-    def end(self, end: Location, take: Callable[[], Snapshot]) -> None:
+    def end(self, end: Location, take: Callable[[], StoreSnapshot]) -> None:
         """Write a last index if it is worth it. The journal is closed. Blocks."""
         if self._thread is not None:
             self._thread.join()
@@ -103,17 +103,17 @@ class Indexer:
         return grown >= self._grown_bytes_min or self._is_outdated()
 
     def _is_outdated(self) -> bool:
-        """Tell whether a file was changed that the index covers."""
+        """Return True if a file was changed that the index covers."""
         return any(
             signature(self._directory / data_file_name(file_id)) not in (known, None)
             for file_id, known in self._files.items()
         )
 
-    def _write(self, taken: Snapshot) -> None:
+    def _write(self, taken: StoreSnapshot) -> None:
         begun = self._runtime.monotonic()
         try:
             written = write(taken, self._directory, self._runtime.fence, self._has_room)
-        except (BrokerError, UnusableIndexError, OSError) as error:
+        except (BrokerError, UnusableSnapshotError, OSError) as error:
             logger.warning("%s: no index was written, so the next start may take longer: %s", self._directory, error)
             return
         self.note(taken.covered, written.files)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import queue
 from pybroker.store.journal.contents import FILE_SHIFT
-from pybroker.store.journal.indexed import IndexedMessages, Slice
+from pybroker.store.journal.snapshot_messages import Slice, SnapshotMessages
 from pybroker.store.journal.state import StoreState
 from pybroker.store.producers import ProducerSequences
 
@@ -22,19 +22,19 @@ def message_id(number: int) -> str:
     return f"{number}" if number % 10 == 9 else f"ID:p:1:1:1:{number}"
 
 
-def indexed(numbers: Sequence[int], slice_size: int = 3) -> IndexedMessages:
+def indexed(numbers: Sequence[int], slice_size: int = 3) -> SnapshotMessages:
     """Return messages by number, as an index has them: each has its number for an entry, in data file 7."""
     sequences = ProducerSequences()
     for number in numbers:
         sequences.note(message_id(number))
     parts = [numbers[start : start + slice_size] for start in range(0, len(numbers), slice_size)]
-    return IndexedMessages(
+    return SnapshotMessages(
         (Slice(list(map(message_id, part)), array("Q", part), [(FILE, len(part))]) for part in parts),
         sequences.watermarks(),
     )
 
 
-def waiting(messages: IndexedMessages) -> int:
+def waiting(messages: SnapshotMessages) -> int:
     """Return how many are not entered."""
     return sum(len(each.ids) for each in messages._slices)
 
@@ -72,15 +72,15 @@ def test_it_does_what_a_dictionary_does(
             case "list":
                 assert list(messages) == list(model)
             case _:
-                if not messages.is_settled:
-                    messages.enter()
+                if not messages.is_materialised:
+                    messages.load_next()
         assert len(messages) == len(model)
         assert bool(messages) == bool(model)
     if reverse:
         assert list(reversed(messages)) == list(reversed(model))
     assert list(messages.items()) == list(model.items())
     assert list(messages.values()) == list(model.values())
-    assert list(messages.settled().items()) == list(model.items())
+    assert list(messages.materialised().items()) == list(model.items())
 
 
 def test_to_list_them_enters_none() -> None:
@@ -130,9 +130,9 @@ def test_a_state_is_settled_slice_by_slice_and_lookups_on_the_way_do_no_harm() -
     for where, count in ((long, 6), (longer, 12)):
         state.queue_messages(where)
         state.destinations[where].messages = indexed(range(count))
-    steps = state.settling()
+    steps = state.materialising()
     next(steps)
-    assert isinstance(state.destinations[long].messages, IndexedMessages)
+    assert isinstance(state.destinations[long].messages, SnapshotMessages)
     assert "no number" not in state.destinations[long].messages, "which enters the rest"
     next(steps)
     assert type(state.destinations[long].messages) is dict

@@ -17,15 +17,15 @@ from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.broker.domain.openwire.objects import encode_subscription_info
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
-from pybroker.store.journal import checkpoint
-from pybroker.store.journal.checkpoint import INDEX_NAME, UnusableIndexError, follower, read, snapshot, write
+from pybroker.store.journal import store_snapshot
 from pybroker.store.journal.commands import AddMessage, Command, Prepare, RemoveMessage, Subscribe, Trace
 from pybroker.store.journal.contents import Contents
+from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.format import Location, data_file_name
-from pybroker.store.journal.indexed import IndexedMessages
-from pybroker.store.journal.indexer import INTERVAL_MS, Indexer
-from pybroker.store.journal.kept import encode_kept
+from pybroker.store.journal.snapshot_messages import SnapshotMessages
+from pybroker.store.journal.snapshot_writer import INTERVAL_MS, SnapshotWriter
 from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME, UnusableSnapshotError, follower, read, snapshot, write
 from tests.compiled import interpreted
 from tests.runtimes import runtime
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
@@ -62,7 +62,7 @@ def everything() -> list[Command]:
         AddMessage(ORDERS, "in XA", b"y" * 9, 9, True, XA),
         RemoveMessage(PRICES, "ID:p:4", None, "client:t", XA),
         Prepare(XA),
-        encode_kept([queue("KEPT")]),
+        encode_declared([queue("KEPT")]),
     ]
 
 
@@ -78,7 +78,7 @@ def journal(tmp_path: Path) -> Path:
 
 def index(directory: Path, covered: Location) -> None:
     """Write the index of a journal that ends there."""
-    reader = checkpoint.Follower(directory)
+    reader = store_snapshot.Follower(directory)
     while not reader.advance().is_at_end:
         pass
     assert reader.location == covered
@@ -92,7 +92,7 @@ def reasons(directory: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
         result = reader.finish()
     state, expected = replayed(directory)
     assert described(reader.state) == described(state)
-    for field in ("damages", "torn_tails", "last_file_id", "end", "unfinished", "closing"):
+    for field in ("damages", "torn_tails", "last_file_id", "end", "unfinished", "closing_traces"):
         assert getattr(result, field) == getattr(expected, field)
     return [each.getMessage() for each in caplog.records if "whole journal" in each.getMessage()] + [
         each.getMessage().rpartition(": ")[2] for each in caplog.records if "first file" in each.getMessage()
@@ -104,8 +104,8 @@ def reasons(directory: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_everything_comes_back(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = replayed(journal)[0]
-    for slice_messages in (checkpoint.SLICE_MESSAGES, 1, 3):
-        monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", slice_messages)
+    for slice_messages in (store_snapshot.SLICE_MESSAGES, 1, 3):
+        monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", slice_messages)
         index(journal, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
         start = read(journal)
         assert start is not None
@@ -113,12 +113,12 @@ def test_everything_comes_back(journal: Path, monkeypatch: pytest.MonkeyPatch) -
         assert start.state.usage.references == state.usage.references
         assert list(start.state.destinations) == list(state.destinations)
         assert list(start.state.sequences.items()) == list(state.sequences.items())
-        assert start.state.kept.files == state.kept.files
+        assert start.state.declared.files == state.declared.files
 
 
 @interpreted
 def test_a_state_has_nothing_that_the_index_does_not_know() -> None:
-    known = {"destinations", "inflight", "prepared", "usage", "compacted", "sequences", "kept", "_seen"}
+    known = {"destinations", "inflight", "prepared", "usage", "compacted", "sequences", "declared", "_seen"}
     assert vars(StoreState()).keys() == known, "what was added to the state belongs into the index, and its version up"
 
 
@@ -135,27 +135,27 @@ def test_a_start_reads_only_what_follows(journal: Path, caplog: pytest.LogCaptur
 def test_a_long_queue_stays_in_columns_until_a_standby_has_the_time(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 3)
+    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 3)
     index(journal, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
     reader = follower(journal)
     reader.finish()
     kinds = {str(each): type(contents.messages) for each, contents in reader.state.destinations.items()}
     assert kinds == {
-        "queue://ORDERS": IndexedMessages,
+        "queue://ORDERS": SnapshotMessages,
         "queue://ODD": dict,
         "queue://KEPT": dict,
         "topic://PRICES": dict,
     }
-    reader.list_ahead()
+    reader.cache_ids()
     assert {type(contents.messages) for contents in reader.state.destinations.values()} == {dict}
     assert described(reader.state) == described(replayed(journal)[0])
 
 
-@pytest.mark.parametrize(("count", "kind"), [(1, IndexedMessages), (20, dict)])
+@pytest.mark.parametrize(("count", "kind"), [(1, SnapshotMessages), (20, dict)])
 def test_a_long_queue_is_settled_when_there_is_much_to_read_behind_the_index(
     journal: Path, monkeypatch: pytest.MonkeyPatch, count: int, kind: type
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SLICE_MESSAGES", 3)
+    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 3)
     index(journal, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
     write_file(journal, 3, [batch(*map(add, range(90, 90 + count)))])
     write_file(journal, 4, [batch(add(200), remove(8))])
@@ -169,7 +169,7 @@ def test_a_long_queue_is_settled_when_there_is_much_to_read_behind_the_index(
     ("count", "ids", "run"), [(2, b"a", 2), (1, b"a\nb", 1), (1, b"a", 2), (3, b"a\nb\nc", 3)], ids=str
 )
 def test_columns_of_different_lengths_make_no_sense(count: int, ids: bytes, run: int) -> None:
-    columns = checkpoint._Columns(io.BytesIO(ids + bytes(8 * min(count, 2))))
+    columns = store_snapshot._Columns(io.BytesIO(ids + bytes(8 * min(count, 2))))
     with pytest.raises(ValueError, match="columns of different lengths"):
         columns.read(Contents(is_topic=False), count, len(ids), True, [[1, run]])
 
@@ -179,7 +179,7 @@ def test_a_captured_store_starts_from_an_index(
     sample: Callable[[str], Any], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = sample(name).kahadb
-    reader = checkpoint.Follower(directory)
+    reader = store_snapshot.Follower(directory)
     while not reader.advance().is_at_end:
         pass
     write(snapshot(reader.state, reader.location), directory, allowed)
@@ -190,35 +190,35 @@ def test_a_captured_store_starts_from_an_index(
 
 
 def test_no_index_is_no_event(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (journal / INDEX_NAME).unlink()
+    (journal / SNAPSHOT_NAME).unlink()
     assert read(journal) is None
     assert reasons(journal, caplog) == []
 
 
 def test_any_damaged_byte_is_noticed(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = journal / INDEX_NAME
+    path = journal / SNAPSHOT_NAME
     sound = path.read_bytes()
     for offset in [*range(60), *random.Random(1).sample(range(60, len(sound)), 200)]:
         damaged = bytearray(sound)
         damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
-        with pytest.raises(UnusableIndexError):
+        with pytest.raises(UnusableSnapshotError):
             read(journal)
     assert len(reasons(journal, caplog)) == 1
 
 
 def test_any_truncation_is_noticed(journal: Path) -> None:
-    path = journal / INDEX_NAME
+    path = journal / SNAPSHOT_NAME
     sound = path.read_bytes()
     for length in range(0, len(sound), 7):
         path.write_bytes(sound[:length])
-        with pytest.raises(UnusableIndexError):
+        with pytest.raises(UnusableSnapshotError):
             read(journal)
 
 
 def test_another_version_is_not_read(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "VERSION", 99)
-    with pytest.raises(UnusableIndexError, match="version 1, and this pybroker reads version 99"):
+    monkeypatch.setattr(store_snapshot, "VERSION", 99)
+    with pytest.raises(UnusableSnapshotError, match="version 1, and this pybroker reads version 99"):
         read(journal)
 
 
@@ -226,7 +226,7 @@ def test_another_version_is_not_read(journal: Path, monkeypatch: pytest.MonkeyPa
     ("change", "reason"),
     [
         (lambda path: path.write_bytes(path.read_bytes() + b"\0"), None),
-        (lambda path: path.unlink(), "db-1.log is gone, and there was something alive in it"),
+        (lambda path: path.unlink(), "db-1.log is gone although something in it was alive"),
         (lambda path: write_file(path.parent, 1, [batch(add(1))]), "db-1.log was changed"),
     ],
 )
@@ -270,23 +270,23 @@ def test_a_master_that_lost_its_lock_leaves_the_index_alone(journal: Path) -> No
     def lost() -> None:
         raise LockNotHeld("the lock was taken away")
 
-    before = (journal / INDEX_NAME).read_bytes()
+    before = (journal / SNAPSHOT_NAME).read_bytes()
     with pytest.raises(LockNotHeld):
         write(snapshot(StoreState(), Location(2, 0)), journal, lost)
-    assert (journal / INDEX_NAME).read_bytes() == before
-    assert sorted(each.name for each in journal.iterdir()) == ["db-1.log", "db-2.log", INDEX_NAME]
+    assert (journal / SNAPSHOT_NAME).read_bytes() == before
+    assert sorted(each.name for each in journal.iterdir()) == ["db-1.log", "db-2.log", SNAPSHOT_NAME]
 
 
 def test_an_index_over_what_is_not_there_is_not_written(journal: Path) -> None:
-    with pytest.raises(UnusableIndexError):
+    with pytest.raises(UnusableSnapshotError):
         write(snapshot(StoreState(), Location(2, 17)), journal, allowed)
 
 
 def test_nor_one_that_would_end_where_a_file_began_that_was_deleted_meanwhile(journal: Path) -> None:
-    before = (journal / INDEX_NAME).read_bytes()
-    with pytest.raises(UnusableIndexError, match=r"db-3\.log was deleted meanwhile"):
+    before = (journal / SNAPSHOT_NAME).read_bytes()
+    with pytest.raises(UnusableSnapshotError, match=r"db-3\.log was deleted meanwhile"):
         write(snapshot(StoreState(), Location(3, 0)), journal, allowed)
-    assert (journal / INDEX_NAME).read_bytes() == before
+    assert (journal / SNAPSHOT_NAME).read_bytes() == before
 
 
 def test_a_snapshot_stays_as_it_is(journal: Path) -> None:
@@ -313,9 +313,11 @@ class Gate:
         assert self.opened.wait(20)
 
 
-def indexer(directory: Path, check: Callable[[], None] = allowed, *, grown: int = 0, wanted: bool = True) -> Indexer:
+def indexer(
+    directory: Path, check: Callable[[], None] = allowed, *, grown: int = 0, wanted: bool = True
+) -> SnapshotWriter:
     """Return what writes the index of a directory."""
-    return Indexer(
+    return SnapshotWriter(
         directory,
         file_bytes_max=1000,
         runtime=runtime(fence=check),
@@ -351,14 +353,14 @@ def test_an_index_is_due_when_time_has_passed_and_the_journal_has_grown(tmp_path
 
 
 def test_a_clean_stop_writes_none_for_a_standby_or_a_little_journal(journal: Path) -> None:
-    (journal / INDEX_NAME).unlink()
+    (journal / SNAPSHOT_NAME).unlink()
 
     def never() -> Any:
         raise AssertionError("nobody wants it")
 
     indexer(journal, wanted=False).end(Location(2, 0), never)
     indexer(journal, grown=10_000).end(Location(2, 0), never)
-    assert not (journal / INDEX_NAME).exists()
+    assert not (journal / SNAPSHOT_NAME).exists()
 
 
 def test_a_clean_stop_writes_it_anew_when_a_covered_file_was_changed(journal: Path) -> None:
@@ -366,18 +368,18 @@ def test_a_clean_stop_writes_it_anew_when_a_covered_file_was_changed(journal: Pa
     taken = snapshot(replayed(journal)[0], covered)
     writer = indexer(journal, grown=10_000)
     writer.note(covered, write(taken, journal, allowed).files)
-    before = (journal / INDEX_NAME).stat().st_mtime_ns
+    before = (journal / SNAPSHOT_NAME).stat().st_mtime_ns
     writer.end(covered, lambda: taken)
-    assert (journal / INDEX_NAME).stat().st_mtime_ns == before
+    assert (journal / SNAPSHOT_NAME).stat().st_mtime_ns == before
     os.utime(journal / data_file_name(1))
     writer.end(covered, lambda: taken)
-    assert (journal / INDEX_NAME).stat().st_mtime_ns > before
+    assert (journal / SNAPSHOT_NAME).stat().st_mtime_ns > before
 
 
 def test_an_index_that_cannot_be_written_is_said_and_nothing_more(
     journal: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (journal / (INDEX_NAME + checkpoint.UNFINISHED_SUFFIX)).mkdir()
+    (journal / (SNAPSHOT_NAME + store_snapshot.UNFINISHED_SUFFIX)).mkdir()
     covered = Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4"))
     indexer(journal).end(covered, lambda: snapshot(replayed(journal)[0], covered))
     assert "the next start may take longer" in caplog.text

@@ -49,7 +49,7 @@ class Slice(NamedTuple):
         return zip(self.ids, chain.from_iterable(packed), strict=True)
 
 
-class IndexedMessages(MutableMapping[str, int]):
+class SnapshotMessages(MutableMapping[str, int]):
     """Packed entries by message id, in their order: to be used as the dictionary that it becomes.
 
     Args:
@@ -67,11 +67,11 @@ class IndexedMessages(MutableMapping[str, int]):
         self._newer: dict[str, int] = {}
 
     @property
-    def is_settled(self) -> bool:
+    def is_materialised(self) -> bool:
         """True when no slice is left to enter."""
         return not self._slices
 
-    def enter(self) -> None:
+    def load_next(self) -> None:
         """Enter the next slice, of which there must be one: two milliseconds' work."""
         entered = self._slices.popleft()
         self._waiting_count -= len(entered.ids)
@@ -80,10 +80,10 @@ class IndexedMessages(MutableMapping[str, int]):
             self._known.update(self._newer)
             self._newer.clear()
 
-    def settled(self) -> dict[str, int]:
+    def materialised(self) -> dict[str, int]:
         """Enter all that is left, and return the dictionary of all messages; it is this object's own as well."""
         while self._slices:
-            self.enter()
+            self.load_next()
         return self._known
 
     # ------------------------------------------------------------ a mutable mapping
@@ -95,7 +95,7 @@ class IndexedMessages(MutableMapping[str, int]):
         return chain(self._known, chain.from_iterable(each.ids for each in self._slices), self._newer)
 
     def __reversed__(self) -> Iterator[str]:
-        return reversed(self.settled())
+        return reversed(self.materialised())
 
     def __contains__(self, message_id: object) -> bool:
         return isinstance(message_id, str) and message_id in self._part_of(message_id)
@@ -111,11 +111,11 @@ class IndexedMessages(MutableMapping[str, int]):
 
     def items(self) -> ItemsView[str, int]:
         """Return ids and entries; enters all."""
-        return self.settled().items()
+        return self.materialised().items()
 
     def values(self) -> ValuesView[int]:
         """Return the entries; enters all."""
-        return self.settled().values()
+        return self.materialised().values()
 
     def _part_of(self, message_id: str) -> dict[str, int]:
         """Return the dictionary that has a message, or would have it if it were stored now."""
@@ -124,12 +124,12 @@ class IndexedMessages(MutableMapping[str, int]):
             return known
         if message_id not in self._newer and not self._watermarks.is_beyond(message_id):
             while self._slices:
-                self.enter()
+                self.load_next()
                 if message_id in known:
                     return known
             return known
         return self._newer
 
 
-Messages = dict[str, int] | IndexedMessages
+Messages = dict[str, int] | SnapshotMessages
 """Packed entries by message id, in their order."""
