@@ -68,6 +68,20 @@ def test_links_lead_somewhere(root: Path, documents: list[Path]) -> None:
     assert dead == []
 
 
+def test_architecture_page_names_classes_and_methods_that_exist(root: Path) -> None:
+    """Every `Class` and `Class.method` of the page is defined in the package."""
+    page = FENCE.sub("", (root / "docs" / "architecture.md").read_text())
+    named = set(re.findall(r"`([A-Z]\w*[a-z]\w*(?:\.[a-z_]+)?)`", page))
+    sources = [path.read_text() for path in (root / "pybroker").rglob("*.py")]
+    assert {"GroupCommit", "Queue.send"} <= named
+    for name in named:
+        owner, _, method = name.partition(".")
+        pattern = re.compile(
+            rf"^class {owner}\b" + (rf"(?:.|\n)*?\n    (?:async )?def {method}\b" if method else ""), re.MULTILINE
+        )
+        assert any(pattern.search(source) for source in sources), name
+
+
 def test_make_targets_in_documents_exist(root: Path, documents: list[Path]) -> None:
     targets = set(TARGET.findall((root / "Makefile").read_text()))
     used = {words[1] for page in documents for words in command_lines(page) if words[0] == "make" and len(words) > 1}

@@ -37,7 +37,7 @@ def test_the_systemd_unit_runs_the_example_configuration(root):
 
 
 def test_the_page_shows_the_systemd_unit_as_it_is(root):
-    (shown,) = re.findall(r"```ini\n(.*?)```", (root / "docs" / "operations.md").read_text(), re.DOTALL)
+    (shown,) = re.findall(r"```ini\n(.*?)```", (root / "docs" / "pair.md").read_text(), re.DOTALL)
     assert shown == (root / "examples" / "pybroker.service").read_text().split("\n\n", 1)[1]
 
 
