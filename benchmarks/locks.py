@@ -1,6 +1,6 @@
 """The lock on the store: how soon a waiter has it after the holder's `kill -9`, and what a check of it costs.
 
-Run from the root of the checkout: `python -m benchmarks.locks`. `docs/ha.md` quotes the figures.
+Run from the root of the checkout: `python -m benchmarks.locks`. `docs/ha.md` quotes one of the figures.
 
 Take-over lasts from the kill of the holder's process to the return of the waiter's `acquire`, when its stamp is synced.
 """
