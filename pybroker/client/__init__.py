@@ -1,6 +1,6 @@
 """A client for ActiveMQ and pybroker with failover.
 
-- `connect`: the synchronous API (`sync`); `aio.connect`: the same for asyncio; `arguments`: the arguments of both
+- `aio.connect`: the API for asyncio, with `arguments` and `waiting`; `connect`: the same for threads (`sync`)
 - `errors`: one type per cause; `messages`: sent and received messages
 - `uri`: the brokers and options; `reconnect`: which broker is tried next, and when
 - `state`: the state of a connection, which is restored after a break; its parts are `transactions`, `consumers`,

@@ -1,10 +1,12 @@
-"""The asyncio API, with the classes and methods of `sync`, for the tasks of one event loop.
+"""The asyncio API: a connection, its producers, consumers and transactions, for the tasks of one event loop.
 
 A task in the application's loop does the I/O of a connection. Other threads and loops must not use the connection. Only
 one task at a time may use a consumer with `ack="auto"` or a transaction. `message.ack()` is no coroutine.
 
 Every call that may wait has a `timeout` in seconds. None, the default, means the URI's `timeout`; without that there is
-no limit. The cancellation of a waiting task has the same effect as its timeout.
+no limit. A failover makes calls take longer. The cancellation of a waiting task has the same effect as its timeout.
+
+The synchronous API runs the same coroutines in threads. So in this module they wait by `Waiter` only.
 """
 
 # ruff: noqa: ASYNC109 -- `timeout` is an argument here as it is in `sync`; asyncio.timeout works as well
@@ -15,177 +17,97 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.subscription import BROWSER_PREFETCH, DURABLE_PREFETCH, QUEUE_PREFETCH
 from pybroker.client.arguments import (
     CLOSE_SECONDS,
     MessageHeaders,
-    Settings,
     SubscriptionOptions,
-    browse,
     destination_of,
     header_values,
-    make_link,
-    subscribe,
-    temporary_kind,
+    make_conversation,
+    new_connection_name,
 )
 from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState, Redelivery
-from pybroker.client.errors import ClientError, ConnectionClosed, Timeout
+from pybroker.client.conversation import AckMode, Login
+from pybroker.client.errors import ConnectionClosed
 from pybroker.client.link import ClientLink
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import PendingResult
+from pybroker.client.state import ClientState
 from pybroker.client.transactions import ClientTransaction
-from pybroker.client.uri import BrokerURI, parse
-
-Value = TypeVar("Value")
-
-
-def connect(
-    uri: str,
-    *,
-    user: str | None = None,
-    password: str | None = None,
-    client_id: str | None = None,
-    timeout: float | None = None,
-    ssl_context: ssl.SSLContext | None = None,
-    redelivery: Redelivery | None = None,
-    on_interrupted: Callable[[Exception], object] | None = None,
-    on_resumed: Callable[[str], object] | None = None,
-) -> "Connection":
-    """Return a connection to a broker, for an `async with` statement, which connects and closes it.
-
-    Arguments and errors are those of `sync.connect`. This function raises the errors of the URI, and the statement all
-    others. The callbacks run in the loop.
-    """
-    settings = Settings(
-        user=user,
-        password=password,
-        client_id=client_id,
-        ssl_context=ssl_context,
-        redelivery=redelivery,
-        on_interrupted=on_interrupted,
-        on_resumed=on_resumed,
-    )
-    return Connection(parse(uri), settings, timeout)
+from pybroker.client.uri import parse
+from pybroker.client.waiting import Flag, TaskFlag, Waiter
 
 
-class TaskWaiter:
-    """Suspends tasks until a result is complete or a message arrives."""
+class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
+    """A connection to a broker, for an `async with` statement, which connects and closes it."""
 
-    def __init__(self, link: ClientLink, timeout: float | None) -> None:
-        self.link = link
-        self._timeout = timeout
-
-    async def wait(self, pending: PendingResult[Value], timeout: float | None, operation: str) -> Value | None:
-        """Wait for a result; at the timeout or a cancellation, cancel the operation.
+    def __init__(
+        self,
+        uri: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        client_id: str | None = None,
+        timeout: float | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        redelivery: Redelivery | None = None,
+        on_interrupted: Callable[[Exception], object] | None = None,
+        on_resumed: Callable[[str], object] | None = None,
+    ) -> None:
+        """Create a connection to a broker; the `async with` statement connects.
 
         Args:
-            pending: the result to wait for.
-            timeout: seconds; None for the default.
-            operation: its name, for error messages.
+            uri: such as `failover:(tcp://a:61616,tcp://b:61616)?randomize=false`.
+            user: the user name; None for anonymous.
+            password: the password; None for none.
+            client_id: the client id, which identifies durable subscriptions; None for a generated one.
+            timeout: the seconds that the first connection may take.
+            ssl_context: the TLS context for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
+            redelivery: the redelivery policy for messages of a transaction that was rolled back.
+            on_interrupted: called with the reason when the broker is lost. It must not block.
+            on_resumed: called with the broker's address when the state is restored. It must not block.
+
+        Raises:
+            UnusableURI: the URI is not valid.
+
+        The statement raises:
+            BrokerMissing: no broker answered in all attempts that the URI allows.
+            LoginRefused, UntrustedBroker, ProtocolViolation: another attempt does not help.
+            Timeout: it took too long.
         """
-        if timeout is None:
-            timeout = self._timeout
-        if not pending.is_done:
-            done = _Flag()
-            with self.link:
-                pending.add_done_callback(done.set)
-            error: ClientError = ConnectionClosed(f"{operation} was cancelled")
-            try:
-                if not await done.wait(timeout):
-                    error = Timeout(f"{operation} took longer than {timeout:g} s{self.link.failure_report}")
-            finally:
-                with self.link as state:
-                    state.cancel(pending, error)
-        return pending.result()
-
-    async def send(
-        self, producer: int, destination: Destination, body: Body, timeout: float | None, headers: MessageHeaders
-    ) -> None:
-        """Send a message; wait until a persistent one is on disk, and another one is passed to the transport."""
-        with self.link as state:
-            pending = state.send(producer, destination, body, header_values(headers))
-        await self.wait(pending, timeout, "sending")
-        if self.link.is_congested:
-            await self.wait_until_writable(timeout)
-
-    async def wait_until_writable(self, timeout: float | None) -> None:
-        """Wait until the broker reads again, so that the client does not buffer sends without an answer."""
-        clear = _Flag()
-        self.link.call_when_writable(clear.set)
-        if not await clear.wait(self._timeout if timeout is None else timeout):
-            raise Timeout(f"the broker accepts no more messages at present{self.link.failure_report}")
-
-    async def receive(self, consumer: ConsumerState, timeout: float | None) -> Message:
-        """Wait for a message."""
-        deadline, is_late = None if timeout is None else time.monotonic() + timeout, False
-        while True:
-            arrived = _Flag()
-            with self.link:
-                message = consumer.receive_no_wait()
-                if message is not None:
-                    return message
-                if is_late:
-                    raise Timeout(f"no message within {timeout:g} s{self.link.failure_report}")
-                left = consumer.pull(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                consumer.on_change.add(arrived.set)
-            try:
-                is_notified = await arrived.wait(self._timeout if left is None else left)
-            except asyncio.CancelledError:
-                with self.link:
-                    consumer.cancel_pull()
-                raise
-            finally:
-                consumer.on_change.remove(arrived.set)
-            if not is_notified:
-                self.link.check_broker_available(self._timeout if deadline is None else None)
-            is_late = deadline is not None and (not is_notified or time.monotonic() >= deadline)
-
-    async def browse(
-        self, consumer: ConsumerState, pending: PendingResult[None], timeout: float | None
-    ) -> AsyncGenerator[Message]:
-        """Yield the messages of a browser; close the browser at the end, and when the generator is closed."""
-        try:
-            await self.wait(pending, timeout, "browsing")
-            with contextlib.suppress(AllShown):
-                while True:
-                    yield await self.receive(consumer, self._timeout if timeout is None else timeout)
-        finally:
-            with self.link as state:
-                state.unsubscribe(consumer)
-
-
-class _Flag:
-    """A flag that the loop's thread sets once."""
-
-    def __init__(self) -> None:
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def set(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self, timeout: float | None) -> bool:
-        """Wait until the flag is set; return False at the timeout."""
-        done, _ = await asyncio.wait({self._future}, timeout=timeout)
-        return bool(done)
-
-
-class Connection:
-    """A connection. An async context manager, which `connect` returns."""
-
-    def __init__(self, uri: BrokerURI, settings: Settings, timeout: float | None) -> None:
-        self._link = make_link(uri, settings)
-        self._waiter = TaskWaiter(self._link, uri.failover.timeout_seconds if uri.failover is not None else None)
+        parsed = parse(uri)
+        failover, name = parsed.failover, new_connection_name()
+        state = ClientState(
+            Login(connection_id=f"{name}:1", client_id=client_id or f"{name}:0", user=user, password=password),
+            clock=time.monotonic,
+            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            redelivery=redelivery,
+            tracked_bytes_max=failover.max_cache_bytes if failover is not None and failover.track_messages else 0,
+            restore_transactions=failover is None or failover.track_transaction_producers,
+        )
+        self._link = ClientLink(
+            parsed,
+            state,
+            make=make_conversation,
+            ssl_context=ssl_context,
+            on_interrupted=on_interrupted,
+            on_resumed=on_resumed,
+        )
+        self._waiter = Waiter(
+            self._link, failover.timeout_seconds if failover is not None else None, make_flag=self._make_flag
+        )
         self._connect_timeout = timeout
         self._running: asyncio.Task[None] | None = None
         self._producer: int | None = None
 
     async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self._link.run(), name="pybroker-client")
         try:
+            self._start()
             await self._waiter.wait(self._link.first_connection, self._connect_timeout, "connecting")
         except BaseException:
             await self.close(0)
@@ -196,6 +118,13 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._close(CLOSE_SECONDS, finished=kind is None)
+
+    def _start(self) -> None:
+        """Start the I/O."""
+        self._running = asyncio.create_task(self._link.run(), name="pybroker-client")
+
+    def _make_flag(self) -> Flag:
+        return TaskFlag()
 
     @property
     def broker(self) -> str | None:
@@ -211,23 +140,48 @@ class Connection:
         timeout: float | None = None,
         **headers: Unpack[MessageHeaders],
     ) -> None:
-        """Send a message, as `sync.Connection.send` does."""
-        await self._waiter.send(self._own_producer(), destination_of(destination), body, timeout, headers)
+        """Send a message. A persistent message, the default, is on the broker's disk on return.
+
+        A non-persistent message may still be in transit on return, and may be lost with the broker.
+
+        Raises:
+            Refused: the broker refuses the message; `DestinationRefused` and `NoRoom` are subclasses for two causes.
+            UnsendableMessage, FrameTooLarge: the message cannot be sent.
+            Timeout: it took too long; the message may still be sent.
+        """
+        where, values = destination_of(destination), header_values(headers)
+        await self._waiter.send(self._own_producer(), where, body, values, timeout)
+
+    def begin_send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> "Sending":
+        """Send a message and return without waiting, so that many sends are in flight together and share disk syncs.
+
+        The broker gets the messages in the order of the calls. The caller limits the sends in flight, because each is
+        in memory until the broker answers.
+        """
+        producer, where = self._own_producer(), destination_of(destination)
+        with self._link as state:
+            pending = state.send(producer, where, body, header_values(headers))
+        return Sending(self._waiter, pending)
 
     def _own_producer(self) -> int:
         """Return the producer of messages that name their destination; open it at the first call."""
         if self._producer is None:
             with self._link as state:
-                self._producer, _ = state.producers.add()
+                if self._producer is None:
+                    self._producer, _ = state.producers.add()
         return self._producer
 
     async def producer(self, destination: str | Destination, *, timeout: float | None = None) -> "Producer":
-        """Return a producer for one destination, as `sync.Connection.producer` does."""
+        """Return a producer for one destination.
+
+        Raises:
+            DestinationRefused: the broker refuses the destination.
+        """
         where = destination_of(destination)
         with self._link as state:
             number, pending = state.producers.add(where)
         await self._waiter.wait(pending, timeout, "opening a producer")
-        return Producer(self._link, self._waiter, where, number)
+        return Producer(self._waiter, where, number)
 
     async def consumer(
         self,
@@ -236,27 +190,52 @@ class Connection:
         timeout: float | None = None,
         **subscription: Unpack[SubscriptionOptions],
     ) -> "Consumer":
-        """Return a consumer of a queue or topic, as `sync.Connection.consumer` does."""
+        """Return a consumer of a queue or topic; the name may have wildcards.
+
+        Raises:
+            Refused: the broker refuses the consumer; `DestinationRefused` and `SelectorRefused` are two of the causes.
+            ValueError: the acknowledgement mode is unknown, or the prefetch is negative.
+        """
+        # Also for topics: ActiveMQ's 32767 would take too much memory in Python.
+        options: dict[str, Any] = {"prefetch": DURABLE_PREFETCH if subscription.get("durable") else QUEUE_PREFETCH}
+        options |= {**subscription, "ack": AckMode(subscription.get("ack", "auto"))}
+        if options["prefetch"] < 0:
+            raise ValueError(f"prefetch: 0 or more, not {options['prefetch']}")
+        where = destination_of(destination)
         with self._link as state:
-            consumer, pending = subscribe(state, destination, **subscription)
-            made = Consumer(self._link, self._waiter, consumer)
+            consumer, pending = state.subscribe(where, **options)
+            made = Consumer(self._waiter, consumer)  # before a message arrives
         await self._waiter.wait(pending, timeout, "subscribing")
         return made
 
     async def browse(
         self, queue: str | Destination, *, selector: str | None = None, timeout: float | None = None
     ) -> AsyncGenerator[Message]:
-        """Yield the messages of a queue, as `sync.Connection.browse` does."""
+        """Yield the messages of a queue, the oldest first, without consuming them.
+
+        This includes messages that are delivered to other consumers and not acknowledged. Messages that arrive or are
+        consumed meanwhile may be included.
+
+        Raises:
+            Refused: the broker refuses the browser; `DestinationRefused` and `SelectorRefused` are two of the causes.
+            Timeout: the broker took longer than `timeout` for a message.
+        """
+        where = destination_of(queue)
         with self._link as state:
-            consumer, pending = browse(state, queue, selector)
-        async with contextlib.aclosing(self._waiter.browse(consumer, pending, timeout)) as shown:
-            async for message in shown:
-                yield message
+            consumer, pending = state.browse(where, prefetch=BROWSER_PREFETCH, selector=selector)
+        try:
+            await self._waiter.wait(pending, timeout, "browsing")
+            with contextlib.suppress(AllShown):
+                while True:
+                    yield await self._waiter.receive(consumer, self._waiter.timeout if timeout is None else timeout)
+        finally:
+            # Garbage collection may run this in any thread.
+            self._link.call_soon(lambda state: state.unsubscribe(consumer))
 
     def transaction(self) -> "Transaction":
         """Begin a transaction, for an `async with` statement: its end commits, an exception rolls back."""
         with self._link as state:
-            return Transaction(self._link, self._waiter, state.transactions.begin())
+            return Transaction(self._waiter, state.transactions.begin())
 
     async def request(
         self,
@@ -266,7 +245,11 @@ class Connection:
         timeout: float | None = None,
         **headers: Unpack[MessageHeaders],
     ) -> Message:
-        """Send a message and return the reply to it, as `sync.Connection.request` does."""
+        """Send a message and return the reply to it, which arrives in a temporary queue of this connection.
+
+        Raises:
+            Timeout: no reply arrived in time. The receiver may have processed the request.
+        """
         producer = self._own_producer()
         with self._link as state:
             pending = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
@@ -277,18 +260,28 @@ class Connection:
     async def temporary_destination(self, *, topic: bool = False, timeout: float | None = None) -> Destination:
         """Create a temporary queue or topic. It exists as long as this connection, which alone can consume from it."""
         with self._link as state:
-            destination, pending = state.add_temporary(temporary_kind(topic=topic))
+            kind = DestinationType.TEMP_TOPIC if topic else DestinationType.TEMP_QUEUE
+            destination, pending = state.add_temporary(kind)
         await self._waiter.wait(pending, timeout, "making a temporary destination")
         return destination
 
     async def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a durable subscription, as `sync.Connection.unsubscribe` does."""
+        """Delete a durable subscription and its backlog. It must not have a consumer.
+
+        Raises:
+            Refused: the subscription has a consumer, or does not exist. If the client repeats the request after a
+                break, a subscription that does not exist counts as deleted.
+        """
         with self._link as state:
             pending = state.remove_durable(name)
         await self._waiter.wait(pending, timeout, "deleting a durable subscription")
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Close the connection with its consumers and producers, as `sync.Connection.close` does."""
+        """Close the connection with its consumers and producers. Unacknowledged messages will be redelivered.
+
+        Args:
+            timeout: the seconds that the broker has to answer; then the client aborts the transport.
+        """
         await self._close(timeout, finished=True)
 
     async def _close(self, timeout: float, *, finished: bool) -> None:
@@ -297,42 +290,79 @@ class Connection:
             await asyncio.gather(self._running, return_exceptions=True)
 
 
-class Producer:
-    """A producer for one destination. An async context manager."""
+connect = Connection
+"""Return a connection to a broker, for an `async with` statement, which connects and closes it."""
 
-    def __init__(self, link: ClientLink, waiter: TaskWaiter, destination: Destination, number: int) -> None:
+
+class Sending:
+    """A send in flight, which `Connection.begin_send` returns."""
+
+    def __init__(self, waiter: Waiter, pending: PendingResult[None]) -> None:
+        self._waiter = waiter
+        self._pending = pending
+
+    @property
+    def is_done(self) -> bool:
+        """True if the send is complete, and `wait` does not wait."""
+        return self._pending.is_done
+
+    @property
+    def is_sent(self) -> bool:
+        """False if the message was not sent yet: there was no broker, or the protocol has no form for it."""
+        return self._pending.is_sent
+
+    async def wait(self, timeout: float | None = None) -> None:
+        """Wait for the result: a persistent message is on the broker's disk on return.
+
+        Raises:
+            Refused, UnsendableMessage, FrameTooLarge, Timeout: as `Connection.send`.
+        """
+        await self._waiter.wait(self._pending, timeout, "sending")
+
+
+class Producer(contextlib.AbstractAsyncContextManager["Producer"]):
+    """A producer for one destination. A context manager."""
+
+    def __init__(self, waiter: Waiter, destination: Destination, number: int) -> None:
         self.destination = destination
-        self._link = link
+        self._link = waiter.link
         self._waiter = waiter
         self._number = number
 
     async def send(self, body: Body, *, timeout: float | None = None, **headers: Unpack[MessageHeaders]) -> None:
         """Send a message, as `Connection.send` does."""
-        await self._waiter.send(self._number, self.destination, body, timeout, headers)
+        await self._waiter.send(self._number, self.destination, body, header_values(headers), timeout)
 
     def close(self) -> None:
         """Close the producer."""
         with self._link as state:
             state.producers.remove(self._number)
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
 
-class Consumer:
-    """A consumer of one destination. An async context manager, and an async iterator. See `sync.Consumer`."""
+class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
+    """A consumer of one destination. A context manager, and an iterator that ends when the consumer is closed.
 
-    def __init__(self, link: ClientLink, waiter: TaskWaiter, consumer: ConsumerState) -> None:
-        self._link = link
+    With `ack="auto"` the consumer acknowledges a message when the application receives the next one, closes the
+    consumer, or leaves its `with` statement without an exception. With `"client"` and `"individual"` the message's
+    `ack()` acknowledges it, with `"transacted"` the transaction.
+    """
+
+    def __init__(self, waiter: Waiter, consumer: ConsumerState) -> None:
+        self._link = waiter.link
         self._waiter = waiter
         self._consumer = consumer
-        consumer.on_ack = self._settle
+        consumer.on_ack = self._acknowledge
 
     async def receive(self, timeout: float | None = None) -> Message:
-        """Return the next message, as `sync.Consumer.receive` does."""
+        """Return the next message; wait for it if there is none. A timeout of 0 does not wait.
+
+        Raises:
+            Timeout: no message arrived in time.
+            ConnectionClosed: the consumer is closed.
+        """
         return await self._waiter.receive(self._consumer, timeout)
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -348,16 +378,32 @@ class Consumer:
         """Close the consumer. The broker redelivers its unacknowledged messages."""
         self._close(finished=True)
 
+    async def finish(self, timeout: float | None = None) -> bool:
+        """Close the consumer, and wait until the broker confirms its acknowledgements.
+
+        Returns:
+            False if the connection broke before; then the latest messages may be redelivered.
+
+        Raises:
+            Timeout: the broker did not answer in time.
+        """
+        was_open: list[bool] = []
+        with self._link as state:
+            pending = state.unsubscribe(self._consumer)
+            if pending is None:
+                return False
+            # The loss of the connection also completes the request.
+            pending.add_done_callback(lambda: was_open.append(state.is_open))
+        await self._waiter.wait(pending, timeout, "closing a consumer")
+        return was_open == [True]
+
     def _close(self, *, finished: bool) -> None:
         with self._link as state:
             state.unsubscribe(self._consumer, finished=finished)
 
-    def _settle(self, message: Message) -> None:
+    def _acknowledge(self, message: Message) -> None:
         with self._link:
             self._consumer.acknowledge(message)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -365,16 +411,20 @@ class Consumer:
         self._close(finished=kind is None)
 
 
-class Transaction:
-    """A transaction: sends and acknowledgements that take effect together or not at all. An async context manager."""
+class Transaction(contextlib.AbstractAsyncContextManager["Transaction"]):
+    """A transaction: sends and acknowledgements that take effect together or not at all. A context manager."""
 
-    def __init__(self, link: ClientLink, waiter: TaskWaiter, transaction: ClientTransaction) -> None:
-        self._link = link
+    def __init__(self, waiter: Waiter, transaction: ClientTransaction) -> None:
+        self._link = waiter.link
         self._waiter = waiter
         self._transaction = transaction
 
     async def send(self, destination: str | Destination, body: Body, **headers: Unpack[MessageHeaders]) -> None:
-        """Send a message in the transaction, as `sync.Transaction.send` does."""
+        """Send a message in the transaction. Does not wait for an answer: if the broker refuses it, `commit` raises.
+
+        Raises:
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
+        """
         where, values = destination_of(destination), header_values(headers)
         with self._link as state:
             state.transactions.send(self._transaction, where, body, values)
@@ -382,7 +432,12 @@ class Transaction:
             await self._waiter.wait_until_writable(None)
 
     async def receive(self, consumer: Consumer, timeout: float | None = None) -> Message:
-        """Return the next message of a consumer and acknowledge it, as `sync.Transaction.receive` does."""
+        """Return the next message of a consumer with `ack="transacted"`, and acknowledge it in the transaction.
+
+        Raises:
+            Timeout: no message arrived in time.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
+        """
         with self._link as state:
             state.transactions.check(self._transaction)
         message = await consumer.receive(timeout)
@@ -390,12 +445,21 @@ class Transaction:
         return message
 
     def ack(self, message: Message) -> None:
-        """Acknowledge a message in the transaction, as `sync.Transaction.ack` does."""
+        """Acknowledge a message of a consumer with `ack="transacted"` in the transaction.
+
+        Raises:
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
+        """
         with self._link as state:
             state.transactions.acknowledge(self._transaction, message)
 
     async def commit(self, timeout: float | None = None) -> None:
-        """Commit the transaction, as `sync.Transaction.commit` does."""
+        """Commit the transaction. It is on the broker's disk on return.
+
+        Raises:
+            TransactionRolledBack: the transaction had no effect. Repeat it.
+            TransactionInDoubt: the whole transaction took effect, or nothing. Repeat it only if that is harmless.
+        """
         with self._link as state:
             pending = state.transactions.commit(self._transaction)
         await self._waiter.wait(pending, timeout, "committing")
@@ -404,9 +468,6 @@ class Transaction:
         """Roll the transaction back. Its messages are redelivered after the delay of the `Redelivery` policy."""
         with self._link as state:
             state.transactions.rollback(self._transaction)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,36 +1,24 @@
-"""The arguments that both APIs share: their types, defaults and checks, and the link made from them."""
+"""The arguments of the API: their types, defaults and checks, and the conversation made from an address."""
 
 import os
 import random
 import socket
-import ssl
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import count
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict
 
-from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.destination import parse as parse_destination
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX
 from pybroker.broker.domain.openwire.values import Value
-from pybroker.client.consumers import ConsumerState, Redelivery
-from pybroker.client.conversation import AckMode, Conversation, Login
+from pybroker.client.conversation import Conversation
 from pybroker.client.errors import DestinationRefused, UnsendableMessage
-from pybroker.client.link import ClientLink
 from pybroker.client.messages import Kind
 from pybroker.client.openwire import OpenWireConversation
-from pybroker.client.pending import PendingResult
-from pybroker.client.state import ClientState
 from pybroker.client.stomp import StompConversation
-from pybroker.client.uri import Address, BrokerURI, WireProtocol
-
-PREFETCH: Final = 1000
-PREFETCH_DURABLE: Final = 100
-PREFETCH_BROWSER: Final = 500
-"""ActiveMQ's defaults for queues, durable subscriptions and browsers. For topics ActiveMQ has 32767, which would take
-too much memory in Python."""
+from pybroker.client.uri import Address, WireProtocol
 
 CLOSE_SECONDS: Final = 5.0
 """The default time that `close` waits for the broker's answer."""
@@ -96,54 +84,9 @@ class SubscriptionOptions(TypedDict, total=False):
     priority: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The arguments of `connect` besides the URI.
-
-    Attributes:
-        user: the user name; None for anonymous.
-        password: the password; None for none.
-        client_id: the client id, which identifies durable subscriptions; None for a generated one.
-        ssl_context: the TLS context for `ssl:` and `stomp+ssl:`; by default the system's authorities are trusted.
-        redelivery: the redelivery policy for messages of a transaction that was rolled back.
-        on_interrupted: called with the reason when the connection is lost.
-        on_resumed: called with the broker's address when the state is restored.
-    """
-
-    user: str | None = None
-    password: str | None = None
-    client_id: str | None = None
-    ssl_context: ssl.SSLContext | None = None
-    redelivery: Redelivery | None = None
-    on_interrupted: Callable[[Exception], object] | None = None
-    on_resumed: Callable[[str], object] | None = None
-
-
-def make_link(uri: BrokerURI, settings: Settings) -> ClientLink:
-    """Return a link that is not connected yet."""
-    name = f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS_ID}-{next(_connection_numbers)}"
-    failover = uri.failover
-    state = ClientState(
-        Login(
-            connection_id=f"{name}:1",
-            client_id=settings.client_id or f"{name}:0",
-            user=settings.user,
-            password=settings.password,
-        ),
-        clock=time.monotonic,
-        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
-        redelivery=settings.redelivery,
-        tracked_bytes_max=failover.max_cache_bytes if failover is not None and failover.track_messages else 0,
-        restore_transactions=failover is None or failover.track_transaction_producers,
-    )
-    return ClientLink(
-        uri,
-        state,
-        make=make_conversation,
-        ssl_context=settings.ssl_context,
-        on_interrupted=settings.on_interrupted,
-        on_resumed=settings.on_resumed,
-    )
+def new_connection_name() -> str:
+    """Return a globally unique name, from which the ids of a connection are made."""
+    return f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS_ID}-{next(_connection_numbers)}"
 
 
 def make_conversation(address: Address) -> Conversation:
@@ -196,38 +139,3 @@ def _kind(name: str) -> Kind:
         return Kind(name)
     except ValueError as error:
         raise UnsendableMessage(f"kind: one of {', '.join(Kind)}, not {name!r}") from error
-
-
-def subscribe(
-    state: ClientState, destination: str | Destination, **subscription: Unpack[SubscriptionOptions]
-) -> tuple[ConsumerState, PendingResult[None]]:
-    """Open a consumer with the defaults of both APIs.
-
-    Raises:
-        ValueError: the acknowledgement mode is unknown, or the prefetch is negative.
-    """
-    options: dict[str, Any] = dict(subscription)
-    ack = AckMode(options.pop("ack", "auto"))
-    prefetch = options.pop("prefetch", PREFETCH_DURABLE if options.get("durable") else PREFETCH)
-    if prefetch < 0:
-        raise ValueError(f"prefetch: 0 or more, not {prefetch}")
-    return state.subscribe(destination_of(destination), ack=ack, prefetch=prefetch, **options)
-
-
-def browse(
-    state: ClientState, queue: str | Destination, selector: str | None
-) -> tuple[ConsumerState, PendingResult[None]]:
-    """Open a browser of a queue.
-
-    Raises:
-        DestinationRefused: the destination is not a queue.
-    """
-    destination = destination_of(queue)
-    if not destination.is_queue:
-        raise DestinationRefused(f"only queues can be browsed, and this is not one: {destination}")
-    return state.browse(destination, prefetch=PREFETCH_BROWSER, selector=selector)
-
-
-def temporary_kind(*, topic: bool) -> DestinationType:
-    """Return the type of a temporary destination."""
-    return DestinationType.TEMP_TOPIC if topic else DestinationType.TEMP_QUEUE

@@ -50,7 +50,7 @@ from pybroker.client.conversation import (
     SendMessage,
 )
 from pybroker.client.error_reports import ErrorReports
-from pybroker.client.errors import ClientError, ConnectionClosed, TransactionInDoubt
+from pybroker.client.errors import ClientError, ConnectionClosed, DestinationRefused, TransactionInDoubt
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import PendingResult
 from pybroker.client.producers import Producers
@@ -155,7 +155,13 @@ class ClientState:
     def browse(
         self, destination: Destination, *, prefetch: int, selector: str | None
     ) -> tuple[ConsumerState, PendingResult[None]]:
-        """Open a browser of a queue."""
+        """Open a browser of a queue.
+
+        Raises:
+            DestinationRefused: the destination is not a queue.
+        """
+        if not destination.is_queue:
+            raise DestinationRefused(f"only queues can be browsed, and this is not one: {destination}")
         request = AddConsumer(
             consumer=next(self._counters["consumer"]),
             destination=destination,

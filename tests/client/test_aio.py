@@ -107,6 +107,20 @@ def test_a_request_is_answered(broker_uri: str, queue: str) -> None:
     play(broker_uri, scene)
 
 
+def test_sends_in_flight_are_answered_and_a_finish_confirms(broker_uri: str, queue: str) -> None:
+    async def scene(connection: aio.Connection) -> None:
+        sendings = [connection.begin_send(queue, str(number)) for number in range(10)]
+        for sending in sendings:
+            await sending.wait(PATIENCE)
+        assert all(sending.is_sent and sending.is_done for sending in sendings)
+        consumer = await connection.consumer(queue)
+        assert [(await consumer.receive(PATIENCE)).body for _ in sendings] == [str(number) for number in range(10)]
+        assert await consumer.finish(PATIENCE)
+        assert not await consumer.finish(PATIENCE)
+
+    play(broker_uri, scene)
+
+
 @pytest.mark.parametrize("seconds", [0, 0.1])
 def test_connecting_can_be_cancelled(seconds: float) -> None:
     async def main() -> None:

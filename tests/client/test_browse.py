@@ -5,13 +5,13 @@ import contextlib
 
 import pytest
 
+from pybroker.broker.domain.subscription import BROWSER_PREFETCH
 from pybroker.client import DestinationRefused, SelectorRefused, Timeout, UnsendableMessage, aio, connect
-from pybroker.client.arguments import PREFETCH_BROWSER
 from pybroker.client.sync import Connection
 from tests.client.brokers import Pair
 
 PATIENCE = 30.0
-MANY = PREFETCH_BROWSER + 150
+MANY = BROWSER_PREFETCH + 150
 
 
 @pytest.fixture(params=["openwire", "stomp"])

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,26 @@ def test_a_cancelled_close_ends_the_connection(broker: Broker) -> None:
     asyncio.run(main())
 
 
+def test_an_interrupted_receive_leaves_the_message_to_others(broker: Broker) -> None:
+    """A consumer without prefetch has asked the broker for a message, and must take that back."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with connect(broker.uri) as connection:
+        pulling = connection.consumer("queue://LEFT", prefetch=0)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                pulling.receive(PATIENCE)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        connection.send("queue://LEFT", "x")
+        with connection.consumer("queue://LEFT") as other:
+            assert other.receive(PATIENCE).body == "x"
+
+
 # ---------------------------------------------------------------- callbacks
 
 
@@ -138,7 +159,7 @@ def test_a_collected_browser_changes_nothing_under_the_lock(broker: Broker) -> N
             connection.send("queue://SHOWN", "x")
         shown = connection.browse("queue://SHOWN")
         next(shown)
-        with connection._link as state:
+        with connection._wrapped._link as state:
             open_before = len(state._consumers)
             del shown
             gc.collect()

@@ -36,7 +36,7 @@ def move_at_random(connections: Sequence[Connection], resumed: list[str], worker
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
         threading.Event().wait(chooser.uniform(0.0, 0.05))
-        link = chooser.choice(connections)._link
+        link = chooser.choice(connections)._wrapped._link
         assert link._loop is not None
         link._loop.call_soon_threadsafe(link._leave_broker, "the test wants it")
         moves += 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.broker.domain.destination import queue
-from pybroker.client.arguments import browse
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.subscription import BROWSER_PREFETCH
 from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState
 from pybroker.client.conversation import AckMode
@@ -54,7 +54,7 @@ def test_everything_is_shown_in_order_and_nothing_consumed(prefetch: int) -> Non
 
 def test_an_empty_queue_ends_at_once() -> None:
     world = World()
-    browser, _ = browse(world.state, "queue://q", None)
+    browser, _ = world.state.browse(Q, prefetch=BROWSER_PREFETCH, selector=None)
     assert shown(world, browser) == []
 
 
@@ -79,8 +79,8 @@ def test_a_browser_returns_messages_delivered_to_others() -> None:
 def test_only_queues_are_browsed_and_selectors_are_checked() -> None:
     world = World()
     with pytest.raises(DestinationRefused, match="only queues"):
-        browse(world.state, "topic://t", None)
-    browser, opened = browse(world.state, "queue://q", "= =")
+        world.state.browse(topic("t"), prefetch=BROWSER_PREFETCH, selector=None)
+    browser, opened = world.state.browse(Q, prefetch=BROWSER_PREFETCH, selector="= =")
     world.run()
     with pytest.raises(SelectorRefused):
         opened.result()
@@ -91,7 +91,7 @@ def test_only_queues_are_browsed_and_selectors_are_checked() -> None:
 def test_a_browser_closed_before_its_end_raises() -> None:
     world = World()
     fill(world, 2)
-    browser, _ = browse(world.state, "queue://q", None)
+    browser, _ = world.state.browse(Q, prefetch=BROWSER_PREFETCH, selector=None)
     world.run()
     assert browser.receive_no_wait() is not None
     world.state.fail(ConnectionClosed("closed"))
@@ -103,7 +103,7 @@ def test_the_end_of_a_lost_broker_does_not_end_a_browser() -> None:
     """The next broker sends the messages that had arrived and were not received."""
     world = World()
     fill(world, 3)
-    browser, _ = browse(world.state, "queue://q", None)
+    browser, _ = world.state.browse(Q, prefetch=BROWSER_PREFETCH, selector=None)
     world.run()
     first = browser.receive_no_wait()
     assert first is not None

@@ -3,14 +3,13 @@
 
 import asyncio
 
-from pybroker.client.arguments import Settings, make_link
+from pybroker.client import aio
 from pybroker.client.link import ClientLink
 from pybroker.client.pending import Callbacks
-from pybroker.client.uri import parse
 
 
 def unconnected(uri: str = "tcp://127.0.0.1:1") -> ClientLink:
-    return make_link(parse(uri), Settings())
+    return aio.connect(uri)._link
 
 
 class RacingCallbacks(Callbacks):

@@ -2,6 +2,7 @@
 """The public names of the package exist, and modules load at their first use."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import pybroker
 from pybroker import client
-from pybroker.client import errors
+from pybroker.client import aio, errors, sync
 
 
 def test_the_names_of_the_stub_are_those_of_the_package() -> None:
@@ -33,6 +34,21 @@ def test_every_name_of_the_client_is_there() -> None:
         assert getattr(client, name).__name__ == name
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = client.no_such_name
+
+
+@pytest.mark.parametrize("name", ["Connection", "Consumer", "Producer", "Sending", "Transaction"])
+def test_both_apis_have_the_same_methods_with_the_same_arguments(name: str) -> None:
+    threads, tasks = (
+        {key: value for key, value in inspect.getmembers(getattr(module, name)) if not key.startswith("_")}
+        for module in (sync, aio)
+    )
+    assert threads.keys() - {"destination"} == tasks.keys()
+    for key, method in tasks.items():
+        if inspect.isfunction(method):
+            assert inspect.signature(threads[key]).parameters.keys() == inspect.signature(method).parameters.keys()
+            assert not inspect.iscoroutinefunction(threads[key])
+        assert inspect.getdoc(threads[key])
+    assert inspect.signature(sync.connect).parameters == inspect.signature(aio.connect).parameters
 
 
 def test_every_error_can_be_caught_by_its_name_from_the_client() -> None:
