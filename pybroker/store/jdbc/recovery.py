@@ -152,6 +152,7 @@ class Loader:
                 self._load_messages(rows)
             for rows in self._connection.stream(_PRODUCERS):
                 self._load_producers(rows)
+        self._state.restored()
         for key in self._unused:
             self._state.changes.delete_apart(key)
         self._restore_doubts()

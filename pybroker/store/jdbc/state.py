@@ -3,6 +3,9 @@
 An operation changes `contents` at once and notes in `changes` what it means for the tables; `take` hands the notes over
 as the next batch. Sequence ids are given here, as ActiveMQ does: the highest in the tables, plus one for each message,
 whatever its destination. A transaction's messages get theirs at its commit, so that they are ordered by it.
+
+How far a producer is, the rows of its messages tell as long as they are there. So the log of producers need not tell it
+before one of those is deleted, in the same batch, and a batch that only adds messages writes to one table.
 """
 
 from typing import Any
@@ -27,6 +30,9 @@ PRODUCERS_ROWS_MAX = 1000
 
 SAID = UNSAID + 1
 """Of a producer's sequence number that the tables tell, or the next batch will."""
+
+FITTING_MAX = 1024
+"""Producers' ids that are remembered to fit, so that not each message's is measured."""
 
 Operation = Message | PreparedAck
 
@@ -54,7 +60,10 @@ class StoreState:
         self._transactions: dict[TransactionId, list[Operation]] = {}
         self._dirty: dict[tuple[Destination, str], bool] = {}
         self._prepared_count = 0
-        self._producer = ""
+        self._fitting: set[str] = set()
+        """Producers whose ids are known to fit into the tables."""
+        self._untold: dict[str, int] = {}
+        """The highest number of each producer that rows of messages tell, and the log of producers does not."""
         self._producers_id = 0
         self._producers_rows = 0
 
@@ -192,6 +201,7 @@ class StoreState:
         """Drop a destination and all it holds."""
         contents = self.contents.pop(destination, None)
         if contents is not None:
+            self._tell_all()
             self.changes.clear(contents.container, self.last_id)
             for key in contents.subscriptions:
                 self._dirty.pop((destination, key), None)
@@ -276,12 +286,13 @@ class StoreState:
         return changes
 
     def tell_producers(self) -> None:
-        """Have sequence numbers written that no row tells yet; to be called while no message is held.
+        """Have sequence numbers written that the log does not tell yet; to be called while no message is held.
 
         Once their log is long it is begun anew, with those that are remembered here.
         """
         for producer_id, number in self.sequences.said_by((UNSAID,)).items():
             self._note(f"{producer_id}:{number}")
+        self._tell_all()
         if self._producers_rows > PRODUCERS_ROWS_MAX:
             self._producers_rows = 0
             self.changes.producers_begin_anew = True
@@ -293,6 +304,12 @@ class StoreState:
         self.sequences.restore(sequences, SAID)
         self._producers_id = number
         self._producers_rows += 1
+
+    def restored(self) -> None:
+        """Take note that all messages and producers are restored, and that messages may have been deleted meanwhile."""
+        self._untold = self.sequences.said_by((UNSAID,))
+        if self.changes.deleted:
+            self._tell_all()
 
     def rewrite(self, topic: Destination, subscription_key: str) -> None:
         """Have a durable subscription written anew."""
@@ -311,11 +328,12 @@ class StoreState:
         self._note(message.message_id)
         destination = message.destination
         contents = self.contents.get(destination)
+        if destination.is_topic and (contents is None or not contents.subscriptions):
+            self._tell(message.message_id)
+            return
         if contents is None:
-            if destination.is_topic:
-                return
             contents = self._meet(destination)
-        if message.message_id not in contents.messages and (destination.is_queue or contents.subscriptions):
+        if message.message_id not in contents.messages:
             self._arrive(contents, message.message_id, self._insert(message, message.data, None))
 
     def _insert(self, message: Message, data: bytes, xid: str | None) -> int:
@@ -356,6 +374,7 @@ class StoreState:
             or sent.message_id in contents.messages
             or (destination.is_topic and not contents.subscriptions)
         ):
+            self._tell(sent.message_id)
             self.changes.delete(old)
             return
         self.last_id += 1
@@ -374,6 +393,7 @@ class StoreState:
             return
         if settled.subscription_key is None:
             del contents.messages[settled.message_id]
+            self._tell(settled.message_id)
             self.changes.delete(packed >> PRIORITY_BITS)
         elif self._is_pending(settled):
             self._advance(contents, settled, packed)
@@ -401,6 +421,7 @@ class StoreState:
         if contents.waiting[sequence]:
             return
         del contents.waiting[sequence], contents.messages[message_id]
+        self._tell(message_id)
         self.changes.delete(sequence)
         for subscription in contents.subscriptions.values():
             if subscription.lane(packed).forget(sequence):
@@ -491,10 +512,29 @@ class StoreState:
         self.changes.count()
 
     def _note(self, message_id: str) -> None:
-        """Note a producer's sequence number."""
+        """Note a producer's sequence number, which the message's row tells as long as it is there."""
         self.sequences.note(message_id, SAID)
         producer_id, _, text = message_id.rpartition(":")
-        producers, number = self.changes.producers, int(text)
+        number = int(text)
+        known = self._untold.get(producer_id)
+        if known is None or number > known:
+            self._untold[producer_id] = number
+
+    def _tell(self, message_id: str) -> None:
+        """Have the log tell how far a message's producer is, because no row of the message will."""
+        if self._untold:
+            producer_id = message_id.rpartition(":")[0]
+            number = self._untold.pop(producer_id, None)
+            if number is not None:
+                self._log(producer_id, number)
+
+    def _tell_all(self) -> None:
+        for producer_id, number in self._untold.items():
+            self._log(producer_id, number)
+        self._untold.clear()
+
+    def _log(self, producer_id: str, number: int) -> None:
+        producers = self.changes.producers
         known = producers.get(producer_id)
         if known is None:
             self.changes.count()
@@ -510,13 +550,15 @@ class StoreState:
         return contents
 
     def _check(self, message: Message) -> None:
-        """Make sure that a message and its id fit into the tables; the id of the producer before does."""
+        """Make sure that a message and its id fit into the tables."""
         check_size(message.data)
         producer_id, _, sequence = message.message_id.rpartition(":")
-        if producer_id != self._producer:
+        if producer_id not in self._fitting:
             self._limits.check("msgid_prod", producer_id, "producer's id", ResourceLimit)
             self._limits.check_index("producer's id", ResourceLimit, producer_id)
-            self._producer = producer_id
+            if len(self._fitting) >= FITTING_MAX:
+                self._fitting.clear()
+            self._fitting.add(producer_id)
         try:
             number = int(sequence)
         except ValueError:

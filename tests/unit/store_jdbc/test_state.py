@@ -139,26 +139,86 @@ def test_a_stamp_can_be_taken_off() -> None:
     assert unstamped(body) == body
 
 
+PRODUCER = text_message(ORDERS, 1).message_id.rpartition(":")[0]
+
+
+def consume(state: StoreState, *numbers: int) -> None:
+    for number in numbers:
+        (message_id,) = add(state, number)
+        state.take()
+        state.remove(ORDERS, message_id, None)
+
+
+def test_a_producers_number_is_logged_once_a_message_of_it_is_deleted(state: StoreState) -> None:
+    first, second = add(state, 1, 3)
+    assert not state.take().producers, "the messages' rows tell it"
+    state.remove(ORDERS, second, None)
+    assert state.take().producers == {PRODUCER: 3}
+    state.remove(ORDERS, first, None)
+    assert not state.take().producers, "the log tells it"
+
+
+def test_a_number_is_logged_before_all_rows_of_a_destination_go(state: StoreState) -> None:
+    add(state, 1, 2)
+    state.take()
+    state.remove_destination(ORDERS)
+    assert state.take().producers == {PRODUCER: 2}
+
+
+def test_a_number_is_logged_when_the_last_durable_subscription_is_done_with_the_message(state: StoreState) -> None:
+    subscribe(state)
+    (message_id,) = add(state, 1, destination=PRICES)
+    (subscription,) = state.contents[PRICES].subscriptions
+    assert not state.take().producers
+    state.acknowledge(PRICES, subscription, message_id, None)
+    assert state.take().producers == {PRODUCER: 1}
+
+
+def test_a_number_is_logged_at_once_when_its_message_gets_no_row(state: StoreState) -> None:
+    subscribe(state)
+    (subscription,) = state.contents[PRICES].subscriptions
+    add(state, 1, destination=PRICES, transaction=TX)
+    add(state, 2, destination=PRICES, transaction=XA)
+    state.prepare(XA)
+    state.unsubscribe(PRICES, subscription)
+    assert not state.take().producers
+    state.commit(TX)
+    assert state.take().producers == {PRODUCER: 1}
+    state.commit(XA)
+    assert state.take().producers == {PRODUCER: 2}
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_what_only_rows_tell_is_known_after_a_start(state: StoreState, deletes: bool) -> None:
+    state.sequences.note(f"{PRODUCER}:5")
+    state.sequences.note("other:1:5")
+    if deletes:
+        state.changes.delete(1)
+    state.restore_producers(1, {PRODUCER: 4, "other:1": 5})
+    state.restored()
+    assert state.take().producers == ({PRODUCER: 5} if deletes else {})
+    add(state, 3)
+    state.remove_destination(ORDERS)
+    assert state.take().producers == {PRODUCER: 3 if deletes else 5}
+
+
 def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> None:
-    add(state, 1, 3)
+    consume(state, 3)
     first = state.take()
-    add(state, 4)
+    consume(state, 4)
     second = state.take()
-    producer = text_message(ORDERS, 1).message_id.rpartition(":")[0]
-    assert [(each.producers_id, each.producers) for each in (first, second)] == [(1, {producer: 3}), (2, {producer: 4})]
+    assert [(each.producers_id, each.producers) for each in (first, second)] == [(1, {PRODUCER: 3}), (2, {PRODUCER: 4})]
     state.tell_producers()
     assert not state.take().touched, "two rows are not many"
-    for number in range(5, PRODUCERS_ROWS_MAX + 5):
-        add(state, number)
-        state.take()
+    consume(state, *range(5, PRODUCERS_ROWS_MAX + 5))
     state.tell_producers()
     changes = state.take()
     assert changes.producers_begin_anew
-    assert changes.producers == {producer: PRODUCERS_ROWS_MAX + 4}
+    assert changes.producers == {PRODUCER: PRODUCERS_ROWS_MAX + 4}
     heir = StoreState()
     heir.restore_producers(changes.producers_id, changes.producers)
-    assert heir.sequences.last(producer) == PRODUCERS_ROWS_MAX + 4
-    add(heir, PRODUCERS_ROWS_MAX + 5)
+    assert heir.sequences.last(PRODUCER) == PRODUCERS_ROWS_MAX + 4
+    consume(heir, PRODUCERS_ROWS_MAX + 5)
     assert heir.take().producers_id == changes.producers_id + 1
 
 
@@ -183,9 +243,7 @@ def test_what_is_there_is_not_expected(state: StoreState) -> None:
 
 def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: StoreState) -> None:
     """It may be lost with this broker, and sent again."""
-    for number in range(1, PRODUCERS_ROWS_MAX + 3):
-        add(state, number)
-        state.take()
+    consume(state, *range(1, PRODUCERS_ROWS_MAX + 3))
     state.tell_producers()
     assert state.expect(text_message(ORDERS, PRODUCERS_ROWS_MAX + 3))
     changes = state.take()
