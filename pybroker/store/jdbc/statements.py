@@ -67,12 +67,16 @@ def statements(connection: Connection, check: bytes, changes: Changes) -> list[b
         if is_copied := len(changes.inserted) >= COPY_ROWS_MIN or changes.byte_count >= COPY_BYTES_MIN:
             _copy(writer, changes)
         writer.add(check)
-        _clear(writer, changes)
-        _delete(writer, changes)
+        if changes.cleared or changes.dropped:
+            _clear(writer, changes)
+        if changes.deleted or changes.apart_deleted:
+            _delete(writer, changes)
         if not is_copied:
             writer.texts(_INSERT, _messages(writer, changes))
-        _change(writer, changes)
-        _write_subscriptions(writer, changes)
+        if changes.renumbered or changes.marked:
+            _change(writer, changes)
+        if changes.subscriptions or changes.apart:
+            _write_subscriptions(writer, changes)
         _write_notes(writer, changes)
     return writer.messages()
 
@@ -313,20 +317,22 @@ def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
 
 def _write_notes(writer: StatementWriter, changes: Changes) -> None:
     """Write what else there is to know."""
-    # A kept queue is what ActiveMQ makes of a virtual topic's consumer queue: a subscription that is its own client.
-    _delete_subscriptions(writer, "activemq_acks", (SubscriptionKey(each, each, each) for each in changes.kept))
-    writer.rows(
-        "INSERT INTO activemq_acks (container, sub_dest, client_id, sub_name, last_acked_id, priority) VALUES ",
-        "(%s,%s,%s,%s,0,11)",
-        ((each,) * 4 for each, is_kept in changes.kept.items() if is_kept),
-    )
+    if changes.kept:
+        # What ActiveMQ makes of a virtual topic's consumer queue: a subscription that is its own client.
+        _delete_subscriptions(writer, "activemq_acks", (SubscriptionKey(each, each, each) for each in changes.kept))
+        writer.rows(
+            "INSERT INTO activemq_acks (container, sub_dest, client_id, sub_name, last_acked_id, priority) VALUES ",
+            "(%s,%s,%s,%s,0,11)",
+            ((each,) * 4 for each, is_kept in changes.kept.items() if is_kept),
+        )
     _write_producers(writer, changes)
-    writer.delete("pybroker_prepared", ("xid",), ((xid,) for xid in changes.prepared))
-    writer.rows(
-        "INSERT INTO pybroker_prepared VALUES ",
-        "(%s,%s,%s)",
-        ((xid, *row) for xid, row in changes.prepared.items() if row is not None),
-    )
+    if changes.prepared:
+        writer.delete("pybroker_prepared", ("xid",), ((xid,) for xid in changes.prepared))
+        writer.rows(
+            "INSERT INTO pybroker_prepared VALUES ",
+            "(%s,%s,%s)",
+            ((xid, *row) for xid, row in changes.prepared.items() if row is not None),
+        )
     if changes.delivered is not None:
         writer.rows(
             "UPDATE pybroker_epoch SET stopped_count = (SELECT count(*) FROM activemq_msgs),"
