@@ -1,18 +1,18 @@
-"""Real brokers for tests: started in milliseconds, killed, frozen, cut off, and gone afterwards.
+"""Real brokers for tests: started in milliseconds, killed, frozen, partitioned, and removed afterwards.
 
 `Broker` is one broker with its store in memory, `Cluster` several on one store. Both are context managers; the pytest
 plug-in (`pybroker.testing.plugin`) makes fixtures of them.
 
 ```text
- the test's process                         │ processes of their own
+ the test's process                         │ other processes
                                             │
- Cluster ── Member ── Gate (loopback proxy) │
+ Cluster ── Member ── ListenerProxy         │
     │          │                            │
-    │          └─ BrokerProcess ────────────┼─ pybroker start   killed by the kernel when the nursery ends
-    └─ Nursery ─────────────────────────────┼─ nursery ──fork─┘ ends when the test's process does
+    │          └─ BrokerProcess ────────────┼─ pybroker start       killed by the kernel when the fork server ends
+    └─ ForkServer ──────────────────────────┼─ fork server ──fork─┘ ends when the test's process does
 ```
 
-Nothing of the broker is loaded into the test's process: what a test sees is what a client sees.
+The broker is not loaded into the test's process: a test sees what a client sees.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _HOMES = {"Broker": "cluster", "Cluster": "cluster", "Member": "member", "Cluste
 
 
 def __getattr__(name: str) -> object:
-    """Load a name when it is first used: every pytest run where pybroker is installed loads this package."""
+    """Load a name at its first use, because every pytest run where pybroker is installed loads this package."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

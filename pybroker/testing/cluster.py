@@ -9,34 +9,34 @@ from types import TracebackType
 from typing import Self
 
 from pybroker.testing.disk import used_bytes
-from pybroker.testing.member import SCHEMES, Member, Settings, Site, options
+from pybroker.testing.member import SCHEMES, ClusterResources, Member, Settings, options
 from pybroker.testing.process import ClusterError, State, tail
 from pybroker.testing.proxy import HOST, ListenerProxy
 
 TIMEOUT_SECONDS = 30.0
-"""How long a broker may take for what takes it milliseconds, on a machine that is busy with other tests."""
+"""The time limit of each step; it takes milliseconds on an idle machine."""
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"
-"""A member's name is its letter."""
+"""The members' names."""
 
 _CLUSTER_DEFAULTS: Settings = {"disk_reserve": "8mb", "journal_file_max": "8mb"}
-"""A quarter of the broker's own: the stores of many tests share a machine's disk."""
+"""A quarter of the broker's defaults, because the stores of many tests share a disk."""
 
 Which = str | Member
-"""A member, or what `Cluster.member` finds one by."""
+"""A member, its name, `"master"` or `"standby"`."""
 
 _open: "weakref.WeakSet[Broker | Cluster]" = weakref.WeakSet()
 
 
 def open_logs() -> Iterator[tuple[str, str]]:
-    """Yield name and log of each broker that this process has at the moment, for the report of a failed test."""
+    """Yield name and log of each open broker, for the report of a failed test."""
     for each in list(_open):
         for member in (each,) if isinstance(each, Broker) else each.members:
             yield f"broker {member.name} ({member.condition})", tail(member.log)
 
 
 class Broker(Member):
-    """One broker with its store in memory, in a process of its own.
+    """One broker with its store in memory, in a separate process.
 
     A context manager: on entry clients can connect, on exit it is killed.
     """
@@ -47,16 +47,16 @@ class Broker(Member):
         """Prepare.
 
         Args:
-            settings: of `pybroker start`, such as `{"memory_limit": "8mb"}`.
-            config: TOML file with more of them, policies for example.
-            timeout_seconds: how long anything here may take.
+            settings: settings of `pybroker start`, such as `{"memory_limit": "8mb"}`.
+            config: TOML file with more settings, such as policies.
+            timeout_seconds: the time limit of each step.
         """
         super().__init__("memory", None, ["--store=memory:", "--name=memory"], {})
         self._options = options(settings or {}, config)
         self._timeout_seconds = timeout_seconds
 
     def __enter__(self) -> Self:
-        self._site = Site(self._options, self._timeout_seconds)
+        self._resources = ClusterResources(self._options, self._timeout_seconds)
         try:
             self.start()
         except BaseException:
@@ -71,12 +71,12 @@ class Broker(Member):
         self.close()
 
     def close(self) -> None:
-        """Kill it if it runs. Its log can still be read."""
+        """Kill the broker if it runs. Its log can still be read."""
         _open.discard(self)
-        if self._site is not None:
-            with contextlib.closing(self._site):
+        if self._resources is not None:
+            with contextlib.closing(self._resources):
                 super().close()
-            self._site = None
+            self._resources = None
 
 
 class Cluster:
@@ -84,8 +84,8 @@ class Cluster:
 
     A context manager: on entry the master serves and the others wait, on exit they are killed.
 
-    Clients connect through a loopback proxy in this process, so that `partition` can cut them off; its ports are open
-    exactly as long as the broker's own, and stay the same whatever happens to the broker.
+    Clients connect through a loopback proxy in this process, so that `partition` can interrupt them; its ports are open
+    exactly as long as the broker's, and stay the same after a restart.
 
     Attributes:
         members: the brokers, by name.
@@ -105,12 +105,12 @@ class Cluster:
         """Prepare.
 
         Args:
-            members: how many brokers.
+            members: the number of brokers.
             store: their directory, which is kept; by default a new one, which is removed at the end.
             database: URL of a PostgreSQL database in which they keep messages and lock, instead of a directory.
-            settings: of `pybroker start`, such as `{"memory_limit": "8mb"}`.
-            config: TOML file with more of them, policies for example.
-            timeout_seconds: how long anything here may take.
+            settings: settings of `pybroker start`, such as `{"memory_limit": "8mb"}`.
+            config: TOML file with more settings, such as policies.
+            timeout_seconds: the time limit of each step.
         """
         if not 1 <= members <= len(NAMES):
             raise ValueError(f"members: 1 to {len(NAMES)}, not {members}")
@@ -120,7 +120,7 @@ class Cluster:
         self._given_store = store
         self._database = database
         self._held = contextlib.ExitStack()
-        self._site: Site | None = None
+        self._resources: ClusterResources | None = None
         self._mark = Path()
         self.members: tuple[Member, ...] = ()
         self.store = store or Path()
@@ -130,9 +130,11 @@ class Cluster:
             directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pybroker-"))).resolve()
             self._mark = directory / "disk-full"
             self.store = (self._given_store or directory / "store").resolve()
-            self._site = Site(self._options, self._timeout_seconds, (self.store, self._mark), directory)
-            held.callback(self._site.close)
-            self.members = tuple(self._make(name, self._site, held) for name in self._names)
+            self._resources = ClusterResources(
+                self._options, self._timeout_seconds, (self.store, self._mark), directory
+            )
+            held.callback(self._resources.close)
+            self.members = tuple(self._make(name, self._resources, held) for name in self._names)
             for member in self.members:
                 member.start()
             self._held = held.pop_all()
@@ -145,12 +147,12 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Kill who runs, and remove a store that was made here. Logs can still be read."""
+        """Kill all running members, and remove a temporary store. Logs can still be read."""
         _open.discard(self)
-        self._site = None
+        self._resources = None
         self._held.close()
 
-    # ------------------------------------------------------------ where clients connect
+    # ------------------------------------------------------------ addresses
 
     @property
     def uri(self) -> str:
@@ -159,29 +161,29 @@ class Cluster:
 
     @property
     def stomp_uri(self) -> str:
-        """The same for STOMP clients that take a URI."""
+        """The failover URI of STOMP clients."""
         return f"failover:({','.join(member.stomp_uri for member in self.members)})"
 
     @property
     def stomp_addresses(self) -> list[tuple[str, int]]:
-        """Hosts and ports as `stomp.Connection` takes them."""
+        """Hosts and ports, for `stomp.Connection`."""
         return [member.stomp_address for member in self.members]
 
-    # ------------------------------------------------------------ who is what
+    # ------------------------------------------------------------ roles
 
     def wait_master(self) -> Member:
-        """Return the member that serves, once one does: not a frozen one, nor one that is cut off.
+        """Wait for a member that serves, neither frozen nor partitioned, and return it.
 
         Raises:
-            ClusterError: nobody did in time.
+            ClusterError: there was none in time.
         """
         return self._wait(lambda member: member.is_serving, "no member serves")
 
     def wait_standby(self) -> Member:
-        """Return the first member that waits for the lock, once one does.
+        """Wait for a member that waits for the lock, and return it.
 
         Raises:
-            ClusterError: nobody did in time.
+            ClusterError: there was none in time.
         """
         return self._wait(lambda member: member.state is State.STANDBY, "no member waits for the lock")
 
@@ -189,11 +191,11 @@ class Cluster:
         """Return a member.
 
         Args:
-            which: its name, or `"master"` for the one that has the lock and its listeners open, waited for if there is
-                none yet; or `"standby"` for the first that waits.
+            which: its name; `"master"` to wait for the one that has the lock and open listeners; `"standby"` to wait
+                for the first that waits for the lock.
 
         Raises:
-            ClusterError: there is none such.
+            ClusterError: there is none.
         """
         if isinstance(which, Member):
             return which
@@ -206,38 +208,38 @@ class Cluster:
                 return member
         raise ClusterError(f"no member is called {which!r}: there are {', '.join(self._names)}, master and standby")
 
-    # ------------------------------------------------------------ what can happen
+    # ------------------------------------------------------------ faults
 
     def kill9(self, which: Which = "master") -> Member:
-        """Kill a member with SIGKILL; it is gone on return. A standby takes over from a master: see `wait_master`."""
+        """Kill a member with SIGKILL, and wait for its end. A standby takes over from a master: see `wait_master`."""
         return self._do(which, Member.kill9)
 
     def stop(self, which: Which = "master") -> Member:
-        """End a member in order with SIGTERM; it is gone on return."""
+        """Stop a member with SIGTERM, and wait for its end."""
         return self._do(which, Member.stop)
 
     def restart(self, which: Which) -> Member:
-        """Start a member again; one that still runs is killed first. On return it serves, or waits for the lock."""
+        """Start a member again, and wait until it serves or waits for the lock; one that still runs is killed first."""
         return self._do(which, Member.restart)
 
     def freeze(self, which: Which = "master") -> Member:
-        """Stop a member with SIGSTOP, as a long pause of its machine would.
+        """Freeze a member with SIGSTOP, like a long pause of its machine.
 
-        A master keeps the lock meanwhile, so nobody takes over before it is killed.
+        A master keeps the lock, so no standby takes over before it is killed.
         """
         return self._do(which, Member.freeze)
 
     def thaw(self) -> None:
-        """Let every frozen member go on."""
+        """Resume every frozen member."""
         for member in self.members:
             member.thaw()
 
     def partition(self, which: Which = "master") -> Member:
-        """Cut a member off from its clients: nothing gets through either way, and nobody is told.
+        """Hold back all bytes between a member and its clients, until `heal`.
 
-        It still has its store, so a master stays master and nobody takes over. What is under way arrives after `heal`.
+        The member still has its store, so a master stays master, and no standby takes over.
         """
-        return self._do(which, Member.cut)
+        return self._do(which, Member.partition)
 
     def heal(self) -> None:
         """End every partition."""
@@ -245,45 +247,42 @@ class Cluster:
             member.heal()
 
     def fill_disk(self) -> None:
-        """Have no room left on the brokers' disk: what they write into the store fails with ENOSPC.
-
-        The disk itself is as it was, and nobody else is affected.
-        """
-        self._open_site()
+        """Make the brokers' writes to the store fail with ENOSPC. Other processes are not affected."""
+        self._open_resources()
         scratch = self._mark.with_suffix(".new")
         scratch.write_text(str(used_bytes(self.store)))
         scratch.replace(self._mark)  # in one step: a broker never reads half a number
 
     def free_disk(self) -> None:
-        """Have room again."""
+        """End `fill_disk`."""
         self._mark.unlink(missing_ok=True)
 
     # ------------------------------------------------------------ private
 
-    def _make(self, name: str, site: Site, held: contextlib.ExitStack) -> Member:
-        gates = {setting: ListenerProxy(site.watcher.loop) for setting in SCHEMES}
-        url = f"{SCHEMES['openwire']}://{HOST}:{gates['openwire'].port}"
+    def _make(self, name: str, resources: ClusterResources, held: contextlib.ExitStack) -> Member:
+        proxies = {setting: ListenerProxy(resources.watcher.loop) for setting in SCHEMES}
+        url = f"{SCHEMES['openwire']}://{HOST}:{proxies['openwire'].port}"
         store = self._database or self.store
-        member = Member(name, site, [f"--store={store}", f"--name={name}", f"--openwire-url={url}"], gates)
-        held.callback(site.watcher.run, member.close_gates)
+        member = Member(name, resources, [f"--store={store}", f"--name={name}", f"--openwire-url={url}"], proxies)
+        held.callback(resources.watcher.run, member.close_proxies)
         held.callback(member.close)
         return member
 
-    def _do(self, which: Which, what: Callable[[Member], object]) -> Member:
+    def _do(self, which: Which, action: Callable[[Member], object]) -> Member:
         member = self.member(which)
-        what(member)
+        action(member)
         return member
 
-    def _wait(self, predicate: Callable[[Member], bool], complaint: str) -> Member:
-        site = self._open_site()
-        found = site.watcher.wait(lambda: next(filter(predicate, self.members), None), site.timeout_seconds)
+    def _wait(self, predicate: Callable[[Member], bool], problem: str) -> Member:
+        resources = self._open_resources()
+        found = resources.watcher.wait(lambda: next(filter(predicate, self.members), None), resources.timeout_seconds)
         if found is not None:
             return found
         conditions = ", ".join(f"{member.name} is {member.condition}" for member in self.members)
-        logs = "\n".join(member.told() for member in self.members)
-        raise ClusterError(f"{complaint} within {site.timeout_seconds:g} s: {conditions}\n{logs}")
+        logs = "\n".join(member.log_excerpt() for member in self.members)
+        raise ClusterError(f"{problem} within {resources.timeout_seconds:g} s: {conditions}\n{logs}")
 
-    def _open_site(self) -> Site:
-        if self._site is None:
+    def _open_resources(self) -> ClusterResources:
+        if self._resources is None:
             raise ClusterError("it is not open: use it in a `with` statement")
-        return self._site
+        return self._resources

@@ -1,12 +1,11 @@
-"""A full disk, for one broker process: writes that would take room fail with ENOSPC as long as a file says so.
+"""Simulates a full disk for one broker process: writes that need room fail with ENOSPC while a marker file exists.
 
-A file system that is really full takes a mount, which takes a privilege that few test machines give. So the broker's
-own calls are intercepted: `os.pwrite`, `os.pwritev` and `os.posix_fallocate`, through which it writes everything that
-must last. The accounts are the file system's: room is what the store's files have given back, in blocks, since the
-disk was filled; overwriting what a file has takes none. Unlike a real disk, a write that does not fit is not done in
-part, and other processes are not affected.
+A full file system would need a mount, and so privileges that few test machines give. Instead the broker's calls of
+`os.pwrite`, `os.pwritev` and `os.posix_fallocate` are intercepted, which write everything durable. Free room is counted
+as by the file system: the blocks that the store's files have freed since the disk was filled; overwriting needs none.
+Unlike on a real disk, a write that does not fit is not done in part, and other processes are not affected.
 
-RLIMIT_FSIZE would not do: it says EFBIG, limits each file instead of all, and room that is given back does not count.
+RLIMIT_FSIZE does not fit: it fails with EFBIG, limits each file instead of all, and does not count freed room.
 """
 
 import errno
@@ -17,23 +16,23 @@ from pathlib import Path
 Buffer = bytes | bytearray | memoryview
 
 _BLOCK_BYTES = 512
-"""What `st_blocks` counts, whatever the file system's own blocks are."""
+"""The unit of `st_blocks`, independent of the file system's blocks."""
 
 
 def used_bytes(directory: Path) -> int:
-    """Return the room that the files below a directory take; a hole takes none."""
+    """Return the bytes that the files below a directory occupy, without holes."""
     return sum(_taken(Path(parent, name)) for parent, _, names in os.walk(directory) for name in names)
 
 
 class FullDisk:
-    """The disk of one store, which is full while the file `mark` is there and says how many bytes the disk has."""
+    """The disk of one store, which is full while the file `mark` exists and holds the number of its bytes."""
 
     def __init__(self, store: Path, mark: Path) -> None:
         self._store = store
         self._mark = mark
 
     def install(self) -> None:
-        """Have this process' writes into the store go through here, from now to its end."""
+        """Intercept this process' writes to the store, from now to its end."""
         pwrite, pwritev, posix_fallocate = os.pwrite, os.pwritev, os.posix_fallocate
 
         def checked_pwrite(descriptor: int, data: Buffer, offset: int, /) -> int:
@@ -52,7 +51,7 @@ class FullDisk:
             setattr(os, function.__name__.removeprefix("checked_"), function)
 
     def check(self, descriptor: int, offset: int, byte_count: int) -> None:
-        """Raise `OSError` (ENOSPC) if there is no room to write so much there."""
+        """Raise `OSError` (ENOSPC) if there is no room for a write."""
         try:
             capacity = int(self._mark.read_bytes())
         except FileNotFoundError:
@@ -76,7 +75,7 @@ def _taken(path: Path) -> int:
 
 
 def _is_overwriting(descriptor: int, offset: int, byte_count: int) -> bool:
-    """Tell whether all of a region has its room already: it lies in the file, and in none of its holes."""
+    """Return True if a region is inside the file and has no holes."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_HOLE) >= offset + byte_count
     except OSError as error:

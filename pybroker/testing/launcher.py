@@ -1,7 +1,6 @@
-"""Starts the nursery, and has it fork brokers. See `pybroker.testing.nursery` for who ends when.
+"""Starts the fork server, and requests brokers from it. `pybroker.testing.fork_server` describes how each process ends.
 
-There is one nursery per process, for as long as anybody holds it: a `Cluster` does while it is open, the pytest plug-in
-for the session.
+There is one fork server per process, while at least one `Cluster` is open or the pytest session runs.
 """
 
 import contextlib
@@ -16,49 +15,49 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ANSWER_SECONDS = 60.0
-"""How long the nursery may take to load the broker, on a machine that is busy with other tests."""
+"""The time limit for loading the broker, on a machine that is busy with other tests."""
 
 _END_SECONDS = 10.0
 
 _lock = threading.Lock()
 _holders = 0
-_shared: "Nursery | None" = None
+_shared: "ForkServer | None" = None
 
 
-class NurseryFailed(Exception):
+class ForkServerFailed(Exception):
     """The process that forks brokers could not be started, or is gone."""
 
 
 class Spawned(NamedTuple):
-    """A broker's process.
+    """The process of a broker.
 
     Attributes:
-        pid: its number, for people.
-        pidfd: names the process for signals, and never another one; the caller closes it.
+        pid: its process id.
+        pidfd: its descriptor for signals, which never means another process; the caller closes it.
     """
 
     pid: int
     pidfd: int
 
 
-class Nursery:
-    """A running nursery. May be used from several threads."""
+class ForkServer:
+    """A running fork server. Thread-safe."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The settings of whoever runs the tests are none of a test's: PYBROKER_STORE would outlive it.
+        # Without settings from the environment: PYBROKER_STORE would outlive the test.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYBROKER_")}
-        # Not every way by which pytest finds packages is inherited, and what lies where the tests run is not to be
-        # taken for a module of Python's (-P).
+        # A child does not inherit every path by which pytest finds packages, and must not import modules from the
+        # working directory (-P).
         path = (str(Path(__file__).parents[2]), environment.get("PYTHONPATH"))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         self._control.settimeout(_ANSWER_SECONDS)
-        self._words = ""
+        self._error = ""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 (our own program)
-                [sys.executable, "-P", "-m", "pybroker.testing.nursery", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "pybroker.testing.fork_server", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -76,17 +75,17 @@ class Nursery:
         disk: tuple[Path, Path] | None,
         scratch: Path | None = None,
     ) -> Spawned:
-        """Start a broker. Waits until the nursery has loaded, the first time.
+        """Start a broker; the first call waits until the fork server has loaded.
 
         Args:
-            arguments: of the command `pybroker`.
+            arguments: the arguments of `pybroker`.
             log: descriptor of a pipe that becomes the broker's standard output and standard error.
             status: descriptor of a pipe that gets its exit code, negative for a signal, once it has ended.
-            disk: directory of the store, and the file that says that its disk is full.
-            scratch: a directory that the nursery removes at its end, if it is there.
+            disk: directory of the store, and the marker file of a full disk.
+            scratch: a directory that the fork server removes at its end.
 
         Raises:
-            NurseryFailed: there is no nursery, or no more.
+            ForkServerFailed: the fork server could not be started, or has ended.
         """
         request = {
             "arguments": list(arguments),
@@ -98,13 +97,13 @@ class Nursery:
                 socket.send_fds(self._control, [json.dumps(request).encode()], [log, status])
                 reply, descriptors, _, _ = socket.recv_fds(self._control, 1024, 1)
             except OSError as error:
-                raise NurseryFailed(f"{error}: {self._last_words()}") from error
+                raise ForkServerFailed(f"{error}: {self._failure()}") from error
             if not reply:
-                raise NurseryFailed(self._last_words())
+                raise ForkServerFailed(self._failure())
         return Spawned(json.loads(reply)["pid"], descriptors[0])
 
     def close(self) -> None:
-        """End it, and thereby every broker it has forked."""
+        """End the fork server, and with it every broker that it has forked."""
         self._control.close()
         if self.owner == os.getpid():
             try:
@@ -115,22 +114,22 @@ class Nursery:
         if self._process.stderr is not None:
             self._process.stderr.close()
 
-    def _last_words(self) -> str:
-        """Return why it has ended, or must."""
-        if not self._words:
+    def _failure(self) -> str:
+        """End the process, and return an error with its last output."""
+        if not self._error:
             self._process.kill()
-            _, words = self._process.communicate()
-            self._words = words.decode(errors="replace").strip() or "the nursery was killed"
-        return f"no brokers can be started: {self._words}"
+            _, output = self._process.communicate()
+            self._error = output.decode(errors="replace").strip() or "the fork server was killed"
+        return f"no brokers can be started: {self._error}"
 
 
 @contextlib.contextmanager
-def nursery() -> Generator[Nursery]:
-    """Hold this process' nursery, which ends when nobody does any more."""
+def fork_server() -> Generator[ForkServer]:
+    """Hold this process' fork server, which ends with its last holder."""
     global _holders, _shared
     with _lock:
         if _shared is None or _shared.owner != os.getpid():  # after a fork it is the parent's
-            _holders, _shared = 0, Nursery()
+            _holders, _shared = 0, ForkServer()
         held = _shared
         _holders += 1
     try:

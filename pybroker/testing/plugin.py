@@ -1,4 +1,4 @@
-"""The pytest plug-in: `broker` and `ha_cluster`, and the logs of their brokers in the report of a test that failed.
+"""The pytest plug-in: fixtures `broker` and `ha_cluster`, with the brokers' logs in the report of a failed test.
 
 ```python
 def test_orders_survive_their_broker(ha_cluster):
@@ -11,7 +11,7 @@ def test_orders_survive_their_broker(ha_cluster):
 def test_with_other_brokers(ha_cluster): ...
 ```
 
-pytest loads this module wherever pybroker is installed, so it loads nothing in its turn until a test wants a broker.
+pytest loads this module wherever pybroker is installed, so it imports nothing else until a test needs a broker.
 """
 
 import sys
@@ -25,10 +25,10 @@ import pytest
 if TYPE_CHECKING:
     from pybroker.testing.cluster import Broker, Cluster
 
-_NURSERY_FIXTURE = "_pybroker_nursery"
+_FORK_SERVER_FIXTURE = "_pybroker_fork_server"
 _MARKER = (
-    "pybroker(*, members=2, settings={}, config=None): what the brokers of the fixtures `broker` and `ha_cluster` are "
-    "started with (pybroker)"
+    "pybroker(*, members=2, settings={}, config=None): the arguments of the brokers in the fixtures `broker` and "
+    "`ha_cluster` (pybroker)"
 )
 _OPTIONS = {"broker": {"settings", "config"}, "ha_cluster": {"settings", "config", "members"}}
 
@@ -39,8 +39,8 @@ _held = pytest.StashKey[ExitStack]()
 
 
 @pytest.fixture
-def broker(request: pytest.FixtureRequest, _pybroker_nursery: None) -> "Iterator[Broker]":
-    """One message broker with its store in memory, in a process of its own: a `pybroker.testing.Broker`."""
+def broker(request: pytest.FixtureRequest, _pybroker_fork_server: None) -> "Iterator[Broker]":
+    """One message broker with its store in memory, in a separate process: a `pybroker.testing.Broker`."""
     from pybroker.testing.cluster import Broker
 
     with Broker(**_options(request, "broker")) as broker:
@@ -48,7 +48,7 @@ def broker(request: pytest.FixtureRequest, _pybroker_nursery: None) -> "Iterator
 
 
 @pytest.fixture
-def ha_cluster(request: pytest.FixtureRequest, _pybroker_nursery: None) -> "Iterator[Cluster]":
+def ha_cluster(request: pytest.FixtureRequest, _pybroker_fork_server: None) -> "Iterator[Cluster]":
     """Several message brokers on one temporary store, the first of them master: a `pybroker.testing.Cluster`."""
     from pybroker.testing.cluster import Cluster
 
@@ -56,14 +56,14 @@ def ha_cluster(request: pytest.FixtureRequest, _pybroker_nursery: None) -> "Iter
         yield cluster
 
 
-@pytest.fixture(scope="session", name=_NURSERY_FIXTURE)
-def _nursery(pytestconfig: pytest.Config) -> None:
-    """Have the process that forks brokers, until the session ends. Its name in a test's fixtures says it is needed."""
-    _hold_nursery(pytestconfig)
+@pytest.fixture(scope="session", name=_FORK_SERVER_FIXTURE)
+def _fork_server(pytestconfig: pytest.Config) -> None:
+    """Start the fork server, until the session ends."""
+    _hold_fork_server(pytestconfig)
 
 
 def _options(request: pytest.FixtureRequest, fixture: str) -> dict[str, Any]:
-    """Return the arguments of the test's marker that are for one of the fixtures."""
+    """Return the arguments of the test's marker for one of the fixtures."""
     marker = request.node.get_closest_marker("pybroker")
     if marker is None:
         return {}
@@ -80,14 +80,14 @@ def _options(request: pytest.FixtureRequest, fixture: str) -> dict[str, Any]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let the broker be loaded while the other tests are still being collected."""
-    if _NURSERY_FIXTURE in getattr(item, "fixturenames", ()) and not item.config.option.collectonly:
-        _hold_nursery(item.config)
+    """Start the fork server while other tests are still being collected."""
+    if _FORK_SERVER_FIXTURE in getattr(item, "fixturenames", ()) and not item.config.option.collectonly:
+        _hold_fork_server(item.config)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,22 +96,22 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     if report.failed:
         cluster = sys.modules.get("pybroker.testing.cluster")
-        if cluster is not None:  # else nobody has started a broker
+        if cluster is not None:  # otherwise no broker was started
             report.sections += cluster.open_logs()
     return report
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the nursery."""
+    """End the fork server."""
     held = config.stash.get(_held, None)
     if held is not None:
         held.close()
         del config.stash[_held]
 
 
-def _hold_nursery(config: pytest.Config) -> None:
+def _hold_fork_server(config: pytest.Config) -> None:
     if _held not in config.stash:
-        from pybroker.testing.launcher import nursery
+        from pybroker.testing.launcher import fork_server
 
         held = config.stash[_held] = ExitStack()
-        held.enter_context(nursery())
+        held.enter_context(fork_server())

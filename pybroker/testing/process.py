@@ -1,7 +1,7 @@
-"""One `pybroker start`: its log, its role as the log tells it, its end; and the thread that watches all this.
+"""One process of `pybroker start`: its log, its state as read from the log, its end; and the thread that watches it.
 
-Nothing is polled. A thread with an event loop reads the logs of a cluster's brokers and the notices of their end, and
-passes on what clients say (`pybroker.testing.proxy`); the test's thread waits on a condition until it has seen enough.
+Nothing is polled. A thread with an event loop reads the logs and exit codes of a cluster's brokers, and runs the
+proxies (`pybroker.testing.proxy`); the test's thread waits on a condition.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pybroker.testing.launcher import Nursery, Spawned
+from pybroker.testing.launcher import ForkServer, Spawned
 
 T = TypeVar("T")
 
@@ -30,33 +30,33 @@ _URL = re.compile(r"(\w+)://[^,]*:(\d+)")
 
 
 class ClusterError(Exception):
-    """A broker did not do what was waited for, or there is none such; the message ends with its log."""
+    """A broker did not reach the expected state, or does not exist; the message ends with its log."""
 
 
 class State(enum.Enum):
-    """What a broker is at the moment."""
+    """The state of a broker's process."""
 
     STARTING = "starting"
     STANDBY = "standby"
     MASTER = "master"
     LEAVING = "leaving"
-    """Its clients are sent off; it ends, or stands by again."""
+    """It disconnects its clients, then ends or becomes standby."""
     GONE = "gone"
 
 
 def tail(log: Sequence[str]) -> str:
-    """Return what a report shows of a log: what went wrong is near the end."""
+    """Return the end of a log, for a report."""
     return "\n".join(log[-_TAIL_LINES:])
 
 
-def note(log: list[str], text: str) -> None:
-    """Put a line of ours into a log, to be read beside the broker's."""
+def log_action(log: list[str], text: str) -> None:
+    """Add a line about the test's action to a broker's log."""
     now = time.time()
     log.append(f"{time.strftime('%F %T', time.localtime(now))}.{int(now % 1 * 1000):03} ------- test: {text}")
 
 
 class Watcher:
-    """An event loop in a thread, and the condition on which others wait for what it has seen."""
+    """An event loop in a thread, and a condition that is notified after each change."""
 
     def __init__(self) -> None:
         self.loop = asyncio.SelectorEventLoop()
@@ -65,7 +65,7 @@ class Watcher:
         self._thread.start()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run a function in the thread, and wait until that is done."""
+        """Run a function in the thread, and wait for its end."""
 
         async def run() -> None:
             function(*arguments)
@@ -73,16 +73,16 @@ class Watcher:
         self.run(run)
 
     def run(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine function in the thread, and wait until that is done."""
+        """Run a coroutine function in the thread, and wait for its end."""
         asyncio.run_coroutine_threadsafe(function(), self.loop).result()
 
     def wait(self, predicate: Callable[[], T], seconds: float) -> T:
-        """Wait until something is true, and return it; if it does not become so in time, what it is instead."""
+        """Wait until the predicate is true or the time is over, and return its value."""
         with self.changed:
             return self.changed.wait_for(predicate, seconds)
 
     def notify(self) -> None:
-        """Have those who wait look again."""
+        """Wake the waiting threads, which evaluate their predicates again."""
         with self.changed:
             self.changed.notify_all()
 
@@ -94,21 +94,21 @@ class Watcher:
 
 
 class BrokerProcess:
-    """A broker's process, from its start to its end."""
+    """A broker's process."""
 
     def __init__(self, watcher: Watcher, log: list[str], on_change: Callable[["BrokerProcess", "State"], None]) -> None:
-        """Prepare.
+        """Create it, without starting.
 
         Args:
-            watcher: reads what it says.
+            watcher: reads its log.
             log: gets the lines; those of an earlier process may be there.
             on_change: called in the watcher's thread with each new state.
         """
         self.state = State.STARTING
         self.exit_code: int | None = None
-        """Of a process that is gone; negative for the signal that killed it."""
+        """The exit code; negative for a signal; None while it runs."""
         self.ports: dict[str, int] = {}
-        """By scheme, where a master listens."""
+        """The ports of a master's listeners, by scheme."""
         self.is_frozen = False
         self.log = log
         self._watcher = watcher
@@ -122,18 +122,22 @@ class BrokerProcess:
         return self._spawned.pid if self._spawned else 0
 
     def start(
-        self, nursery: Nursery, arguments: Sequence[str], disk: tuple[Path, Path] | None, scratch: Path | None = None
+        self,
+        fork_server: ForkServer,
+        arguments: Sequence[str],
+        disk: tuple[Path, Path] | None,
+        scratch: Path | None = None,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
-            NurseryFailed: no processes can be started.
+            ForkServerFailed: no process can be started.
         """
         log, log_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         status, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.set_blocking(log_end, True)
-            self._spawned = nursery.spawn(arguments, log=log_end, status=status_end, disk=disk, scratch=scratch)
+            self._spawned = fork_server.spawn(arguments, log=log_end, status=status_end, disk=disk, scratch=scratch)
         except BaseException:
             os.close(log)
             os.close(status)
@@ -144,35 +148,35 @@ class BrokerProcess:
         self._watcher.call(self._watch, log, status)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; nothing happens to a process that is gone."""
+        """Send a signal; no effect after its end."""
         if self._spawned is not None and self.state is not State.GONE:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._spawned.pidfd, number)
 
     def kill9(self, seconds: float) -> None:
-        """SIGKILL, and wait for the end."""
-        note(self.log, "killed with SIGKILL")
+        """Send SIGKILL, and wait for the end."""
+        log_action(self.log, "killed with SIGKILL")
         self.send_signal(signal.SIGKILL)
         self.join(seconds)
 
     def stop(self, seconds: float) -> int:
-        """Ask for an orderly end, wait for it, and return the exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         self.thaw()
-        note(self.log, "asked to stop with SIGTERM")
+        log_action(self.log, "stopped with SIGTERM")
         self.send_signal(signal.SIGTERM)
         self.join(seconds)
         return self.exit_code if self.exit_code is not None else -1
 
     def freeze(self) -> None:
-        """SIGSTOP: it does nothing any more, and keeps what it has: connections, ports, the lock."""
-        note(self.log, "frozen with SIGSTOP")
+        """Send SIGSTOP; it keeps its connections, ports and lock."""
+        log_action(self.log, "frozen with SIGSTOP")
         self.send_signal(signal.SIGSTOP)
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """SIGCONT, if it is frozen."""
+        """Send SIGCONT, if it is frozen."""
         if self.is_frozen:
-            note(self.log, "thawed with SIGCONT")
+            log_action(self.log, "thawed with SIGCONT")
             self.send_signal(signal.SIGCONT)
             self.is_frozen = False
 
@@ -180,13 +184,13 @@ class BrokerProcess:
         """Wait for the end.
 
         Raises:
-            ClusterError: it goes on.
+            ClusterError: it did not end in time.
         """
         if self._spawned is not None and not self._watcher.wait(lambda: self.state is State.GONE, seconds):
             raise ClusterError(f"process {self.pid} did not end within {seconds} s; its log:\n{tail(self.log)}")
 
     def close(self) -> None:
-        """Let go of a process that is gone."""
+        """Release the descriptor of a process that has ended."""
         if self._spawned is not None:
             os.close(self._spawned.pidfd)
             self._spawned = None
@@ -198,7 +202,7 @@ class BrokerProcess:
         self._watcher.loop.add_reader(status, self._read_status, log, status)
 
     def _read_log(self, log: int) -> bool:
-        """Read what there is; False when that was all."""
+        """Read a chunk of the log; False if there is none."""
         try:
             chunk = os.read(log, _READ_BYTES)
         except BlockingIOError:
@@ -208,7 +212,7 @@ class BrokerProcess:
             return False
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            self._take(line.decode(errors="replace"))
+            self._process_line(line.decode(errors="replace"))
         self._watcher.notify()
         return True
 
@@ -219,10 +223,10 @@ class BrokerProcess:
         for descriptor in (log, status):
             self._watcher.loop.remove_reader(descriptor)
             os.close(descriptor)
-        self.exit_code = int(code or -signal.SIGKILL)  # no code: the nursery is gone, and with it the broker
+        self.exit_code = int(code or -signal.SIGKILL)  # no code: the fork server has ended, and with it the broker
         self._enter(State.GONE)
 
-    def _take(self, line: str) -> None:
+    def _process_line(self, line: str) -> None:
         self.log.append(line)
         if match := _LISTENING.fullmatch(line):
             self.ports = {scheme: int(port) for scheme, port in _URL.findall(match[1])}
@@ -234,7 +238,7 @@ class BrokerProcess:
 
     def _enter(self, state: State) -> None:
         if state is State.MASTER:
-            self._on_change(self, state)  # its gates are open before a test sees a master
+            self._on_change(self, state)  # its proxies are open before a test sees a master
         self.state = state
         self.is_frozen = self.is_frozen and state is not State.GONE
         if state is not State.MASTER:

@@ -1,7 +1,7 @@
-"""Brokers without the better part of a second that Python takes to import one: forked by `pybroker.testing`'s nursery.
+"""Real brokers for tests, forked by `pybroker.testing`'s fork server instead of the slow import by a new Python.
 
-They are real processes, `pybroker start` with pid, log, signals and exit code; but limits, environment and the command
-line that `ps` shows are those of the nursery, which is started once in a test run and takes all its brokers with it.
+They are processes of `pybroker start` with pid, log, signals and exit code; but limits, environment and the command
+line in `ps` are those of the fork server, which is started once in a test run and ends all its brokers at its end.
 """
 
 import atexit
@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from functools import cache
 
-from pybroker.testing.launcher import Nursery, nursery
+from pybroker.testing.launcher import ForkServer, fork_server
 
 
 class ForkedBroker:
@@ -27,7 +27,7 @@ class ForkedBroker:
         self.stderr = os.fdopen(log, "rb", buffering=0)  # and standard output; whoever reads it closes it
         weakref.finalize(self, os.close, self._status)
         try:
-            self.pid, self._pidfd = _nursery().spawn(arguments, log=log_end, status=status_end, disk=None)
+            self.pid, self._pidfd = _fork_server().spawn(arguments, log=log_end, status=status_end, disk=None)
         except BaseException:
             self.stderr.close()
             raise
@@ -72,7 +72,7 @@ def run_forked(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @cache
-def _nursery() -> Nursery:
+def _fork_server() -> ForkServer:
     held = contextlib.ExitStack()
     atexit.register(held.close)
-    return held.enter_context(nursery())
+    return held.enter_context(fork_server())

@@ -22,7 +22,7 @@ import pytest
 from pybroker.broker.domain.openwire.values import Long
 from pybroker.client.sync import connect
 from pybroker.testing import Broker, Cluster, ClusterError, State
-from pybroker.testing.launcher import nursery
+from pybroker.testing.launcher import fork_server
 from tests.conftest import Java
 from tests.integration.stomp_client import Disconnected, StompClient
 from tests.pace import in_time
@@ -38,9 +38,9 @@ QUEUE = "/queue/PLUGIN"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nursery() -> Iterator[None]:
+def _fork_server() -> Iterator[None]:
     """Load the broker once for these tests."""
-    with nursery():
+    with fork_server():
         yield
 
 
@@ -243,11 +243,11 @@ class TestCluster:
     def test_a_frozen_master_keeps_the_lock_until_it_is_killed(self) -> None:
         with Cluster() as cluster:
             cluster.freeze("master")
-            assert cluster._site
-            cluster._site.timeout_seconds = 0.5  # nothing but what never comes is waited for
+            assert cluster._resources
+            cluster._resources.timeout_seconds = 0.5  # nothing but what never comes is waited for
             with pytest.raises(ClusterError, match=r"no member serves within 0.5 s: a is master, frozen, b is standby"):
                 cluster.wait_master()
-            cluster._site.timeout_seconds = PATIENCE_SECONDS
+            cluster._resources.timeout_seconds = PATIENCE_SECONDS
             assert not cluster.kill9("master").is_frozen
             assert cluster.wait_master().name == "b"
 
@@ -351,9 +351,9 @@ class TestCluster:
 SCRIPT = """
 import os, select, sys
 from pybroker.testing import Cluster
-from pybroker.testing.launcher import nursery
+from pybroker.testing.launcher import fork_server
 
-with nursery() as held, Cluster() as cluster:
+with fork_server() as held, Cluster() as cluster:
     cluster.freeze("standby")
     {first}
     print(held._process.pid, *(member.pid for member in cluster.members), flush=True)
@@ -431,7 +431,7 @@ class TestNothingIsLeft:
         with script("sys.stdin.read()") as (process, witness):
             process.send_signal(number)
             assert witness.all_ended()
-        assert list(temporary.iterdir()) == [], "the nursery removes what its owner could not"
+        assert list(temporary.iterdir()) == [], "the fork server removes what its owner could not"
 
     def test_after_an_abrupt_exit(self) -> None:
         with script("os._exit(3)") as (process, witness):
@@ -439,7 +439,7 @@ class TestNothingIsLeft:
             assert witness.all_ended()
 
     def test_after_sigkill_though_a_forked_child_lives_on(self) -> None:
-        """It has inherited the socket whose end would otherwise tell the nursery. It ends when this test lets it."""
+        """A process that has inherited the fork server's socket; it ends when this test lets it."""
         child = "os.fork() or (sys.stdin.read(), os._exit(0))"
         with script("sys.stdin.read()", first=child) as (process, witness):
             process.kill()
@@ -454,7 +454,7 @@ class TestNothingIsLeft:
             assert process.wait(PATIENCE_SECONDS) != 0
             assert witness.all_ended()
 
-    def test_a_killed_nursery_takes_its_brokers_along_and_is_reported(self) -> None:
+    def test_a_killed_fork_server_takes_its_brokers_along_and_is_reported(self) -> None:
         with script("held._process.kill(); cluster.members[0]._process.join(20); cluster.restart('a')") as (
             process,
             witness,
@@ -506,7 +506,7 @@ def left(suite: pytest.Pytester) -> list[int]:
     """Return the processes of the brokers a suite has noted that still run."""
     noted = [int(word) for word in (suite.path / "pids").read_text().split()]
     assert noted
-    return [pid for pid in noted if "pybroker.testing.nursery" in command_line(pid)]
+    return [pid for pid in noted if "pybroker.testing.fork_server" in command_line(pid)]
 
 
 def command_line(pid: int) -> str:
@@ -766,7 +766,7 @@ def test_the_page_names_what_there_is() -> None:
     assert public - told <= INTERNAL
 
 
-INTERNAL = {"close", "close_gates", "condition", "cut", "is_frozen", "is_serving", "start", "told"}
+INTERNAL = {"close", "close_proxies", "condition", "is_frozen", "is_serving", "start", "log_excerpt"}
 """What `pybroker.testing` itself calls, or what is said in other words."""
 
 

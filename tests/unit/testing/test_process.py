@@ -19,7 +19,7 @@ def watcher() -> Iterator[Watcher]:
 def test_a_master_is_seen_only_with_its_gates_open(watcher: Watcher) -> None:
     seen: list[tuple[State, State]] = []
     process = BrokerProcess(watcher, [], lambda process, state: seen.append((process.state, state)))
-    process._take(LISTENING)
-    process._take("2026-01-01 00:00:00.000 WARNING node: lost the lock")
+    process._process_line(LISTENING)
+    process._process_line("2026-01-01 00:00:00.000 WARNING node: lost the lock")
     assert seen == [(State.STARTING, State.MASTER), (State.LEAVING, State.LEAVING)]
     assert process.ports == {"stomp": 1, "tcp": 2}

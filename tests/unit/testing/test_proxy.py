@@ -1,4 +1,4 @@
-"""A gate is the broker's port to its clients: open as long, ending as it ends; and it can be cut."""
+"""A proxy is open as long as the broker's port, ends as it ends, and can be partitioned."""
 
 import socket
 import struct
@@ -15,20 +15,20 @@ SILENCE_SECONDS = 0.1
 
 
 class World:
-    """A gate, and behind it a listener that stands for a broker's."""
+    """A proxy in front of a listener."""
 
     def __init__(self) -> None:
         self.watcher = Watcher()
-        self.gate = ListenerProxy(self.watcher.loop)
+        self.proxy = ListenerProxy(self.watcher.loop)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(PATIENCE_SECONDS)
         self.sockets: list[socket.socket] = [self.listener]
 
     def open(self) -> None:
-        self.watcher.call(self.gate.open, self.listener.getsockname()[1])
+        self.watcher.call(self.proxy.open, self.listener.getsockname()[1])
 
     def client(self) -> socket.socket:
-        client = socket.create_connection(("127.0.0.1", self.gate.port), timeout=PATIENCE_SECONDS)
+        client = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=PATIENCE_SECONDS)
         self.sockets.append(client)
         return client
 
@@ -39,11 +39,11 @@ class World:
         return broker
 
     def connection(self) -> tuple[socket.socket, socket.socket]:
-        """Return both ends of a connection through the open gate."""
+        """Return both ends of a connection through the open proxy."""
         return self.client(), self.accepted()
 
     def close(self) -> None:
-        self.watcher.run(self.gate.close)
+        self.watcher.run(self.proxy.close)
         self.watcher.close()
         for each in self.sockets:
             each.close()
@@ -79,14 +79,14 @@ def test_it_refuses_until_it_is_opened_and_once_it_is_shut(world: World) -> None
             world.client()
         world.open()
         client, broker = world.connection()
-        world.watcher.call(world.gate.shut)
+        world.watcher.call(world.proxy.shut)
         client.sendall(b"still here")
         assert broker.recv(10) == b"still here"
 
 
 def test_nobody_else_is_given_its_port(world: World) -> None:
     with pytest.raises(OSError, match="in use"), socket.socket() as other:
-        other.bind(("127.0.0.1", world.gate.port))
+        other.bind(("127.0.0.1", world.proxy.port))
 
 
 def test_both_ways_whole_and_in_order(world: World) -> None:
@@ -131,12 +131,12 @@ def test_a_client_that_comes_when_the_broker_has_just_gone_is_reset(world: World
 def test_cut_it_is_silent_and_nothing_is_lost(world: World) -> None:
     world.open()
     client, broker = world.connection()
-    world.watcher.call(world.gate.cut)
+    world.watcher.call(world.proxy.partition)
     client.sendall(b"to the broker")
     broker.sendall(b"to the client")
     assert silent(broker)
     assert silent(client)
-    world.watcher.call(world.gate.heal)
+    world.watcher.call(world.proxy.heal)
     assert broker.recv(20) == b"to the broker"
     assert client.recv(20) == b"to the client"
 
@@ -144,23 +144,23 @@ def test_cut_it_is_silent_and_nothing_is_lost(world: World) -> None:
 def test_cut_it_tells_neither_side_that_the_other_has_gone(world: World) -> None:
     world.open()
     client, broker = world.connection()
-    world.watcher.call(world.gate.cut)
+    world.watcher.call(world.proxy.partition)
     broker.close()
     assert silent(client)
-    world.watcher.call(world.gate.heal)
+    world.watcher.call(world.proxy.heal)
     assert client.recv(1) == b""
 
 
 def test_a_new_client_of_a_cut_gate_waits(world: World) -> None:
     world.open()
-    world.watcher.call(world.gate.cut)
+    world.watcher.call(world.proxy.partition)
     client = world.client()
     client.sendall(b"hello")
     world.listener.settimeout(SILENCE_SECONDS)
     with pytest.raises(TimeoutError):
         world.accepted()
     world.listener.settimeout(PATIENCE_SECONDS)
-    world.watcher.call(world.gate.heal)
+    world.watcher.call(world.proxy.heal)
     assert world.accepted().recv(5) == b"hello"
 
 

@@ -1,22 +1,22 @@
-"""A process that has the broker loaded and forks one whenever it is asked to.
+"""The fork server: a process that has loaded the broker, and forks one on request.
 
-To import a broker takes Python the better part of a second, to fork a process that has done so a few milliseconds.
-This module is that process' program and runs nowhere else; `pybroker.testing.launcher` starts it and talks to it.
+Python needs most of a second to import a broker, and a few milliseconds to fork a process that has done so. This module
+is the program of that process; `pybroker.testing.launcher` starts it and sends the requests.
 
 ```text
- packet on the control socket                   descriptors that come with it
- → {"arguments": [...], "disk": [store, mark],  where the log goes; where the exit code goes
+ packet on the control socket                   descriptors in it
+ → {"arguments": [...], "disk": [store, mark],  pipe for the log; pipe for the exit code
     "scratch": path}
  ← {"pid": number}                              the broker's pidfd
 ```
 
-A broker is an ordinary `pybroker start`: a process with signals, descriptors and limits of its own. Nobody stays:
+A broker is an ordinary `pybroker start`, with its own signals, descriptors and limits. No process or directory is left:
 
-* The nursery ends when the control socket is closed, which the end of its other side does, however it comes; and when
-  it has another parent, for a forked child of the former one may still have the socket.
-* The brokers get SIGKILL from the kernel when the nursery has ended (PR_SET_PDEATHSIG), frozen ones too. The kernel
-  goes by the *thread* that forked, so a test process, whose threads come and go, could not do this itself.
-* The directories that the owner made for its brokers are removed, also when a signal has ended it.
+* The fork server ends when the control socket is closed, which any end of the owner does; and when it has another
+  parent, because a forked child of the former one may still have the socket.
+* The brokers get SIGKILL from the kernel when the fork server has ended (PR_SET_PDEATHSIG), frozen ones too. The signal
+  is bound to the *thread* that forked, so a test process, whose threads end earlier, could not use it.
+* The directories of the owner's brokers are removed, even if a signal has ended the owner.
 """
 
 import array
@@ -44,25 +44,25 @@ REQUEST_BYTES_MAX = 65_536
 _PARENT_CHECK_SECONDS = 1.0
 
 _DESCRIPTORS_MAX = 65_536
-"""More than this process ever has open: two for each broker, and what modules keep."""
+"""An upper limit to this process's descriptors: two for each broker, and those of modules."""
 
 _PR_SET_PDEATHSIG = 1
 _EXIT_ORPHANED = 1
 
 _PRELOADED = ("pybroker.broker.app.serve", "pybroker.broker.core.selector.parser", "uvloop")
-"""What `pybroker start` imports only once it runs."""
+"""Modules that `pybroker start` imports after its start."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Serve the control socket, whose descriptor and whose owner's process id are the arguments."""
+    """Serve the control socket; its descriptor and its owner's process id are the arguments."""
     control, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     for module in _PRELOADED:
-        if importlib.util.find_spec(module):  # uvloop is not everywhere
+        if importlib.util.find_spec(module):  # uvloop may not be installed
             importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # else the first collection of each broker would copy every page it shares with this process
+    gc.freeze()  # otherwise the first collection in each broker would copy every page shared with this process
     scratch: set[str] = set()
     with control, selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
@@ -70,12 +70,12 @@ def main() -> None:
         for key in [key for key in selector.get_map().values() if key.fileobj is not control]:
             signal.pidfd_send_signal(key.data[1], signal.SIGKILL)
             _reap(*key.data)
-    for directory in scratch:  # nothing writes there any more
+    for directory in scratch:  # no broker writes there any more
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _serve(control: socket.socket, selector: selectors.BaseSelector, parent: int, scratch: set[str]) -> None:
-    """Fork brokers until the owner has ended, and note the directories that it made for them."""
+    """Fork brokers until the owner has ended, and collect their directories."""
     while os.getppid() == parent:
         for key, _ in selector.select(_PARENT_CHECK_SECONDS):
             if key.fileobj is not control:
@@ -86,15 +86,15 @@ def _serve(control: socket.socket, selector: selectors.BaseSelector, parent: int
 
 
 def _answer(control: socket.socket, selector: selectors.BaseSelector, scratch: set[str]) -> bool:
-    """Fork a broker; False when no more will be asked for."""
+    """Fork a broker; False at the end of the control socket."""
     packet, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 2)
     if not packet:
         return False
     log, status = descriptors
-    request, nursery = json.loads(packet), os.getpid()
+    request, fork_server = json.loads(packet), os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_broker(request, log, nursery)
+        _become_broker(request, log, fork_server)
     if request["scratch"]:
         scratch.add(request["scratch"])
     os.close(log)
@@ -111,9 +111,9 @@ def _send(control: socket.socket, reply: dict[str, Any], descriptor: int) -> Non
 
 
 def _reap(pid: int, pidfd: int, status: int) -> None:
-    """Tell how a broker has ended: its exit code, or the negative number of the signal."""
+    """Report a broker's exit code, or the negative number of its signal."""
     _, wait_status = os.waitpid(pid, 0)
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+    with contextlib.suppress(BrokenPipeError):  # the owner has ended
         os.write(status, b"%d" % os.waitstatus_to_exitcode(wait_status))
     os.close(status)
     os.close(pidfd)
@@ -122,10 +122,10 @@ def _reap(pid: int, pidfd: int, status: int) -> None:
 # ---------------------------------------------------------------- in the broker's process
 
 
-def _become_broker(request: dict[str, Any], log: int, nursery: int) -> NoReturn:
+def _become_broker(request: dict[str, Any], log: int, fork_server: int) -> NoReturn:
     code = 1
     try:
-        _die_with(nursery)
+        _die_with(fork_server)
         null = os.open(os.devnull, os.O_RDONLY)
         for descriptor, source in enumerate((null, log, log)):
             os.dup2(source, descriptor)
@@ -142,11 +142,11 @@ def _become_broker(request: dict[str, Any], log: int, nursery: int) -> NoReturn:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # and not back into the nursery's loop
+        os._exit(code)  # does not return to the fork server's loop
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent has ended; at once if that has already happened."""
+    """Let the kernel kill this process when its parent has ended; exit at once if it already has."""
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != parent:
