@@ -84,7 +84,7 @@ class TestBodies:
     def test_text_that_is_no_utf8_is_refused(self, broker_uri: str, name: str) -> None:
         found = run("produce", "--url", broker_uri, name, input=b"good\n\xff\nnever\n")
         assert found.returncode == 1
-        assert b"text 2 is no UTF-8: --bytes sends it" in found.stderr
+        assert b"text 2 is no UTF-8: send it with --bytes" in found.stderr
         assert b"sent 1, each confirmed" in found.stderr
         assert done("consume", "--url", broker_uri, name, "--count", "1") == b"good\n"
         assert done("browse", "--url", broker_uri, name) == b""
@@ -203,8 +203,8 @@ class InterruptedOutput(BufferedOutput):
         super().__init__(descriptor)
         self._times = times
 
-    def settle(self) -> None:
-        super().settle()
+    def flush(self) -> None:
+        super().flush()
         for _ in range(self._times):
             signal.raise_signal(signal.SIGINT)
 

@@ -152,7 +152,7 @@ def test_status_says_who_is_master_who_waits_and_what_is_pending(postgres_databa
         assert_no_password(json.dumps(found) + "\n".join(lines))
         standby.terminate()
         master.terminate()
-    assert describe(read(postgres_database.url))[0] == f"no master: nobody holds the lock in {found['store']}"
+    assert describe(read(postgres_database.url))[0] == f"no master: the lock in {found['store']} is free"
 
 
 def test_a_member_that_begins_to_wait_for_the_row_is_never_taken_for_its_holder(

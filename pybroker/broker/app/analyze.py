@@ -1,7 +1,7 @@
-"""`pybroker analyze DIR`: a report of what went through a journal, for people who need not know Spark.
+"""`pybroker analyze DIR`: a report about a journal, by Spark jobs.
 
-The work is done by `pybroker.spark_jobs.report`, in this process. Nothing here imports it but by name, when the command
-runs: a broker knows nothing of Spark, and what it is made of is not even there unless `pybroker[spark]` was installed.
+`pybroker.spark_jobs.report` makes it, in this process. It is imported by name when the command runs, because the broker
+does not depend on Spark, whose packages come with the extra `pybroker[spark]`.
 """
 
 import importlib
@@ -14,7 +14,7 @@ import click
 from pybroker.broker.domain.errors import BrokerError
 
 EXTRA = ("pyspark", "pyarrow", "numpy", "pandas", "altair", "jinja2", "vl_convert")
-"""What `pip install 'pybroker[spark]'` brings, by the names it is imported by."""
+"""The packages of the extra `spark`, by their import names."""
 
 _EXAMPLES = """
 \b
@@ -36,10 +36,10 @@ class SparkMissing(BrokerError):
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("report.html"),
     show_default=True,
-    help="The report, one HTML page that needs nothing else.",
+    help="The report, one self-contained HTML page.",
 )
 def analyze(directories: tuple[Path, ...], output: Path) -> None:
-    """Report what went through a journal: throughput, depth, waiting times, dead letters, what keeps files, faults.
+    """Report on a journal: throughput, depth, waiting times, dead letters, what keeps files, faults.
 
     DIRECTORIES are data directories (with kahadb in them), or directories of db-*.log files: pybroker's or ActiveMQ's,
     of a broker that runs or not. They are only read.
@@ -51,25 +51,25 @@ def analyze(directories: tuple[Path, ...], output: Path) -> None:
     if not output.absolute().parent.is_dir():
         raise click.BadParameter(f"{output.parent} is no directory", param_hint="--output")
     _module("pybroker.spark_jobs.java").prepare()
-    written = _module("pybroker.spark_jobs.report").analyze([str(each) for each in places], output, progress=_tell)
+    written = _module("pybroker.spark_jobs.report").analyze(
+        [str(each) for each in places], output, progress=_print_progress
+    )
     click.echo(f"the report is in {written}")
 
 
-def _tell(done: int, steps: int, what: str) -> None:
-    """Say how far it has come, a line per step: a bar would be torn by what Java prints."""
+def _print_progress(done: int, steps: int, what: str) -> None:
+    """Print a line per step; Java's output would tear a progress bar."""
     click.echo(f"[{done}/{steps}] {what}", err=True)
 
 
 def _check_extra() -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        raise SparkMissing(
-            f"{', '.join(missing)} not installed: they come with pybroker's extra `spark`, see docs/install.md"
-        )
+        raise SparkMissing(f"{', '.join(missing)} not installed: install pybroker's extra `spark`, see docs/install.md")
 
 
 def _journal(directory: Path) -> Path:
-    """Return where the data files are, and find out that there are any before Java starts."""
+    """Return the directory of the data files; fails before Java starts if there are none."""
     files = _module("pybroker.store.columns.files")
     chosen: Path = files.journal_of(directory)
     if not files.list_files(chosen):

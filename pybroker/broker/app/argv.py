@@ -1,7 +1,7 @@
-"""Passwords on the command line, made unreadable for the other users of the machine (`ps`, `/proc/PID/cmdline`).
+"""Hides passwords on the command line from other users of the machine (`ps`, `/proc/PID/cmdline`).
 
-They have been there for some milliseconds by then, and are in the shell's history: a file that `PGPASSFILE` names, or
-an environment variable, is the place for them.
+They were visible for some milliseconds, and are in the shell's history: a file that `PGPASSFILE` names, or an
+environment variable, is safer.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _ARG_START, _ARG_END = 48, 49
 
 
 def hide_passwords() -> None:
-    """Overwrite what is a password in a URL among this process's arguments; nothing happens where there is no /proc."""
+    """Overwrite passwords in URLs among this process's arguments; no effect without /proc."""
     try:
         stat = Path("/proc/self/stat").read_bytes()
     except OSError:
@@ -28,6 +28,6 @@ def hide_passwords() -> None:
 
 
 def secrets(arguments: bytes) -> list[tuple[int, int]]:
-    """Return where passwords are, and how long they are."""
+    """Return offset and length of each password."""
     spans = [match.span(match.lastgroup or 0) for match in _SECRETS.finditer(arguments)]
     return [(begin, end - begin) for begin, end in spans]

@@ -35,15 +35,15 @@ Examples:
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
 
-Without --bind, listeners take connections from this machine only. There are no logins: whoever reaches a port may do
-everything, so let only clients reach it.
+Without --bind, listeners take connections from this machine only. There are no logins: every client has all rights, so
+restrict access to the ports.
 
 Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
 """
 
 
 def main() -> None:
-    """Run the command line; every expected failure is one line and an exit code that is not 0."""
+    """Run the command line; every expected failure is one line and a non-zero exit code."""
     closed = process.open_standard_streams()
     output.report_failures()
     try:
@@ -57,7 +57,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output, such as `head`, has enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         sys.stderr.close()
         sys.exit(0)
 
@@ -77,7 +77,7 @@ def commands() -> None:
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one flag per setting, in the order they are declared."""
+    """Add one flag per setting to a command, in the order of their declarations."""
     for name, field in reversed(settings.SETTINGS.items()):
         if settings.is_table(name):
             continue
@@ -92,7 +92,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def shown(name: str, value: object) -> str:
-    """Return a default as one would write it."""
+    """Return a default in the form in which it is written."""
     if value is None:
         return "off" if name in settings.PORTS else "none"
     if isinstance(value, bool):
@@ -108,14 +108,14 @@ def shown(name: str, value: object) -> str:
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
 @_settings_options
 def start(config_file: Path | None, **flags: Any) -> None:
-    """Run a broker in the foreground: master if nobody else is, else standby until the master is gone."""
+    """Run a broker in the foreground: master if there is none, else standby until the master is gone."""
     process.ignore_signals()
     argv.hide_passwords()
     config = settings.load(config_file, flags)
     logs.configure(config.log_level, connections=config.log_connections)
-    for hint in settings.unknown_variables():  # no error: Kubernetes sets such variables for a service of this name
+    for hint in settings.unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
         _log.warning("an environment variable has no effect: %s", hint)
-    gc.disable()  # there is no garbage in what is loaded to stay, and to look for it takes a tenth of the time
+    gc.disable()  # loading makes no garbage, and collections would take a tenth of the time
     from pybroker.broker.app.serve import serve
 
     gc.freeze()
@@ -130,10 +130,10 @@ def start(config_file: Path | None, **flags: Any) -> None:
 @click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory or database of the pair.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(store: str, as_json: bool) -> None:
-    """Show who is master, who waits, and since when.
+    """Show the master and the standbys, and since when.
 
-    Exit code 0: a master serves; 3: the lock is held but nobody serves yet; 4: there is no master; 5: a master serves,
-    and a standby could not, since its port is taken or its address is not this machine's.
+    Exit code 0: a master serves; 3: the lock is held but no member serves yet; 4: there is no master; 5: a master
+    serves, and a standby could not, since its port is taken or its address is not this machine's.
     """
     from pybroker.broker.app import database_status
     from pybroker.broker.app import status as store_status

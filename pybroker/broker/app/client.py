@@ -2,10 +2,10 @@
 
 Loaded when such a command runs: a broker that starts needs no client.
 
-- A send counts as confirmed when the broker has answered it; up to `WINDOW` are under way, in the messages' order.
-- A message is acknowledged after its output was written, and in a file synced. What cannot be read or shown whole is
-  left to the broker.
-- `failover:` URLs fail over: the client restores what it had, and the command says so on standard error.
+- A send counts as confirmed when the broker has answered it; up to `WINDOW` are in flight, in the messages' order.
+- A message is acknowledged after its output was written, and in a file synced. A message that cannot be read or shown
+  whole stays with the broker.
+- `failover:` URLs fail over: the client restores its state, and the command reports it on standard error.
 """
 
 import logging
@@ -41,21 +41,21 @@ from pybroker.client.trust import client_context
 from pybroker.client.uri import BrokerURI, parse
 
 TIMEOUT_SECONDS: Final = 30.0
-"""How long a broker may take to answer, unless the command or the URL says otherwise."""
+"""The default time limit for a broker's answer."""
 
 WINDOW: Final = 100
-"""Sends, or unacknowledged messages, under way at once: enough for the broker to group them into one disk sync."""
+"""The limit to sends, or unacknowledged messages, in flight: enough for one disk sync of a group commit."""
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""The same for the bytes of sends that wait for an answer, or of output that waits to be written."""
+"""The limit to the bytes of unanswered sends, or of unwritten output."""
 
 _PROGRESS_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 1.0
-"""How often to look whether a lost broker is back."""
+_POLL_SECONDS: Final = 1.0
+"""The interval of checks for a broker after its loss."""
 
 
 class ClientFailed(BrokerError):
-    """The broker refused a request, or the connection broke for good."""
+    """The broker refused a request, or the connection broke permanently."""
 
 
 class InputUnusable(BrokerError):
@@ -64,17 +64,17 @@ class InputUnusable(BrokerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach a broker.
+    """The address and credentials of a broker.
 
     Attributes:
-        url: as `pybroker.client.connect` takes it.
-        timeout: seconds that a broker may take to answer, to be there again after a break, or None for the URL's.
+        url: the URL for `pybroker.client.connect`.
+        timeout: seconds that a broker may take to answer, or to return after a break; None for the URL's.
         user: None for anonymous.
         password: None for none.
-        ca_file: the authorities to trust, PEM; None for the system's.
-        certificate_file: our own certificate, PEM, perhaps with its key.
+        ca_file: the trusted authorities, PEM; None for the system's.
+        certificate_file: the client's certificate, PEM, perhaps with its key.
         key_file: that certificate's key.
-        key_password: what the key is encrypted with.
+        key_password: the password of an encrypted key.
     """
 
     url: str
@@ -88,30 +88,30 @@ class Access:
 
 
 class BrokerAvailability:
-    """Tracks whether a broker serves the connection, and since when; writes each change to standard error.
+    """Tracks the connection to a broker; writes each change to standard error.
 
     Attributes:
-        down_since: since when there is no broker, by `time.monotonic`; None while there is one.
-        up_since: since when there is one.
+        down_since: the time of the loss of the last broker, by `time.monotonic`; None while there is one.
+        up_since: the time of the last connection.
     """
 
     def __init__(self) -> None:
         self.down_since: float | None = None
         self.up_since = time.monotonic()
 
-    def interrupted(self, why: Exception) -> None:
-        """Note that the broker is lost."""
+    def interrupted(self, cause: Exception) -> None:
+        """Report the loss of the broker."""
         self.down_since = time.monotonic()
-        _say(f"the broker is lost, waiting for the next: {why}")
+        _report(f"the broker is lost, waiting for the next: {cause}")
 
     def resumed(self, address: str) -> None:
-        """Note that another one serves."""
+        """Report a new connection."""
         self.down_since, self.up_since = None, time.monotonic()
-        _say(f"connected again, to {address}")
+        _report(f"connected again, to {address}")
 
 
 class CommandSession:
-    """A connection to whichever broker serves, for the time of one command. A context manager."""
+    """The connection of one command to the broker that serves. A context manager."""
 
     def __init__(self, access: Access) -> None:
         """Connect.
@@ -120,13 +120,13 @@ class CommandSession:
             ConfigError: the URL or a file cannot be used.
             ClientFailed: no broker answers, or it refuses the login.
         """
-        logging.getLogger("pybroker.client").setLevel(logging.ERROR)  # this says what matters, in its own words
+        logging.getLogger("pybroker.client").setLevel(logging.ERROR)  # the commands report the same themselves
         uri = _parsed(access.url)
         of_url = uri.failover.timeout_seconds if uri.failover is not None else None
         self.timeout = access.timeout or of_url or TIMEOUT_SECONDS
-        self.presence = BrokerAvailability()
+        self.availability = BrokerAvailability()
         for warning in uri.warnings:
-            _say(warning)
+            _report(warning)
         try:
             self.connection = connect(
                 access.url,
@@ -134,8 +134,8 @@ class CommandSession:
                 password=access.password,
                 timeout=self.timeout,
                 ssl_context=_tls(access, uri),
-                on_interrupted=self.presence.interrupted,
-                on_resumed=self.presence.resumed,
+                on_interrupted=self.availability.interrupted,
+                on_resumed=self.availability.resumed,
             )
         except (BrokerMissing, Timeout) as error:
             raise ClientFailed(f"no broker answers at {access.url}: is a master running there? ({error})") from error
@@ -152,8 +152,8 @@ class CommandSession:
 
 
 def _failed(error: ClientError) -> ClientFailed:
-    said = "the broker refuses the selector" if isinstance(error, SelectorRefused) else "the broker refuses"
-    return ClientFailed(f"{said}: {error}" if isinstance(error, Refused) else str(error))
+    prefix = "the broker refuses the selector" if isinstance(error, SelectorRefused) else "the broker refuses"
+    return ClientFailed(f"{prefix}: {error}" if isinstance(error, Refused) else str(error))
 
 
 def _parsed(url: str) -> BrokerURI:
@@ -164,7 +164,7 @@ def _parsed(url: str) -> BrokerURI:
 
 
 def _tls(access: Access, uri: BrokerURI) -> ssl.SSLContext | None:
-    """Return how TLS is done; None for the client's default: the system's authorities, no certificate of our own."""
+    """Return the TLS context; None for the default: the system's authorities, no client certificate."""
     if access.ca_file is None and access.certificate_file is None:
         return None
     try:
@@ -181,7 +181,7 @@ _PEM: Final = "it must hold PEM, text between BEGIN and END lines"
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key_file: Path | None, password: str | None) -> None:
-    """Load our own certificate and its key; OpenSSL's own errors do not say which file they mean."""
+    """Load the client's certificate and its key; OpenSSL's errors do not name the file."""
     key = key_file or certificate
     _pem(certificate, b"CERTIFICATE-----", "--cert", _PEM)
     hint = _PEM if key_file is not None else "name the file that has the certificate's key"
@@ -192,7 +192,10 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, key_file: Path
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(f"the key in {key} does not belong to {certificate}", setting="--key") from error
         if is_encrypted:
-            text, hint = f"the password does not open the key in {key}", "PYBROKER_KEY_PASSWORD, or what was asked for"
+            text, hint = (
+                f"the password does not open the key in {key}",
+                "correct PYBROKER_KEY_PASSWORD, or the password at the prompt",
+            )
             raise ConfigError(text, setting="--key", hint=hint) from error
         raise ConfigError(f"{certificate} and the key in {key}: {error}", setting="--cert, --key", hint=_PEM) from error
 
@@ -214,7 +217,7 @@ def _pem(file: Path, mark: bytes, setting: str, hint: str) -> bytes:
 
 @dataclass(slots=True)
 class SendProgress:
-    """How far `produce` came: messages sent, or about to be, and those that the broker has confirmed."""
+    """The counts of `produce`: messages sent, or about to be, and those that the broker has confirmed."""
 
     sent: int = 0
     confirmed: int = 0
@@ -222,43 +225,43 @@ class SendProgress:
 
 
 class Sender:
-    """Sends messages in their order, several under way at once."""
+    """Sends messages in their order, several in flight."""
 
     def __init__(self, session: CommandSession, counts: SendProgress) -> None:
         self._session = session
         self._counts = counts
-        self._under_way: deque[tuple[Sending, int, bool]] = deque()
+        self._in_flight: deque[tuple[Sending, int, bool]] = deque()
         self._bytes = 0
         self._progress = Progress(lambda: f"sent {counts.sent}, confirmed {counts.confirmed}")
 
     def send(self, destination: Destination, parcel: Parcel) -> None:
-        """Send a message; wait only when many are under way."""
+        """Send a message; waits only if many are in flight."""
         sending = self._session.connection.begin_send(destination, parcel.body, **parcel.headers)
         size = len(parcel.body) if isinstance(parcel.body, str | bytes) else len(repr(parcel.body))
-        self._under_way.append((sending, size, parcel.headers.get("persistent", True)))
+        self._in_flight.append((sending, size, parcel.headers.get("persistent", True)))
         self._bytes += size
         self._counts.sent += 1
-        while len(self._under_way) >= WINDOW or self._bytes > WINDOW_BYTES or self._is_oldest_done():
+        while len(self._in_flight) >= WINDOW or self._bytes > WINDOW_BYTES or self._is_oldest_done():
             self._confirm_oldest(self._session.timeout)
         self._progress.show()
 
     def finish(self) -> None:
         """Wait until all is confirmed."""
-        while self._under_way:
+        while self._in_flight:
             self._confirm_oldest(self._session.timeout)
 
-    def give_up(self) -> None:
-        """Count what is confirmed of the rest, after one has failed; nothing is waited for that is not there soon."""
+    def collect_confirmed(self) -> None:
+        """Count the confirmed ones among the other sends after a failure; waits one second at most."""
         deadline = time.monotonic() + 1
-        while self._under_way:
+        while self._in_flight:
             with suppress(ClientError):
                 self._confirm_oldest(max(0.0, deadline - time.monotonic()))
 
     def _is_oldest_done(self) -> bool:
-        return bool(self._under_way) and self._under_way[0][0].is_done
+        return bool(self._in_flight) and self._in_flight[0][0].is_done
 
     def _confirm_oldest(self, timeout: float) -> None:
-        sending, size, is_confirmed = self._under_way.popleft()
+        sending, size, is_confirmed = self._in_flight.popleft()
         self._bytes -= size
         try:
             sending.wait(timeout)
@@ -269,16 +272,16 @@ class Sender:
 
 
 def produce(access: Access, destination: Destination | None, parcels: Iterable[Parcel]) -> SendProgress:
-    """Send messages, and return how far that came; a failure is in the result, with what the broker has confirmed.
+    """Send messages, and return the counts; a failure is in the result.
 
     Args:
         access: the broker.
-        destination: where to; None to send each to its own destination.
+        destination: the destination; None to send each message to its own.
         parcels: the messages, read one by one. It may raise `InputUnusable`.
 
     Raises:
-        ConfigError, ClientFailed: it did not begin.
-        KeyboardInterrupt: passed on, after the counts were shown.
+        ConfigError, ClientFailed: there is no connection.
+        KeyboardInterrupt: raised again, after the counts were printed.
     """
     counts = SendProgress()
     session = CommandSession(access)
@@ -292,11 +295,11 @@ def produce(access: Access, destination: Destination | None, parcels: Iterable[P
                 sender.send(where, parcel)
             sender.finish()
         except (ClientError, InputUnusable) as error:
-            sender.give_up()
+            sender.collect_confirmed()
             counts.failure = error if isinstance(error, InputUnusable) else _failed(error)
         except KeyboardInterrupt:
-            sender.give_up()
-            _say(f"interrupted: sent {counts.sent}, confirmed {counts.confirmed}")
+            sender.collect_confirmed()
+            _report(f"interrupted: sent {counts.sent}, confirmed {counts.confirmed}")
             raise
     return counts
 
@@ -306,14 +309,14 @@ def produce(access: Access, destination: Destination | None, parcels: Iterable[P
 
 @dataclass(slots=True)
 class Received:
-    """How far `consume` came.
+    """The counts of `consume`.
 
     Attributes:
         written: messages whose output was written.
-        acknowledged: those of them that were acknowledged.
-        left: ids of messages that cannot be shown whole, and why; the broker keeps them.
-        is_interrupted: SIGINT came.
-        failure: why it ended early.
+        acknowledged: written messages that were acknowledged.
+        left: the ids of messages that cannot be shown whole, with the reason; the broker keeps them.
+        is_interrupted: True after SIGINT.
+        failure: the reason of an early end.
     """
 
     written: int = 0
@@ -333,26 +336,26 @@ def consume(
     count: int | None,
     idle: float | None,
 ) -> Received:
-    """Receive messages, write each, and acknowledge it then; a failure is in the result.
+    """Receive messages, and acknowledge each after it was written; a failure is in the result.
 
-    SIGINT ends it as soon as what was written is acknowledged, a second one without waiting for that.
+    SIGINT ends it once all written messages are acknowledged, a second one at once.
 
     Args:
         access: the broker.
-        destination: what to consume.
-        output: where the messages are written.
-        render: how; it may raise `UnreadableMessage`, and the message is left to the broker.
-        selector: only messages that match.
-        count: stop after so many.
-        idle: stop when none came for so many seconds; None never.
+        destination: the destination.
+        output: the output.
+        render: returns the output of a message; if it raises `UnreadableMessage`, the message stays with the broker.
+        selector: the selector; None for all messages.
+        count: the number after which to stop; None for no limit.
+        idle: the seconds without a message after which to stop; None for no limit.
 
     Raises:
-        ConfigError, ClientFailed: it did not begin.
-        KeyboardInterrupt: a further SIGINT came while the broker was asked to confirm.
+        ConfigError, ClientFailed: there is no connection.
+        KeyboardInterrupt: a second SIGINT arrived before the broker's confirmation.
     """
     session = CommandSession(access)
     with session as connection:
-        window = min(count or WINDOW, WINDOW)  # no more than asked for: others may wait for the rest
+        window = min(count or WINDOW, WINDOW)  # no more than `count`: the other messages are for other consumers
         try:
             consumer = connection.consumer(
                 destination, ack="individual", prefetch=window, selector=selector, timeout=session.timeout
@@ -379,7 +382,7 @@ class Consumption:
     """One run of `consume`.
 
     Attributes:
-        received: how far it came.
+        received: the counts.
     """
 
     def __init__(
@@ -400,15 +403,15 @@ class Consumption:
 
     @property
     def handled(self) -> int:
-        """How many messages were received, written or left."""
+        """The number of messages received, written or left."""
         return self.received.written + len(self.received.left)
 
     def next_batch(self, count: int | None, idle: float | None) -> list[Message]:
-        """Return the next message, with those that are here already; none when none came in time.
+        """Return the next message, with those that have arrived already; none after a time-out.
 
         Raises:
-            ClientError, ClientFailed: there is no broker any more.
-            KeyboardInterrupt: on SIGINT, which is deferred from here on.
+            ClientError, ClientFailed: the broker is lost.
+            KeyboardInterrupt: after SIGINT, which is deferred from here on.
         """
         self._interrupts.check()
         room = min(WINDOW, WINDOW if count is None else count - self.handled)
@@ -418,7 +421,7 @@ class Consumption:
         return batch
 
     def _arrived(self, count: int) -> list[Message]:
-        """Return up to so many messages that are here already."""
+        """Return messages that have arrived already, up to a count."""
         batch: list[Message] = []
         with suppress(Timeout):
             while len(batch) < count:
@@ -426,26 +429,26 @@ class Consumption:
         return batch
 
     def _wait(self, idle: float | None) -> Message | None:
-        """Wait for a message as long as a broker serves, and for a broker as long as it may take."""
-        presence, timeout = self._session.presence, self._session.timeout
+        """Wait for a message while a broker serves, and for a broker up to the time-out."""
+        availability, timeout = self._session.availability, self._session.timeout
         begun = time.monotonic()
         while True:
-            patience = _LOOK_SECONDS if presence.down_since is not None else idle
+            wait_seconds = _POLL_SECONDS if availability.down_since is not None else idle
             try:
                 with self._interrupts.allowed():
-                    return self._consumer.receive(timeout=patience)
+                    return self._consumer.receive(timeout=wait_seconds)
             except Timeout:
-                now, down_since = time.monotonic(), presence.down_since
+                now, down_since = time.monotonic(), availability.down_since
             if down_since is not None and idle is not None and now - down_since >= timeout:
                 raise ClientFailed(f"no broker for more than {timeout:g} s")
-            if down_since is None and idle is not None and now - max(begun, presence.up_since) >= idle:
+            if down_since is None and idle is not None and now - max(begun, availability.up_since) >= idle:
                 return None
 
     def write(self, batch: list[Message]) -> None:
         """Write messages, then acknowledge them.
 
         Raises:
-            BrokenPipeError, OutputFailed: they are not written, and not acknowledged.
+            BrokenPipeError, OutputFailed: they could not be written, and are not acknowledged.
         """
         written: list[Message] = []
         for message in batch:
@@ -456,12 +459,12 @@ class Consumption:
                 continue
             written.append(message)
             if self._output.byte_count > WINDOW_BYTES:
-                self._settle(written)
-        self._settle(written)
+                self._write_and_acknowledge(written)
+        self._write_and_acknowledge(written)
         self._progress.show()
 
-    def _settle(self, written: list[Message]) -> None:
-        self._output.settle()
+    def _write_and_acknowledge(self, written: list[Message]) -> None:
+        self._output.flush()
         self.received.written += len(written)
         for message in written:
             message.ack()
@@ -469,14 +472,14 @@ class Consumption:
         written.clear()
 
     def finish(self) -> None:
-        """Have the broker confirm what was acknowledged."""
+        """Wait until the broker has confirmed the acknowledgements."""
         try:
             is_confirmed = self._consumer.finish(self._session.timeout)
-            why = "the connection broke before the broker confirmed the last acknowledgements"
+            reason = "the connection broke before the broker confirmed the last acknowledgements"
         except ClientError as error:
-            is_confirmed, why = False, str(error)
+            is_confirmed, reason = False, str(error)
         if not is_confirmed and self.received.acknowledged and self.received.failure is None:
-            self.received.failure = ClientFailed(f"{why}: up to {WINDOW} messages may come again")
+            self.received.failure = ClientFailed(f"{reason}: up to {WINDOW} messages may be redelivered")
 
 
 # ---------------------------------------------------------------- browse
@@ -489,10 +492,10 @@ def browse(
     render: Callable[[Message], bytes],
     selector: str | None,
 ) -> None:
-    """Write what waits on a queue, and consume nothing.
+    """Write the messages of a queue, without consuming them.
 
     Raises:
-        ConfigError, ClientFailed: the broker cannot be reached, or does not let us.
+        ConfigError, ClientFailed: the broker cannot be reached, or refuses.
         BrokenPipeError, OutputFailed: the output cannot be written.
     """
     session = CommandSession(access)
@@ -501,21 +504,21 @@ def browse(
             for message in connection.browse(destination, selector=selector, timeout=session.timeout):
                 output.add(render(message))
                 if output.byte_count > WINDOW_BYTES:
-                    output.settle()
+                    output.flush()
         except ClientError as error:
             raise _failed(error) from error
         finally:
-            output.settle()
+            output.flush()
 
 
-# ---------------------------------------------------------------- what is shown
+# ---------------------------------------------------------------- output
 
 
 def shown_whole(message: Message) -> Message:
-    """Return a message whose body is all there.
+    """Return the message, if its body is complete.
 
     Raises:
-        UnreadableMessage: nothing says that it is.
+        UnreadableMessage: it may not be.
     """
     if message.kind is None:
         raise UnreadableMessage(
@@ -526,7 +529,7 @@ def shown_whole(message: Message) -> Message:
 
 
 def as_text(message: Message) -> bytes:
-    """Return a message's body as a line: text and bytes as they are, of anything else JSON.
+    """Return a message's body as a line: text and bytes unchanged, any other as JSON.
 
     Raises:
         UnreadableMessage: it is damaged.
@@ -543,19 +546,19 @@ def as_text(message: Message) -> bytes:
 
 
 class Progress:
-    """Counts on standard error, once a second, where a person looks on."""
+    """Prints counts to standard error once a second, if that is a terminal and the output is not."""
 
     def __init__(self, describe: Callable[[], str]) -> None:
         self._describe = describe
-        self._is_seen = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._is_shown = sys.stderr.isatty() and not sys.stdout.isatty()
         self._due_at = time.monotonic() + _PROGRESS_SECONDS
 
     def show(self) -> None:
         """Show the counts, if it is time."""
-        if self._is_seen and time.monotonic() >= self._due_at:
+        if self._is_shown and time.monotonic() >= self._due_at:
             self._due_at = time.monotonic() + _PROGRESS_SECONDS
-            _say(self._describe())
+            _report(self._describe())
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     print(f"pybroker: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- of a command line

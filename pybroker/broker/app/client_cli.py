@@ -1,6 +1,6 @@
 """The command line as a client: `pybroker produce | consume | browse`.
 
-What they do is in `client`, loaded when one runs.
+The commands are carried out by `client`, which is imported when one runs.
 """
 
 import os
@@ -28,7 +28,7 @@ _EXIT_CODES = """
 \b
 Exit codes:
   0    done, and everything that was counted is confirmed by the broker
-  1    the broker, the connection, the input or the output failed; standard error says how far it came
+  1    the broker, the connection, the input or the output failed; standard error has the counts
   2    an argument, the URL or a file that it names cannot be used; nothing was sent or consumed
   130  interrupted
 """
@@ -50,24 +50,24 @@ _ACCESS = (
         default="tcp://127.0.0.1:61616",
         envvar="PYBROKER_URL",
         show_default=True,
-        help="Where the broker is: `tcp`, `ssl` and `auto` speak OpenWire, `stomp` and `stomp+ssl` STOMP; "
-        "`failover:(tcp://a:61616,tcp://b:61616)`, with ActiveMQ's options, goes on with the next one.  "
+        help="The broker's URL: `tcp`, `ssl` and `auto` speak OpenWire, `stomp` and `stomp+ssl` STOMP; "
+        "`failover:(tcp://a:61616,tcp://b:61616)`, with ActiveMQ's options, fails over to the next one.  "
         "[environment: PYBROKER_URL]",
     ),
-    click.option("--user", envvar="PYBROKER_USER", help="Who logs in.  [environment: PYBROKER_USER]"),
+    click.option("--user", envvar="PYBROKER_USER", help="The user to log in.  [environment: PYBROKER_USER]"),
     click.option(
         "--password-file",
         type=_FILE,
-        help="File whose first line is the password. Otherwise it is taken from the environment, PYBROKER_PASSWORD.",
+        help="File whose first line is the password. The default is the environment variable PYBROKER_PASSWORD.",
     ),
     click.option("--ask-password", is_flag=True, help="Ask for the password on the terminal."),
-    click.option("--ca", "ca_file", type=_FILE, help="Authorities to trust in place of the system's, PEM."),
+    click.option("--ca", "ca_file", type=_FILE, help="Trusted authorities instead of the system's, PEM."),
     click.option("--cert", "certificate_file", type=_FILE, help="A client certificate, PEM, perhaps with its key."),
     click.option(
         "--key",
         "key_file",
         type=_FILE,
-        help="The certificate's key, PEM. The password of an encrypted one is in PYBROKER_KEY_PASSWORD, or asked for.",
+        help="The certificate's key, PEM. PYBROKER_KEY_PASSWORD, or a prompt, has an encrypted key's password.",
     ),
     click.option(
         "--timeout",
@@ -80,7 +80,7 @@ _ACCESS = (
 
 
 def _with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how to reach a broker."""
+    """Add the options of the connection to a command."""
     for option in reversed(_ACCESS):
         command = option(command)
     return command
@@ -99,7 +99,7 @@ def _access(options: dict[str, Any]) -> "Access":
     else:
         password = os.environ.get("PYBROKER_PASSWORD")
     if options["key_file"] is not None and options["certificate_file"] is None:
-        raise ConfigError("a key is of use with its certificate only", setting="--key", hint="add --cert FILE")
+        raise ConfigError("a key needs its certificate", setting="--key", hint="add --cert FILE")
     return Access(password=password, key_password=os.environ.get("PYBROKER_KEY_PASSWORD"), **options)
 
 
@@ -131,7 +131,7 @@ Examples:
   pybroker produce ORDERS 'order 1' 'order 2' --header region=eu --header weight:=4.5
   pybroker produce queue://ORDERS --count 1000 hello
   pybroker produce ORDERS < orders.txt
-  pybroker produce --json < saved.jsonl                  to where `consume --json` had them from
+  pybroker produce --json < saved.jsonl                  to the destinations they came from
   pybroker consume OLD --json > saved.jsonl && pybroker produce NEW --json < saved.jsonl
 {_EXIT_CODES}"""
 
@@ -150,7 +150,7 @@ Examples:
     "that is no text. May be repeated.",
 )
 @click.option(
-    "--persistent/--non-persistent", default=None, help="Let messages outlive a crash.  [default: persistent]"
+    "--persistent/--non-persistent", default=None, help="Messages survive a crash of the broker.  [default: persistent]"
 )
 @click.option(
     "--bytes", "as_bytes", is_flag=True, help="Send BytesMessages; otherwise a text that is no UTF-8 is refused."
@@ -159,7 +159,7 @@ Examples:
     "--json",
     "as_json",
     is_flag=True,
-    help="Read messages as `consume --json` prints them, one a line, and print the counts as JSON.",
+    help="Read messages in the form of `consume --json`, one a line, and print the counts as JSON.",
 )
 def produce(
     destination: str | None,
@@ -173,14 +173,14 @@ def produce(
 ) -> None:
     """Send texts to a destination, or the lines of standard input when there are none.
 
-    With --json the destination may be left out: each message then goes where it says.
+    With --json and no destination, each message goes to its own JMSDestination.
     """
     from pybroker.broker.app.client import produce as run
 
     if destination is None and not as_json:
         raise click.UsageError("Missing argument 'DESTINATION'.")
     if as_bytes and as_json:
-        raise ConfigError("a message in JSON says its type itself", setting="--bytes")
+        raise ConfigError("a message in JSON has its own type", setting="--bytes")
     extra = _headers(headers) | ({} if persistent is None else {"persistent": persistent})
     lines: Iterator[bytes] = (
         map(os.fsencode, texts) if texts else (line.removesuffix(b"\n") for line in sys.stdin.buffer)
@@ -219,7 +219,7 @@ def _headers(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _parcels(lines: Iterator[bytes], extra: dict[str, Any], *, as_bytes: bool, as_json: bool) -> Iterator["Parcel"]:
-    """Yield a message for each line; what is said of all messages wins over what a line says."""
+    """Yield a message for each line; options for all messages override those of a line."""
     from pybroker.broker.app.client import InputUnusable
     from pybroker.broker.app.message_json import Parcel, UnusableJSON, from_json
 
@@ -232,7 +232,7 @@ def _parcels(lines: Iterator[bytes], extra: dict[str, Any], *, as_bytes: bool, a
             else:
                 continue
         except UnicodeDecodeError as error:
-            raise InputUnusable(f"text {number} is no UTF-8: --bytes sends it as it is ({error.reason})") from error
+            raise InputUnusable(f"text {number} is no UTF-8: send it with --bytes ({error.reason})") from error
         except UnusableJSON as error:
             raise InputUnusable(f"line {number}: {error}") from error
         properties = {**found.headers.get("properties", {}), **extra.get("properties", {})}
@@ -261,7 +261,7 @@ Examples:
     metavar="DURATION",
     default="2s",
     show_default=True,
-    help="Stop when none came for so long.",
+    help="Stop after so long without a message.",
 )
 @click.option("--follow", is_flag=True, help="Wait for ever.")
 @_selector
@@ -277,9 +277,9 @@ def consume(
 ) -> None:
     """Receive messages, and acknowledge each once it is written to standard output, in a file also synced.
 
-    To look at messages and leave them where they are, use `pybroker browse`. A message that cannot be shown whole stays
-    with the broker. What is in a pipe counts as written, so stop at a number by --count, not by `head`. Ctrl-C ends it
-    when what was written is acknowledged, a second one without waiting for that.
+    To read messages without consuming them, use `pybroker browse`. A message that cannot be shown whole stays
+    with the broker. Output in a pipe counts as written, so stop at a number by --count, not by `head`. Ctrl-C ends it
+    once all written messages are acknowledged, a second one at once.
     """
     from pybroker.broker.app.client import as_text, shown_whole
     from pybroker.broker.app.client import consume as run
@@ -332,7 +332,7 @@ Examples:
 @_selector
 @_json_out
 def browse(destination: str, selector: str | None, as_json: bool, **access: Any) -> None:
-    """Show what waits on a queue; nothing is consumed."""
+    """Show the messages of a queue, without consuming them."""
     from pybroker.broker.app.client import as_text
     from pybroker.broker.app.client import browse as run
     from pybroker.broker.app.message_json import as_json as in_json

@@ -1,7 +1,7 @@
-"""Settings: read once from a TOML file, the environment and flags (the later wins), checked whole, then frozen.
+"""Settings, read once from a TOML file, the environment and flags (the later wins), checked together, then frozen.
 
-One declaration per setting. The command line's flags, the names of environment variables and `docs/settings.md` are
-made from it: setting `sync_interval` is `--sync-interval`, `PYBROKER_SYNC_INTERVAL`, and `sync_interval` in TOML.
+Each setting has one declaration. Flags, environment variables and `docs/settings.md` are derived from it: setting
+`sync_interval` is `--sync-interval`, `PYBROKER_SYNC_INTERVAL`, and `sync_interval` in TOML.
 """
 
 import os
@@ -14,7 +14,7 @@ from pybroker.broker.app.setting import Read, Setting, choice, duration, path, p
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
 
-if TYPE_CHECKING:  # pydantic, which is behind them, is loaded when a file has tables
+if TYPE_CHECKING:  # they need pydantic, which is imported when a file has tables
     from pybroker.broker.app.policies import PolicyTable
     from pybroker.broker.app.virtual import (
         CompositeQueueTable,
@@ -46,7 +46,7 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
 
 
 class UnfitError(ValueError):
-    """A setting that cannot be used; the text says why, and that of several that do not go together names them.
+    """A setting that is not valid, or several that conflict; the text has the reason.
 
     Attributes:
         setting: its name; empty for several.
@@ -68,7 +68,7 @@ def _declared(
     most: float | None = None,
     is_secret: bool = False,
 ) -> Any:
-    """Declare a setting: of the type of what `read` returns, to whoever asks a `Config`."""
+    """Declare a setting, whose attribute of `Config` has the type that `read` returns."""
     return Setting(default, read, description, least, above, most, is_secret)
 
 
@@ -144,7 +144,7 @@ class Config:
     """All settings of one broker, frozen.
 
     Attributes:
-        given: the names of those that somebody set.
+        given: the names of the settings that are set.
     """
 
     given: frozenset[str]
@@ -177,7 +177,7 @@ class Config:
         port, 61616, description="Port of the OpenWire listener; `0` for any free one, `off` for none."
     )
     auto: int | None = _declared(
-        port, None, "Port of a listener that takes every protocol and tells them apart by their first bytes."
+        port, None, "Port of a listener for every protocol, detected by a client's first bytes."
     )
     stomp_ssl: int | None = _declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = _declared(port, None, "Port of the OpenWire listener with TLS.")
@@ -185,7 +185,7 @@ class Config:
     tls_certificate: Path | None = _declared(
         path,
         None,
-        description="PEM file with the certificate of the TLS listeners, and behind it any intermediate ones.",
+        description="PEM file with the certificate of the TLS listeners, followed by any intermediate ones.",
     )
     tls_key: Path | None = _declared(
         path, None, description="PEM file with the certificate's private key; by default `tls_certificate` has it."
@@ -202,20 +202,20 @@ class Config:
     openwire_url: str | None = _declared(
         text,
         None,
-        description="Where OpenWire clients are told that this broker is; by default made of `bind`, or this machine's "
+        description="URL of this broker that OpenWire clients get; by default made of `bind`, or this machine's "
         "name, and the port.",
     )
     openwire_brokers: str = _declared(
         text,
         "",
-        description="Comma list of all members' OpenWire URLs, which failover clients then know without having them in "
-        "their own; empty: they use what they have.",
+        description="Comma list of all members' OpenWire URLs, which failover clients get; empty: they use those of "
+        "their own URIs.",
     )
     stomp_server: str | None = _declared(
         _header,
         None,
-        description="The `server` header of STOMP's CONNECTED, by which some clients choose the features they use; by "
-        "default `ActiveMQ/5.17.2 pybroker/VERSION`, so that they use those of ActiveMQ.",
+        description="The `server` header of STOMP's CONNECTED, by which some clients choose their features; by "
+        "default `ActiveMQ/5.17.2 pybroker/VERSION`, so that they choose those of ActiveMQ.",
     )
     lock: str = _declared(
         choice("file", "flock", "postgres-row", "postgres-lease", "postgres-advisory"),
@@ -223,8 +223,8 @@ class Config:
         description="The lock that elects the master: `file` is ActiveMQ's own (fcntl on `lock`), `flock` uses "
         "flock(2) on a file beside it, for file systems without byte range locks; it does not exclude an ActiveMQ. "
         "`postgres-row` and `postgres-lease` are ActiveMQ's two in a database, `postgres-advisory` is for pybrokers "
-        "only; they need `lock_url`. A store in a database has its lock there, `postgres-row` unless it is said "
-        "otherwise.",
+        "only; they need `lock_url`. A store in a database has its lock there, `postgres-row` unless this is "
+        "set.",
     )
     lock_url: str | None = _declared(
         text,
@@ -258,7 +258,7 @@ class Config:
         LEASE_SECONDS,
         least=LEASE_SECONDS_MIN,
         most=3600,
-        description="How long the database keeps its lock for a master that it hears nothing of.",
+        description="How long the database keeps the lock of a master that does not renew it.",
     )
     lock_renew: float | None = _declared(
         duration,
@@ -270,20 +270,20 @@ class Config:
         duration,
         None,
         description="Try the lock at this interval, instead of waiting in the kernel, where blocking waits misbehave; "
-        "with `postgres-lease`, where nothing else is possible, 250ms by default.",
+        "with `postgres-lease`, which has no other way, 250ms by default.",
     )
     lock_check: float = _declared(
         duration,
         0.5,
         least=0.05,
         most=60,
-        description="How often an idle master makes sure that the lock is still its own.",
+        description="How often an idle master checks that it still holds the lock.",
     )
     sync: str = _declared(
         choice("always", "periodic", "never"),
         "always",
         description="When the journal is synced to disk: before anything is acknowledged, every `sync_interval`, or by "
-        "the operating system's leave. Only `always` keeps what was acknowledged through a power failure.",
+        "the operating system. Only `always` keeps what was acknowledged through a power failure.",
     )
     sync_interval: float = _declared(
         duration, 1.0, least=0.01, most=3600, description="Time between syncs with `sync = periodic`."
@@ -293,7 +293,7 @@ class Config:
         32 << 20,
         least=1 << 20,
         most=1 << 30,
-        description="Length at which a journal file is full and the next is begun.",
+        description="Length at which a journal file is full.",
     )
     journal_batch_max: int = _declared(
         size, 4 << 20, least=64 << 10, most=64 << 20, description="Most bytes written and synced together."
@@ -308,21 +308,21 @@ class Config:
         0,
         least=0,
         description="Size of the journal at which persistent messages are refused, as with ActiveMQ's `storeUsage` and "
-        "`sendFailIfNoSpace`; `0`: none but the disk's.",
+        "`sendFailIfNoSpace`; `0`: only the disk's.",
     )
     disk_reserve: int = _declared(
         size,
         32 << 20,
         least=0,
         description="Room on the store's disk kept back for acknowledgements: when the disk is full, sends are "
-        "refused, and consumers are served on it; `0`: none.",
+        "refused, and consumers are still served; `0`: none.",
     )
     cleanup_interval: float = _declared(
         duration,
         30.0,
         least=0.1,
         most=86400,
-        description="How often journal files that nothing needs any more are removed.",
+        description="How often journal files without live records are removed.",
     )
     archive: bool = _declared(
         yes_or_no, False, description="Move such files to `data-archive` instead of deleting them."
@@ -342,14 +342,14 @@ class Config:
         100 << 20,
         least=1 << 10,
         most=1 << 30,
-        description="Largest frame, thereby largest message, a client may send.",
+        description="Largest frame, and so largest message, that a client may send.",
     )
     openwire_max_inactivity: float = _declared(
         duration,
         30.0,
         least=0,
         most=86400,
-        description="Silence after which an OpenWire client is given up, unless it asks for less; 0: never.",
+        description="Silence after which an OpenWire client is disconnected, unless it requests less; 0: never.",
     )
     openwire_initial_delay: float = _declared(
         duration, 10.0, least=0, most=86400, description="Time an OpenWire client has before that silence counts."
@@ -365,7 +365,7 @@ class Config:
         whole,
         1000,
         least=-1,
-        description="Messages that may wait for a slow topic consumer beyond its prefetch; older are dropped. -1: all.",
+        description="Messages that may wait for a slow topic consumer above its prefetch; older are dropped. -1: all.",
     )
     destinations_max: int = _declared(whole, 100_000, least=1, description="Most queues and topics clients may create.")
     expire_interval: float = _declared(
@@ -386,24 +386,24 @@ class Config:
         _composite_topics, (), description="Topics that stand for other destinations."
     )
     mirrored_queues: "MirroredQueuesTable | None" = _declared(
-        _mirrored_queues, None, description="Topics on which every queue's messages are shown."
+        _mirrored_queues, None, description="Topics that get a copy of every queue's messages."
     )
     memory_limit: int = _declared(
         size,
         0,
-        description="Memory that all messages may take before producers are slowed down; `0`: 70 % of the machine's, "
+        description="Memory limit of all messages, above which producers are slowed down; `0`: 70 % of the machine's, "
         "or of the control group's.",
     )
     scheduler: bool = _declared(
         yes_or_no,
         True,
-        description="Serve `AMQ_SCHEDULED_DELAY` and its kin; otherwise such messages are delivered at once.",
+        description="Serve `AMQ_SCHEDULED_DELAY` and related headers; otherwise such messages are delivered at once.",
     )
     scheduler_store: Path | None = _declared(
         path,
         None,
         description="Directory of the scheduled messages, the same for all members; by default `scheduler` in the "
-        "store's. An ActiveMQ has them in `DATA/BROKER/scheduler` unless its `schedulerDirectory` says otherwise: name "
+        "store's. An ActiveMQ has them in `DATA/BROKER/scheduler` or its `schedulerDirectory`: name "
         "that one to serve them, and to leave them to an ActiveMQ again.",
     )
     jobs_max: int = _declared(
@@ -414,14 +414,16 @@ class Config:
         5.0,
         least=0,
         most=600,
-        description="How long an orderly stop waits for clients to take what they are owed.",
+        description="How long an orderly stop waits for clients to read outstanding answers.",
     )
     event_loop: str = _declared(
         choice("auto", "asyncio", "uvloop"),
         "auto",
-        description="What moves the bytes: uvloop, asyncio's own loop, or uvloop where it is installed.",
+        description="The event loop: uvloop, asyncio's own loop, or uvloop where it is installed.",
     )
-    log_level: str = _declared(choice("debug", "info", "warning", "error"), "info", description="What is logged.")
+    log_level: str = _declared(
+        choice("debug", "info", "warning", "error"), "info", description="The lowest level that is logged."
+    )
     log_connections: bool = _declared(
         yes_or_no,
         False,
@@ -430,10 +432,10 @@ class Config:
     )
 
     def __init__(self, **values: object) -> None:
-        """Take what somebody set, as it was written; the rest has its default.
+        """Read the given values; other settings have their defaults.
 
         Raises:
-            UnfitError: something cannot be used.
+            UnfitError: a value is not valid.
         """
         values = _with_lock(values)
         for name in values.keys() - SETTINGS.keys():
@@ -464,7 +466,7 @@ class Config:
         """Return a copy with other values.
 
         Raises:
-            UnfitError: they cannot be used.
+            UnfitError: a value is not valid.
         """
         return type(self)(**({name: getattr(self, name) for name in self.given} | values))
 
@@ -529,11 +531,11 @@ class Config:
 
     @property
     def is_in_directory(self) -> bool:
-        """True when the store is a directory: neither a database nor memory."""
+        """True if the store is a directory: neither a database nor memory."""
         return self.store != MEMORY_STORE and not is_database(self.store)
 
     def ports(self) -> dict[str, int]:
-        """Return the listeners that are on: their settings' names and their ports."""
+        """Return the ports of the open listeners, by setting."""
         values = {name: getattr(self, name) for name in PORTS}
         return {name: number for name, number in values.items() if number is not None}
 
@@ -543,10 +545,10 @@ SETTINGS = {name: each for name, each in vars(Config).items() if isinstance(each
 
 
 def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Config:
-    """Return the settings: defaults, overridden by the file, by the environment, by flags that are not None.
+    """Return the settings: defaults, overridden by the file, the environment, and flags that are not None.
 
     Raises:
-        ConfigError: naming the first setting that is unknown or out of range, where it came from, and the remedy.
+        ConfigError: a setting is unknown or not valid; names its origin and the remedy.
     """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -569,7 +571,7 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return a hint for each variable that looks like a setting and is none, and so has no effect."""
+    """Return a hint for each environment variable with the prefix of settings that has no effect."""
     known = {ENVIRONMENT_PREFIX + name.upper() for name in SETTINGS if not is_table(name)}
     return [
         f"{variable}: {_variable_remedy(variable)}"
@@ -594,24 +596,24 @@ def _remedy(name: str) -> str:
 
 
 def _nearest(name: str) -> str | None:
-    import difflib  # as tomllib below: a broker that has no file starts without
+    import difflib  # as tomllib below: a broker without a file needs neither
 
     near = difflib.get_close_matches(name, SETTINGS, n=1)
     return near[0] if near else None
 
 
 def is_database(store: str) -> bool:
-    """Tell whether a store is a database."""
+    """Return True if a store is a database."""
     return store.startswith(_POSTGRES_SCHEMES)
 
 
 def is_in_database(lock: str) -> bool:
-    """Tell whether a kind of lock is one of a database."""
+    """Return True for a kind of lock in a database."""
     return lock.startswith("postgres-")
 
 
 def is_table(name: str) -> bool:
-    """Tell whether a setting is tables, which only a file can hold."""
+    """Return True for a setting of TOML tables, which only a file can have."""
     return name in TABLES
 
 
@@ -621,35 +623,35 @@ def flag(name: str) -> str:
 
 
 def is_tls(name: str) -> bool:
-    """Tell whether a port's listener encrypts."""
+    """Return True for the port of a listener with TLS."""
     return name.endswith(_TLS_SUFFIX)
 
 
 def plain(name: str) -> str:
-    """Return the port setting of the same protocol without TLS."""
+    """Return the port setting of a protocol without TLS."""
     return name.removesuffix(_TLS_SUFFIX)
 
 
 def is_size(name: str) -> bool:
-    """Tell whether a setting is a size in bytes."""
+    """Return True for a setting that is a size in bytes."""
     return SETTINGS[name].read is size
 
 
 def _with_lock(values: dict[str, object]) -> dict[str, object]:
-    """Return settings, as they were given, with the lock of a store in a database: it is there."""
+    """Return given settings, with the default lock of a store in a database."""
     if not _names_database(values):
         return values
     return {"lock": "postgres-row"} | values | {"lock_url": values.get("lock_url") or values["store"]}
 
 
 def _names_database(values: Mapping[str, Any]) -> bool:
-    """Tell whether settings, as they were given, name a store in a database."""
+    """Return True if given settings name a store in a database."""
     store = values.get("store")
     return isinstance(store, str) and is_database(store)
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Return server and database that a URL names, without user and options."""
+    """Return server and database of a URL, without user and options."""
     authority, _, rest = url.partition("://")[2].partition("/")
     return authority.rpartition("@")[2], re.split("[?#]", rest)[0]
 

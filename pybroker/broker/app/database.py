@@ -1,7 +1,7 @@
-"""A store in a database, before a broker uses it: can it be reached, are its tables there, may they be used.
+"""Checks of a store in a database before a broker uses it: connection, tables, privileges.
 
-Tables that are missing are created here, all in one transaction, before anybody takes a lock: so whatever is wrong is
-found while nothing has changed.
+Missing tables are created here, all in one transaction, before the lock is acquired: so every problem is found before
+anything has changed.
 """
 
 import logging
@@ -21,7 +21,7 @@ UNUSED = (
     "disk_reserve",
     "archive",
 )
-"""Settings that are a journal's."""
+"""Settings that have no effect without a journal."""
 
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
@@ -37,11 +37,11 @@ _log = logging.getLogger(__name__)
 
 
 def check(config: Config) -> None:
-    """Look at the database, and create the tables that are missing if that is allowed. Blocks.
+    """Check the database, and create missing tables if that is allowed. Blocks.
 
     Raises:
-        ConfigError: the URL is none, the driver is not installed, or rights are missing.
-        StoreUnavailable: nobody answers there, or only reads; tables are missing, or are not ActiveMQ's.
+        ConfigError: the URL is not valid, the driver is not installed, or privileges are missing.
+        StoreUnavailable: there is no answer, or the server is read-only; tables are missing, or are not ActiveMQ's.
     """
     with needs_driver("a store in a database", "store"):
         from pybroker.locks.postgres.provider import Database
@@ -62,7 +62,7 @@ def check(config: Config) -> None:
 
 
 def is_away(error: Exception) -> bool:
-    """Tell whether an error of the store or the lock may be gone the next time."""
+    """Return True for an error of the store or the lock after which another attempt may succeed."""
     from pybroker.locks.postgres.session import DatabaseUnreachable
     from pybroker.store.jdbc.postgres import DatabaseAway
 
@@ -70,7 +70,7 @@ def is_away(error: Exception) -> bool:
 
 
 def warn_of_unused(config: Config) -> None:
-    """Log which settings are set and have no effect."""
+    """Log the settings that have no effect."""
     unused = [name for name in UNUSED if name in config.given]
     if unused:
         _log.warning("a store in a database has no journal: of no effect are %s", ", ".join(unused))

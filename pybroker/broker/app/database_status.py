@@ -1,8 +1,7 @@
-"""`pybroker status` of a store in a database: read from the server alone, changing nothing.
+"""`pybroker status` of a store in a database, read from the server alone, without changes.
 
-Who holds the lock, who waits and who serves is what the server says of its sessions (`pg_locks`, `pg_stat_activity`),
-whose names tell the member, and what it is for: see `session_names`. A session of another name that has the lock is an
-ActiveMQ's.
+Holder, standbys and master are found by the server's sessions (`pg_locks`, `pg_stat_activity`), whose names have the
+member and the purpose: see `session_names`. A session with another name that has the lock is an ActiveMQ's.
 """
 
 import socket
@@ -24,7 +23,7 @@ from pybroker.broker.app.status import Exit
 from pybroker.broker.app.wiring import database_url, needs_driver
 
 DESTINATIONS_MAX = 20
-"""As many as are listed, the longest first."""
+"""The number of listed destinations, the longest first."""
 
 # PostgreSQL leaves in a row's `xmax` the transaction that locked it. A session that is about to wait for the row has
 # all other locks of its holder too.
@@ -51,7 +50,7 @@ FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'pybroker %%' AND pid <> pg_backend_pid()
 ORDER BY backend_start
 """
-# Of a lease its own id tells the host.
+# A lease's id has the host.
 _LEASE = """
 SELECT broker_name, time FROM activemq_lock
 WHERE id = 1 AND broker_name IS NOT NULL AND time > extract(epoch FROM clock_timestamp()) * 1000
@@ -64,21 +63,21 @@ _HIDDEN = (None, "", "<insufficient privilege>")
 """Placeholders for a session's statement: shown to other roles, and where the server does not track statements."""
 
 Rows = Sequence[tuple[Any, ...]]
-"""What a query returned."""
+"""The rows of a query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseMember:
-    """A member as the server sees it.
+    """A member, as the server sees it.
 
     Attributes:
-        name: as it calls itself.
+        name: its name.
         role: MASTER, PROMOTING or STANDBY.
-        host: where its session comes from.
-        since_ms: of a master when it became that, by its own clock; of others when their session with the server, or
-            the transaction that has the lock, began.
-        listeners: where it serves; none where the server does not show that to this role.
-        obstacle: what would keep a standby from serving if it became master now; empty when nothing is known.
+        host: the host of its session.
+        since_ms: the time at which a master took its role, by its own clock; of others, the beginning of their session
+            or of the transaction that has the lock.
+        listeners: the addresses of a master; none if the server hides them from this role.
+        obstacle: the reason why a standby could not serve if it became master now; empty if none is known.
     """
 
     name: str
@@ -91,12 +90,12 @@ class DatabaseMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseStatus:
-    """What a database tells.
+    """The state of a store in a database.
 
     Attributes:
-        store: where it is, without user and password.
-        holder: who has the lock, in words; empty when nobody has.
-        epoch: how often a pybroker has taken the store over.
+        store: its URL, without user and password.
+        holder: a description of the lock's holder; empty if there is none.
+        epoch: the number of take-overs by pybrokers.
         members: those that are alive.
         waiting: messages by destination, of the longest ones.
     """
@@ -135,10 +134,10 @@ class DatabaseStatus:
 
 
 def read(store: str) -> DatabaseStatus:
-    """Ask a database. Blocks.
+    """Read the state from a database. Blocks.
 
     Raises:
-        ConfigError: the URL is none, or the driver is not installed.
+        ConfigError: the URL is not valid, or the driver is not installed.
         StoreUnavailable: it cannot be reached or read.
     """
     with needs_driver("a store in a database", "--store"):
@@ -163,7 +162,7 @@ def read(store: str) -> DatabaseStatus:
 
 
 def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: Rows, waiting: Rows) -> DatabaseStatus:
-    """Put together what was read, row by row as the queries above return it. Pure."""
+    """Return the status from the rows of the queries above. Pure."""
     leasers = {short(_leaser(name)) for name, _ in lease}
     serving, obstacles = _serving(sessions), _obstacles(sessions)
     won = {pid: int(since) for pid, _, _, since in holders}
@@ -184,13 +183,13 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
                 obstacle="" if is_holder else obstacles.get((shown, host), ""),
             )
         )
-    words = [name for name, _ in lease]
-    words += [
+    names = [name for name, _ in lease]
+    names += [
         f"{application or 'a session'} from {host} (server process {pid})" for pid, application, host, _ in holders
     ]
     return DatabaseStatus(
         store=store,
-        holder=words[0] if words else "",
+        holder=names[0] if names else "",
         epoch=epoch[0][0] if epoch else 0,
         members=members,
         waiting=dict(waiting),
@@ -198,9 +197,9 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
 
 
 def _serving(sessions: Rows) -> dict[str, Notice]:
-    """Return what the members publish that serve, by the name that sessions have.
+    """Return the notices of the members that serve, by their names in sessions.
 
-    Where the server does not show that, a master serves for as long as the session is there by which it publishes it.
+    If the server hides the notice, a master counts as serving while the session of its notice exists.
     """
     serving: dict[str, Notice] = {}
     for _, application, _, since, statement in sessions:
@@ -215,7 +214,7 @@ def _serving(sessions: Rows) -> dict[str, Notice]:
 
 
 def _obstacles(sessions: Rows) -> dict[tuple[str, str], str]:
-    """Return what keeps standbys from serving, by the name that sessions have and the host."""
+    """Return the obstacles of standbys, by their names in sessions and their hosts."""
     obstacles: dict[tuple[str, str], str] = {}
     for _, application, host, _, statement in sessions:
         member, purpose = read_session_name(application)
@@ -226,7 +225,7 @@ def _obstacles(sessions: Rows) -> dict[tuple[str, str], str]:
 
 
 def describe(status: DatabaseStatus) -> list[str]:
-    """Return the lines a person reads, the answer first."""
+    """Return the lines of the report, the master first."""
     lines = [_answer(status)]
     for member in sorted(status.members, key=lambda member: (member.role != "MASTER", member.name)):
         epoch = f", epoch {status.epoch}" if member.role == "MASTER" else ""
@@ -242,7 +241,7 @@ def _answer(status: DatabaseStatus) -> str:
         where = ", ".join(status.master.listeners) or "an address that the server does not show to this role"
         return f"master: {status.master.name} at {where}"
     if not status.holder:
-        return f"no master: nobody holds the lock in {status.store}"
+        return f"no master: the lock in {status.store} is free"
     if any(member.role == "PROMOTING" for member in status.members):
         return "no master yet: a member is being promoted"
     return f"no pybroker is master, but {status.holder} holds the lock in {status.store}: an ActiveMQ?"

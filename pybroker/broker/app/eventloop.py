@@ -1,4 +1,4 @@
-"""Which event loop runs the broker: uvloop where it installs, else asyncio's own. Both behave alike to everybody."""
+"""The choice of the event loop: uvloop if it is installed, else asyncio's. Both behave alike."""
 
 import asyncio
 import importlib.util
@@ -13,7 +13,7 @@ def choose(setting: str) -> tuple[str, MakeLoop]:
     """Return name and factory of the loop for a value of the setting `event_loop`.
 
     Raises:
-        ConfigError: uvloop is asked for and not installed.
+        ConfigError: uvloop is configured and not installed.
     """
     if setting == "asyncio":
         return "asyncio", asyncio.new_event_loop

@@ -1,7 +1,6 @@
-"""Defers SIGINT over what must not be left half done, such as a message that is written and not yet acknowledged.
+"""Defers SIGINT during steps that belong together, such as writing a message and acknowledging it.
 
-By default Python raises `KeyboardInterrupt` between any two instructions of the main thread, so no order of calls could
-keep a promise about two of them.
+By default Python raises `KeyboardInterrupt` between any two instructions of the main thread.
 """
 
 import signal
@@ -12,12 +11,12 @@ from typing import Self
 
 
 class Interrupts:
-    """Defers the first SIGINT until it is allowed; a second one raises at once. A context manager, for the main thread.
+    """Defers the first SIGINT until it is allowed; a second one raises at once. A context manager for the main thread.
 
-    Where SIGINT is ignored or handled otherwise, as in a shell's background job, that stays so.
+    If SIGINT is ignored or handled otherwise, as in a shell's background job, nothing changes.
 
     Attributes:
-        came: whether there was one.
+        came: True after a SIGINT.
     """
 
     def __init__(self) -> None:
@@ -47,8 +46,8 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Generator[None]:
-        """Let SIGINT raise at once for the time of a `with` statement; one that was deferred raises here."""
-        self._is_allowed = True  # before the check: one that comes in between must not wait
+        """Allow SIGINT to raise at once inside a `with` statement; a deferred one raises here."""
+        self._is_allowed = True  # before the check: a SIGINT between the two must not wait
         try:
             self.check()
             yield

@@ -1,6 +1,6 @@
 """The command line of the journal's tools: `pybroker journal check | dump | why | salvage | compact | export`.
 
-What they find out is the business of `store.journal.tools`; here is how it looks, and which exit code says it.
+The work is done by `store.journal.tools`; this module prints the results and chooses exit codes.
 """
 
 import json
@@ -34,13 +34,13 @@ EXIT_REFUSED: Final = 2
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _STORE: Final = "pybroker.store"
 _TEXT_SHOWN_MAX: Final = 72
-"""Characters of a body on a line for people."""
+"""The limit to the characters of a body on a line."""
 
 Progress = Callable[[int, int], None]
 
 
 class _Tools(click.Group):
-    """A group in which whatever cannot be done is one line and exit code 2: 1 is kept for damage."""
+    """A group of commands whose failures are one line and exit code 2; 1 means damage."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -53,23 +53,23 @@ class _Tools(click.Group):
             raise
         except BrokerError as error:
             _fail(str(error), EXIT_REFUSED)
-        except BrokenPipeError:  # the reader of our output, such as `head`, has enough
+        except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(EXIT_SOUND)
 
 
 @click.group(cls=_Tools)
 def journal() -> None:
-    """Look into a journal, explain it, repair it: pybroker's or ActiveMQ's, stopped or running.
+    """Inspect, explain and repair a journal: pybroker's or ActiveMQ's, stopped or running.
 
     STORE is a data directory (with kahadb and perhaps scheduler in it), or a directory of db-*.log files itself.
-    All but salvage and compact only read, and may run while a master writes.
+    All commands except salvage and compact only read, and may run while a master writes.
 
     Exit codes: 0 sound; 1 damage was found; 2 the arguments, the store or the output cannot be used.
     """
 
 
-class _Place(NamedTuple):
+class _JournalDirectory(NamedTuple):
     """A journal of a store."""
 
     directory: Path
@@ -88,7 +88,7 @@ def _choose_store(context: click.Context, parameter: click.Parameter, store: Pat
 
 
 def _store(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take its store as an argument, or by the option that other commands have for it."""
+    """Let a command take its store as an argument, or by the option of other commands."""
     path = click.Path(path_type=Path)
     argument = click.argument("store", type=path, required=False, callback=_choose_store)
     option = click.option(
@@ -99,7 +99,7 @@ def _store(command: Callable[..., None]) -> Callable[..., None]:
         is_eager=True,
         expose_value=False,
         callback=_remember_store,
-        help="The store, in place of the argument.",
+        help="The store, instead of the argument.",
     )
     return argument(option(command))
 
@@ -121,7 +121,7 @@ Example:
 @_store
 @_json
 def check(store: Path, as_json: bool) -> None:
-    """Find out whether every file, batch and record is what it should be, and what brokers make of what is not."""
+    """Check every file, batch and record, and report how brokers handle damage."""
     from pybroker.store.journal.tools.check import check as check_journal
 
     is_sound = True
@@ -179,8 +179,8 @@ Examples:
 @click.option("--destination", "destinations", multiple=True, help="Only about this one, or this pattern; repeatable.")
 @click.option("--type", "types", multiple=True, help="Only records of this type, such as add_message; repeatable.")
 @click.option("--file", "file_ids", multiple=True, type=click.IntRange(min=1), help="Only of db-N.log; repeatable.")
-@click.option("--from", "start", metavar="[FILE:]OFFSET", help="Only from this place on.")
-@click.option("--to", "stop", metavar="[FILE:]OFFSET", help="Only before this place.")
+@click.option("--from", "start", metavar="[FILE:]OFFSET", help="Only from this position on.")
+@click.option("--to", "stop", metavar="[FILE:]OFFSET", help="Only before this position.")
 @click.option("--bodies", is_flag=True, help="Decode the messages: headers, properties, bodies.")
 @_json
 def dump(
@@ -193,7 +193,7 @@ def dump(
     bodies: bool,
     as_json: bool,
 ) -> None:
-    """Print the records of a journal as they lie there, one a line."""
+    """Print the records of a journal in their order, one a line."""
     from pybroker.store.journal.tools.dump import DumpedGap, RecordFilter
     from pybroker.store.journal.tools.dump import dump as dump_journal
 
@@ -214,12 +214,12 @@ def dump(
 
 
 def _described_record(item: "DumpedRecord | DumpedGap") -> str:
-    told = item.as_json()
-    place = f"{told.pop('file')}:{told.pop('offset')}"
-    size = told.pop("size")
-    name = told.pop("record", None) or told["kind"].upper()
-    told.pop("kind")
-    details = " ".join(f"{key}={_short(value)}" for key, value in told.items() if value not in (None, "", {}))
+    fields = item.as_json()
+    place = f"{fields.pop('file')}:{fields.pop('offset')}"
+    size = fields.pop("size")
+    name = fields.pop("record", None) or fields["kind"].upper()
+    fields.pop("kind")
+    details = " ".join(f"{key}={_short(value)}" for key, value in fields.items() if value not in (None, "", {}))
     return f"{place:<16} {size:>8}  {name:<22} {details}"
 
 
@@ -247,7 +247,9 @@ def _place(text: str | None, setting: str, file_ids: tuple[int, ...]) -> "Locati
     if not separator and len(file_ids) == 1:
         file_text = str(file_ids[0])
     if not (file_text.isascii() and file_text.isdigit() and offset.isascii() and offset.isdigit()):
-        raise ConfigError(f"{text!r} is no place", setting=setting, hint="write FILE:OFFSET, or OFFSET with one --file")
+        raise ConfigError(
+            f"{text!r} is no position", setting=setting, hint="write FILE:OFFSET, or OFFSET with one --file"
+        )
     return Location(int(file_text), int(offset))
 
 
@@ -265,7 +267,7 @@ Example:
 @_store
 @_json
 def why(store: Path, as_json: bool) -> None:
-    """Explain for each data file what keeps it from being deleted, and what to do about that."""
+    """Explain for each data file why it cannot be deleted, and the remedy."""
     from pybroker.store.journal.tools.why import why as why_files
     from pybroker.store.journal.tools.why import why_jobs
 
@@ -307,7 +309,7 @@ Example:
 @journal.command(epilog=_SALVAGE_EXAMPLES)
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--strict", is_flag=True, help="Leave out records that decode, but that no checksum proves.")
+@click.option("--strict", is_flag=True, help="Leave out records that decode, but have no valid checksum.")
 @_json
 def salvage(source: Path, target: Path, strict: bool, as_json: bool) -> None:
     """Rescue every intact record of a damaged store into a new one, and list what was lost. SOURCE is not changed."""
@@ -330,21 +332,21 @@ def salvage(source: Path, target: Path, strict: bool, as_json: bool) -> None:
 
 
 def _described_salvage(item: "LostBytes | RescuedRecord | SalvagedFile", source: Path, target: Path) -> str:
-    told = item.as_json()
-    about = told.get("about", {})
+    fields = item.as_json()
+    about = fields.get("about", {})
     known = " ".join(str(about[key]) for key in ("record", "destination", "message_id") if key in about)
-    match told["kind"]:
-        case "file" if told["size"]:
-            counts = ", ".join(f"{name} {count}" for name, count in told["records"].items())
-            return f"wrote {target}/db-{told['file']}.log: {told['size']:,} bytes, {counts}"
+    match fields["kind"]:
+        case "file" if fields["size"]:
+            counts = ", ".join(f"{name} {count}" for name, count in fields["records"].items())
+            return f"wrote {target}/db-{fields['file']}.log: {fields['size']:,} bytes, {counts}"
         case "file":
-            return f"nothing in {source}/db-{told['file']}.log"
+            return f"nothing in {source}/db-{fields['file']}.log"
         case "rescued":
             return f"rescued {about['file']}:{about['offset']}, {about['integrity']}: {known}"
         case kind:
             what = "LOST" if kind == "lost" else kind
-            place = f"{source}/db-{told['file']}.log, offset {told['offset']}, {told['size']} bytes"
-            return f"{what}: {place}: {told['reason']}{': ' if known else ''}{known}"
+            place = f"{source}/db-{fields['file']}.log, offset {fields['offset']}, {fields['size']} bytes"
+            return f"{what}: {place}: {fields['reason']}{': ' if known else ''}{known}"
 
 
 # ---------------------------------------------------------------- compact
@@ -360,14 +362,14 @@ Example:
 @journal.command(epilog=_COMPACT_EXAMPLES)
 @_store
 @click.option(
-    "--archive", type=click.Path(path_type=Path), help="Where the original files go; on the same file system."
+    "--archive", type=click.Path(path_type=Path), help="Directory for the original files, on the same file system."
 )
 @click.option("--delete-originals", is_flag=True, help="Delete the original files instead.")
 @_json
 def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: bool) -> None:
-    """Rewrite a stopped store so that only what is alive remains; the original files move to an archive.
+    """Rewrite a stopped store with only its live records; the original files move to an archive.
 
-    It holds the store's lock meanwhile, as a master does. By default the originals go to data-archive in the journal's
+    It holds the store's lock, as a master does. By default the originals go to data-archive in the journal's
     directory, into a new directory named after the time.
     """
     from pybroker.broker.app.journal_lock import locked
@@ -402,7 +404,7 @@ def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: 
 
 
 def _archive(wanted: Path | None, directory: Path) -> Path:
-    """Return a directory for a journal's original files that is not there yet, or is empty."""
+    """Return a new or empty directory for a journal's original files."""
     from datetime import UTC, datetime
 
     stamp = f"compacted-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
@@ -431,10 +433,10 @@ Examples:
 
 @journal.command(epilog=_EXPORT_EXAMPLES)
 @_store
-@click.option("--live", is_flag=True, help="What recovery finds, in dispatch order; without it, every record.")
+@click.option("--live", is_flag=True, help="Only what recovery finds, in dispatch order; otherwise every record.")
 @_json
 def export(store: Path, live: bool, as_json: bool) -> None:
-    """Print what a store holds, for other programs: messages, subscriptions, transactions, scheduled messages."""
+    """Print the contents of a store: messages, subscriptions, transactions, scheduled messages."""
     is_damaged = False
     for place, snapshot in _opened(store):
         with _progress(f"reading {place.directory}", is_printing=True) as progress:
@@ -445,16 +447,18 @@ def export(store: Path, live: bool, as_json: bool) -> None:
     sys.exit(EXIT_DAMAGED if is_damaged else EXIT_SOUND)
 
 
-def _export_live(place: _Place, snapshot: "JournalSnapshot", progress: Progress | None, as_json: bool) -> bool:
-    """Print what is alive; tell whether something was damaged."""
+def _export_live(
+    place: _JournalDirectory, snapshot: "JournalSnapshot", progress: Progress | None, as_json: bool
+) -> bool:
+    """Print live contents; return True if there was damage."""
     from pybroker.store.journal.tools.export import Export, scheduled
 
     items: Iterable[Live]
     contents = None if place.holds_jobs else Export(snapshot, progress=progress)
     items = scheduled(place.directory) if contents is None else contents
     for item in items:
-        told = item.as_json()
-        _put(_line(told) if as_json else _described_live(told))
+        fields = item.as_json()
+        _put(_line(fields) if as_json else _described_live(fields))
     return contents is not None and contents.is_damaged
 
 
@@ -469,18 +473,18 @@ def _export_all(snapshot: "JournalSnapshot", progress: Progress | None, as_json:
     return is_damaged
 
 
-def _described_live(told: dict[str, Any]) -> str:
-    match told["kind"]:
+def _described_live(fields: dict[str, Any]) -> str:
+    match fields["kind"]:
         case "message" | "scheduled":
-            due = f"due {told['next_execution_time']}  " if told["kind"] == "scheduled" else ""
-            shown = told.get("problem") or _short(told.get("body"))
-            return f"{told['kind']}  {due}{told.get('destination')}  {told.get('message_id')}  {shown}"
+            due = f"due {fields['next_execution_time']}  " if fields["kind"] == "scheduled" else ""
+            shown = fields.get("problem") or _short(fields.get("body"))
+            return f"{fields['kind']}  {due}{fields.get('destination')}  {fields.get('message_id')}  {shown}"
         case "subscription":
-            pending = f"{len(told['pending'])} pending"
-            return f"subscription  {told['client_id']}:{told['name']}  {told['destination']}  {pending}"
+            pending = f"{len(fields['pending'])} pending"
+            return f"subscription  {fields['client_id']}:{fields['name']}  {fields['destination']}  {pending}"
         case _:
-            counts = f"{len(told['sent'])} sent, {len(told['acknowledged'])} acknowledged"
-            return f"transaction  {told['transaction']}  {told['state']}  {counts}"
+            counts = f"{len(fields['sent'])} sent, {len(fields['acknowledged'])} acknowledged"
+            return f"transaction  {fields['transaction']}  {fields['state']}  {counts}"
 
 
 # ---------------------------------------------------------------- stores
@@ -490,12 +494,12 @@ def _places(store: Path) -> list[Path]:
     """Return the directories of a store's journals.
 
     Raises:
-        StoreUnavailable: there is none; says where one might be.
+        StoreUnavailable: there is none; the hint names directories nearby.
     """
     from pybroker.broker.app.config import is_database
     from pybroker.broker.app.layout import layout
 
-    if is_database(str(store).replace(":/", "://", 1)):  # not shown: it may hold a password; a path drops a slash
+    if is_database(str(store).replace(":/", "://", 1)):  # not printed: it may have a password; a path drops a slash
         raise StoreUnavailable("a store in a database has no journal", hint="see it with pybroker status and browse")
     try:
         if not store.is_dir():
@@ -513,14 +517,14 @@ def _places(store: Path) -> list[Path]:
     return found
 
 
-def _opened(store: Path) -> Iterator[tuple[_Place, "JournalSnapshot"]]:
+def _opened(store: Path) -> Iterator[tuple[_JournalDirectory, "JournalSnapshot"]]:
     """Yield a store's journals, open."""
     from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
     from pybroker.store.journal.tools.observed_replay import holds_jobs
 
     for directory in _places(store):
         with JournalSnapshot(directory) as snapshot:
-            yield _Place(directory, holds_jobs(snapshot)), snapshot
+            yield _JournalDirectory(directory, holds_jobs(snapshot)), snapshot
 
 
 def _is_in_use(store: Path, directory: Path) -> bool:
@@ -530,16 +534,16 @@ def _is_in_use(store: Path, directory: Path) -> bool:
     return any(is_in_use(each) for each in (directory, layout(str(store)).journal))
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- output
 
 
 @contextmanager
 def _progress(title: str, *, is_printing: bool = False) -> Generator[Progress | None]:
-    """Show on a terminal how far long work has come.
+    """Show a progress bar on a terminal.
 
     Args:
-        title: what is being done.
-        is_printing: lines are printed meanwhile; a terminal that shows them shows no bar.
+        title: the description of the work.
+        is_printing: the work prints lines; no bar is shown on the same terminal.
     """
     if not sys.stderr.isatty() or (is_printing and sys.stdout.isatty()):
         yield None
@@ -550,7 +554,7 @@ def _progress(title: str, *, is_printing: bool = False) -> Generator[Progress | 
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # With redirection rich would send to the terminal whatever is printed, wherever it was to go.
+    # With redirection rich would send all printed lines to the terminal.
     with Bar(*columns, console=console, redirect_stdout=False, redirect_stderr=False, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

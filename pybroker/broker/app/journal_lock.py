@@ -1,7 +1,7 @@
-"""A store's lock, for tools: whether a master holds it, and holding it like one.
+"""A store's lock, for tools: checks if a master holds it, or acquires it.
 
-Asking creates, changes and locks nothing. ActiveMQ's lock file is asked by the kernel's own question; a lock by
-`flock`, which can only be tried, is looked up in the kernel's table of locks.
+The check changes nothing. It queries ActiveMQ's lock file by F_GETLK, and finds a lock by `flock`, which has no query,
+in the kernel's table of locks.
 """
 
 import os
@@ -20,16 +20,16 @@ _LOCKS = Path("/proc/locks")
 
 
 def is_in_use(directory: Path) -> bool:
-    """Tell whether somebody holds the lock of a journal's directory, as far as this machine knows."""
+    """Return True if the lock of a journal's directory is held, as far as this machine knows."""
     try:
         return is_locked(directory / LOCK_FILE) or _is_flocked(directory / FLOCK_FILE)
     except StoreUnavailable:
-        return False  # no rights on the lock file, say: nothing depends on it but words
+        return False  # such as without rights on the lock file; only texts depend on this
 
 
 @contextmanager
 def locked(*directories: Path) -> Generator[Callable[[], None]]:
-    """Hold the locks of journals' directories; yields the fence that makes sure they are still held.
+    """Hold the locks of journals' directories; yields a function that checks that they are still held.
 
     Raises:
         StoreUnavailable: a master holds one, or its file cannot be opened.

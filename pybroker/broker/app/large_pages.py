@@ -1,13 +1,12 @@
-"""Large pages for what a large backlog takes, so that a killed master's lock is free at once.
+"""Large pages of memory for a large backlog, so that a killed master's lock is released sooner.
 
-The lock of a killed process is free when the kernel closes its files, and that comes after giving back its memory, page
-by page. What the broker knows of a million messages lies in some 230 MB: nearly 60,000 pages of 4 KB, for which the
-standby waits 25 ms. Of 2 MB it is a hundred. So whenever the process has grown, a thread asks the kernel to put what
-lies in small pages into large ones (`MADV_COLLAPSE`), one block at a time and with a rest behind it, since whoever
-touches a block waits while it moves. Nothing else changes for the process.
+The kernel closes the files of a killed process, and so releases its lock, after it has freed its memory, page by page.
+A million messages take some 230 MB: nearly 60,000 pages of 4 KB, for which the standby waits 25 ms, but only a hundred
+pages of 2 MB. So whenever the process has grown, a thread requests that the kernel moves small pages into large ones
+(`MADV_COLLAPSE`), one block at a time and with pauses, since threads that access a block wait while it is moved.
 
-Only blocks that are nearly full are moved, so that hardly more memory is taken. Where an administrator wants no large
-pages (`/sys/kernel/mm/transparent_hugepage/enabled` says `never`), or the kernel is older than 6.1, all stays as it is.
+Only blocks that are nearly full are moved, so that little more memory is used. Nothing is done if an administrator
+disabled large pages (`never` in `/sys/kernel/mm/transparent_hugepage/enabled`), or the kernel is older than 6.1.
 
 Source: madvise(2); the kernel's `admin-guide/mm/transhuge` and `admin-guide/mm/pagemap`.
 """
@@ -21,17 +20,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 GROWN_BYTES: Final = 32 * 1024 * 1024
-"""Growth that is worth a look at all blocks: in small pages it makes a take-over some three milliseconds longer."""
+"""The growth after which all blocks are checked: in small pages it delays a take-over by some 3 ms."""
 REST_SECONDS: Final = 0.03
-"""Between two blocks. To move one took 7 ms, measured in a virtual machine; meanwhile who needs new memory waits."""
+"""The pause between two blocks. Moving one took 7 ms in a virtual machine, and allocations wait for it."""
 MISSING_SHARE: Final = 8
-"""At most one in so many of a block's pages may be missing: the large page has memory for them all."""
+"""The limit to missing pages of a block, one in so many, because a large page takes memory for all of them."""
 
 _MADV_COLLAPSE: Final = 25
 _ENTRY_BYTES: Final = 8
-"""Of a page in `/proc/self/pagemap`: a native integer, whose highest bit says that the page is in memory."""
+"""The size of an entry in `/proc/self/pagemap`, an integer whose highest bit is set if the page is in memory."""
 _FLAGS_AT: Final = _ENTRY_BYTES - 1 if sys.byteorder == "little" else 0
 _ABSENT: Final = bytes(range(0x80))
 _SETTINGS: Final = Path("/sys/kernel/mm/transparent_hugepage")
@@ -45,11 +44,11 @@ class LargePages:
     """Keeps this process's memory in large pages, until it is closed."""
 
     def __init__(self, block_bytes: int, collapse: Callable[[int, int], None] | None = None) -> None:
-        """Begin.
+        """Start the thread, if there are large pages.
 
         Args:
-            block_bytes: how large they are; with 0 nothing is done.
-            collapse: puts a block, given by address and length, into one page; None asks the kernel to.
+            block_bytes: the size of a large page; 0 for none.
+            collapse: moves a block, given by address and length, into one page; None for the kernel's function.
         """
         self._block_bytes = block_bytes
         self._collapse = collapse or _collapse
@@ -60,7 +59,7 @@ class LargePages:
             self._thread.start()
 
     def close(self) -> None:
-        """End; waits for one block at most. Harmless when repeated."""
+        """Stop the thread; waits for one block at most. Harmless when repeated."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -69,13 +68,13 @@ class LargePages:
 
     def _run(self) -> None:
         try:
-            while not self._ending.wait(LOOK_SECONDS):
-                self._look()
+            while not self._ending.wait(POLL_SECONDS):
+                self._poll()
         except OSError as error:
             _log.info("memory stays in small pages: %s", error)
 
-    def _look(self) -> None:
-        """Move the blocks if the process has grown since they last were."""
+    def _poll(self) -> None:
+        """Move the blocks, if the process has grown since the last time."""
         resident = resident_bytes()
         self._settled_bytes = min(self._settled_bytes, resident)
         if resident - self._settled_bytes < GROWN_BYTES:
@@ -89,24 +88,24 @@ class LargePages:
 
 
 def supported_bytes(settings: Path = _SETTINGS) -> int:
-    """Return how large a large page is; 0 where the kernel makes none when asked, or is told not to."""
+    """Return the size of a large page; 0 if the kernel does not support them, or they are disabled."""
     try:
         if "[never]" in (settings / "enabled").read_text(encoding="ascii"):
             return 0
         block_bytes = int((settings / "hpage_pmd_size").read_text(encoding="ascii"))
     except OSError:  # no such kernel
         return 0
-    # A request for nothing: whether it is known is what a kernel looks at first.
+    # A request for no bytes fails only if the kernel does not know it.
     return block_bytes if _libc.madvise(None, ctypes.c_size_t(0), _MADV_COLLAPSE) == 0 else 0
 
 
 def resident_bytes() -> int:
-    """Return how much of its memory this process has resident."""
+    """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 
 def private_areas(maps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of what memory allocators have, from the lines of `/proc/self/maps`."""
+    """Yield begin and end of the allocators' memory, from the lines of `/proc/self/maps`."""
     for line in maps:
         addresses, permissions, _, _, inode, *name = line.split()
         if permissions == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
@@ -115,10 +114,10 @@ def private_areas(maps: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def full_blocks(areas: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[int]:
-    """Yield the addresses of the blocks in some areas nearly all of whose pages are in memory when it is their turn.
+    """Yield the addresses of blocks with nearly all pages in memory.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the page map cannot be read.
     """
     length = block_bytes // _PAGE_BYTES * _ENTRY_BYTES
     with Path("/proc/self/pagemap").open("rb", buffering=0) as page_map:
@@ -130,12 +129,12 @@ def full_blocks(areas: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[
 
 
 def is_nearly_full(entries: bytes) -> bool:
-    """Tell whether hardly a page of a block is missing, from its part of the page map."""
+    """Return True if nearly all pages of a block are in memory, by its part of the page map."""
     flags = entries[_FLAGS_AT::_ENTRY_BYTES]
     present = len(flags.translate(None, delete=_ABSENT))
     return present * MISSING_SHARE >= len(flags) * (MISSING_SHARE - 1) > 0
 
 
 def _collapse(address: int, length: int) -> None:
-    """Have a block moved. The kernel may have no large page left: then it stays, until the process has grown again."""
+    """Move a block. Without a free large page it stays, until the process has grown again."""
     _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _MADV_COLLAPSE)

@@ -1,12 +1,12 @@
-"""Where things lie under `--store DIR`, as ActiveMQ lays out its data directory.
+"""The directories of `--store DIR`, laid out like ActiveMQ's data directory.
 
 ```text
 DIR/kahadb/      journal (db-1.log, …) and lock
 DIR/scheduler/   scheduled messages, unless `scheduler_store` names another directory
-DIR/members/     who is there
+DIR/members/     the members' status
 ```
 
-A DIR that itself holds `db-*.log` files is taken as the journal directory: an ActiveMQ's `…/kahadb` can be named too.
+A DIR with `db-*.log` files is used as the journal directory, so that an ActiveMQ's `…/kahadb` can be named too.
 """
 
 from pathlib import Path
@@ -22,16 +22,16 @@ class StoreDirectories(NamedTuple):
     members: Path
 
     def is_new(self) -> bool:
-        """Tell whether there is no journal yet, so that opening the store creates an empty one."""
+        """Return True if there is no journal yet, so that opening the store creates an empty one."""
         return not has_data_files(self.journal)
 
 
 class Creatable(NamedTuple):
-    """Which journals of a store a new master may begin, where it finds none: only those that never were there.
+    """The journals of a store that a new master may create: only those that never existed.
 
     Attributes:
         messages: the journal of messages.
-        jobs: that of scheduled messages.
+        jobs: the journal of scheduled messages.
     """
 
     messages: bool = True
@@ -39,11 +39,11 @@ class Creatable(NamedTuple):
 
 
 def layout(store: str, scheduler: Path | None = None) -> StoreDirectories:
-    """Return the directories of a store; looks, but creates nothing.
+    """Return the directories of a store, without creating them.
 
     Args:
-        store: the data directory, or that of the journal.
-        scheduler: where scheduled messages are, if not in the default place.
+        store: the data directory, or the journal directory.
+        scheduler: the directory of scheduled messages; None for the default.
     """
     root = Path(store)
     return StoreDirectories(

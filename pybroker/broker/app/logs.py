@@ -1,8 +1,8 @@
-"""How the broker's log looks: one event per line, time first, so that two members' logs can be read side by side.
+"""The format and limits of the broker's log: one event per line, time first, so that members' logs can be compared.
 
-Peers' words end up in it: names, headers, errors. Control characters are therefore written as escapes, or whoever
-sends a line feed could write lines of his own. A traceback stands below its line, marked so that it passes for none.
-How often something is logged peers decide, too: of one kind of line about them so many are written, the rest counted.
+Log lines contain text from peers: names, headers, errors. Control characters are therefore written as escapes; a line
+feed would otherwise let a peer forge lines. Each line of a traceback has a margin, for the same reason. Peers also
+control how often a line is logged: of each kind of line about them a limited number is written, the others are counted.
 """
 
 import logging
@@ -16,19 +16,19 @@ from typing import TextIO
 from pybroker.transports import client_log
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What ends a line, commands a terminal, or shows a line in another order than it was written in: C0 and C1 controls,
-DEL, line and paragraph separator, directional marks, embeddings, overrides and isolates."""
+"""Characters that end a line, control a terminal, or reorder a line: C0 and C1 controls, DEL, line and paragraph
+separator, directional marks, embeddings, overrides and isolates."""
 
 _MARGIN = "  | "
-"""What each line of a traceback begins with; a time never does."""
+"""The prefix of each line of a traceback, which no time begins with."""
 
 _PEERS = "pybroker.transports."
-"""The loggers of what peers do."""
+"""The prefix of loggers whose lines peers can cause."""
 
 LINES_MAX = 100
 PERIOD_SECONDS = 10.0
-"""Lines of one kind about peers that are written in a period. A stranger on one core causes 2,000 a second, which would
-be 20 GB a day; so it is a few hundred MB at most."""
+"""The limit to lines of one kind about peers in a period. A peer on one core can cause 2,000 a second, or 20 GB a day;
+the limit keeps it to a few hundred MB."""
 
 
 class _Formatter(logging.Formatter):
@@ -56,11 +56,11 @@ class _Formatter(logging.Formatter):
 
 @dataclass(slots=True)
 class _Period:
-    """Counts the lines of one kind from the first one on.
+    """The count of lines of one kind in a period, which begins with the first one.
 
     Attributes:
-        ends_at: when it is over.
-        count: lines so far.
+        ends_at: the end of the period.
+        count: the number of lines.
         left_out: the last line that was not written.
     """
 
@@ -70,10 +70,10 @@ class _Period:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to standard error, of each kind of line about peers `LINES_MAX` in a period.
+    """Writes to standard error, with at most `LINES_MAX` lines of each kind about peers in a period.
 
-    The first line left out is announced at once. How many it were is written before the first line of any kind after
-    the period. A kind is a logger and the text of its call, without what is filled in; so there are a few dozen.
+    The first omitted line is reported at once. Their number is written before the first line of any kind after the
+    period. A kind is a logger and the format string of its call; so there are a few dozen.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -100,7 +100,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         period.left_out = record
 
     def close(self) -> None:
-        """Write what was counted until now."""
+        """Write the counts of the present periods."""
         self.acquire()
         try:
             self._report(float("inf"))
@@ -117,19 +117,19 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def _about(record: logging.LogRecord, text: str) -> logging.LogRecord:
-    """Return a line that says something of another one."""
+    """Return a record about another one."""
     made = logging.makeLogRecord(record.__dict__)
     made.msg, made.args, made.exc_info = text + record.getMessage(), None, None
     return made
 
 
 def configure(level: str, *, connections: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-    """Send the log to standard error from a level on, with or without clients that connect and leave.
+    """Send the log to standard error.
 
     Args:
-        level: the lowest that is written.
-        connections: with them.
-        clock: seconds, for the limit of lines about peers.
+        level: the lowest level that is written.
+        connections: include clients that connect and disconnect.
+        clock: seconds, for the periods of lines about peers.
     """
     handler = _Handler(clock)
     handler.setFormatter(_Formatter())

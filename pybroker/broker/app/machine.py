@@ -1,6 +1,6 @@
-"""The machine that a member runs on: its clocks, threads, files, ports, and the ids that only it makes.
+"""The machine of a member: its clocks, threads, files, ports, and unique ids.
 
-All of a member's parts take these from here, so that a simulation can run members on machines of its own.
+All parts of a member get these from here, so that a simulation can replace them.
 """
 
 import os
@@ -23,37 +23,37 @@ from pybroker.transports.server import bind
 
 
 def clock() -> int:
-    """Milliseconds since the epoch."""
+    """Return milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def new_id() -> str:
-    """Return an id no other broker and no earlier run makes, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`."""
+    """Return an id that is unique among brokers and runs, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`."""
     return next(_ids_of(os.getpid()))
 
 
 @cache
 def _ids_of(process: int) -> Iterator[str]:
-    """Return the ids of a process: one sequence for all purposes, since two begun in one millisecond would be equal."""
+    """Return the ids of a process: one sequence, since two that begin in one millisecond would be equal."""
     prefix = f"ID:{socket.gethostname()}-{process}-{clock()}-1"
     return (f"{prefix}:{number}" for number in count(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Clocks, threads, files and listeners of one machine; by default the one that this process runs on.
+    """The clocks, threads, files and listeners of one machine, by default this process's.
 
     Attributes:
         clock: milliseconds since the epoch.
-        monotonic: seconds that no clock step changes.
-        spawn: starts a thread of that name.
-        inbox: makes a queue from which one thread takes what others put.
-        event: makes an event that has not come.
+        monotonic: seconds, independent of clock steps.
+        spawn: starts a thread with a name.
+        inbox: makes a queue with one reading thread.
+        event: makes an event that is not set.
         system: the functions of `os` that change files.
-        bind: returns a bound socket for an address, a port and the setting that names it.
-        new_id: returns an id no other broker and no earlier run makes.
-        make_lock: returns the lock of the configured store; None: what the settings say.
-        large_page_bytes: returns how large a large page of memory is; 0: there are none.
+        bind: returns a bound socket for an address, a port and the port's setting.
+        new_id: returns an id that is unique among brokers and runs.
+        make_lock: returns the lock of the configured store; None for the one of the settings.
+        large_page_bytes: returns the size of a large page of memory; 0 without large pages.
     """
 
     clock: Clock = clock

@@ -1,4 +1,4 @@
-"""How a member shows itself to `pybroker status`: its entry in the store, renewed so that its silence shows."""
+"""A member's entry in the store for `pybroker status`, renewed as a sign of life."""
 
 import asyncio
 import logging
@@ -20,23 +20,23 @@ _log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 2.0
 _FORGET_DEAD_MS = 24 * 3600 * 1000
-"""How long a member that is gone is still listed: long enough to see next morning what happened at night."""
+"""The time for which a member that is gone is still listed: long enough to see the next morning what happened."""
 
 
 _FILE_KINDS = {"lock": "file", "lock.flock": "flock"}
-"""Kinds of lock by the names of their files."""
+"""The kind of lock, by the name of its file."""
 
 
 class Membership:
-    """An entry in the store's `members` directory, written by a thread of its own because disks take their time."""
+    """An entry in the store's `members` directory, written by a separate thread because disks may be slow."""
 
     def __init__(self, directory: Path, name: str | None, lock: str, lock_kind: str) -> None:
-        """Claim an entry, and write it.
+        """Acquire an entry, and write it.
 
         Args:
-            directory: where the members meet.
-            name: of this one; None: the host's.
-            lock: what is locked.
+            directory: the store's `members` directory.
+            name: the name of this member; None for the host's.
+            lock: the name of the lock.
             lock_kind: the setting `lock`.
 
         Raises:
@@ -60,24 +60,26 @@ class Membership:
             lock_kind=lock_kind,
         )
         self.followed: Callable[[], Followed | None] = _nothing
-        """Asked at each renewal how far this member has followed the journal."""
+        """Called at each renewal; returns how far this member has followed the journal."""
         self.totals: Callable[[], Totals | None] = _nothing
-        """Asked at each renewal what this member's broker holds."""
+        """Called at each renewal; returns the counts of this member's broker."""
         self.obstacle: Callable[[], str] = str
-        """Asked at each renewal what would keep this member from serving."""
+        """Called at each renewal; returns the reason why this member could not serve."""
         self._writer = ThreadPoolExecutor(1, "members")
         prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
         try:
-            self._file.publish(self._member)  # before the others are looked at: of two that start, one sees the other
+            self._file.publish(
+                self._member
+            )  # before the others are read: of two members that start, one sees the other
             self.require_same_lock()
         except BaseException:
             self.close()
             raise
 
     def require_same_lock(self) -> None:
-        """Make sure that all living members have the same kind of lock: with two kinds there would be two masters.
+        """Check that all living members have the same kind of lock, because with two kinds there could be two masters.
 
-        A member of an earlier version says what it locks, and not the kind.
+        A member of an earlier version publishes the lock's name, and not its kind.
 
         Raises:
             ConfigError: one has another.
@@ -101,7 +103,7 @@ class Membership:
             )
 
     def close(self) -> None:
-        """Write what is left; from here on this member counts as gone."""
+        """Write pending changes, and release the entry."""
         self._writer.shutdown()
         self._file.close()
 
@@ -120,14 +122,14 @@ class Membership:
             )
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
-        """Write the entry, soon; never blocks. An epoch of 0 leaves it as it was."""
+        """Write the entry soon, without blocking. An epoch of 0 leaves it unchanged."""
         now, member = clock(), self._member
-        said = MemberRole[role.name]
-        begins = said is not member.role
+        new_role = MemberRole[role.name]
+        begins = new_role is not member.role
         self._write(
             replace(
                 member,
-                role=said,
+                role=new_role,
                 since_ms=now if begins else member.since_ms,
                 updated_ms=now,
                 promotions=member.promotions + (begins and role is Role.MASTER),
@@ -141,15 +143,15 @@ class Membership:
 
     def _write(self, member: Member) -> None:
         self._member = member
-        self._writer.submit(self._file.publish, member).add_done_callback(_tell)
+        self._writer.submit(self._file.publish, member).add_done_callback(_log_failure)
 
 
 def _nothing() -> None:
-    """Follow nothing, and hold nothing."""
+    """Return None, for a member without journal and broker."""
 
 
 def _load(totals: Totals | None) -> Load | None:
-    """Return what of a broker's totals the other members and `status` see."""
+    """Return the part of a broker's totals that is published."""
     if totals is None:
         return None
     return Load(
@@ -157,7 +159,7 @@ def _load(totals: Totals | None) -> Load | None:
     )
 
 
-def _tell(written: Future[None]) -> None:
-    """Log what kept an entry from being written; `status` shows its age, and clients are not concerned."""
+def _log_failure(written: Future[None]) -> None:
+    """Log a failure to write the entry; `status` shows its age, and clients are not affected."""
     if (error := written.exception()) is not None:
-        _log.error("cannot tell other members this one's role: %s", error)
+        _log.error("cannot write this member's entry: %s", error)

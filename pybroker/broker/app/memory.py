@@ -1,4 +1,4 @@
-"""How much memory there is for this process: the machine's, or less where a control group says so.
+"""The memory available to this process: the machine's, or a control group's limit.
 
 Source: cgroups(7); `memory.max` (version 2) and `memory.limit_in_bytes` (version 1) of the process's group and of each
 one above it.
@@ -13,10 +13,10 @@ DEFAULT_PERCENT = 70
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Return the memory this process may use.
+    """Return the bytes of memory that this process may use.
 
     Args:
-        root: where `proc` and `sys` are.
+        root: the directory with `proc` and `sys`.
     """
     return min((os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_group_limits(root)))
 
@@ -37,7 +37,7 @@ def _group_limits(root: Path) -> Iterator[int]:
 
 
 def _group_directories(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield where limits may be, with the name of the file."""
+    """Yield the directories that may have limits, with the file's name."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux

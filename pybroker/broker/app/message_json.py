@@ -13,13 +13,13 @@
 | `blob`            | `url`, `mime_type`, `deleted_by_broker`                         |
 | `message`         | null: it has no body                                            |
 
-A value, of a property, a map or a stream, is JSON's own where JSON has one that means the same: null, true, false, a
-string, a list, a number without a point for Java's Integer and one with a point for its Double. Any other says its
-type: `{"type": "long", "value": 17}`. There are byte, short, long, float, char, bytes (base64), map, and double for
-what is no number (`"NaN"`, `"Infinity"`, `"-Infinity"`).
+A value, of a property, a map or a stream, is a JSON value if there is an equal one: null, true, false, a string, a
+list, a number without a point for Java's Integer and one with a point for its Double. Any other has its type:
+`{"type": "long", "value": 17}`. The types are byte, short, long, float, char, bytes (base64), map, and double for
+`"NaN"`, `"Infinity"` and `"-Infinity"`.
 
-Headers have JMS's names. `JMSMessageID`, `JMSRedelivered` and `JMSXUserID` are the broker's: they are shown, and passed
-over when a message is read.
+Headers have JMS's names. `JMSMessageID`, `JMSRedelivered` and `JMSXUserID` are set by the broker: they are written, and
+ignored when a message is read.
 """
 
 import base64
@@ -46,7 +46,7 @@ _PRIORITY: Final = (0, 9)
 
 
 class UnusableJSON(ValueError):
-    """A line that is no message."""
+    """A line that is not a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,9 @@ class Parcel:
     """A message to send.
 
     Attributes:
-        destination: where to; None when that is said elsewhere.
+        destination: the destination; None if it is given elsewhere.
         body: its body.
-        headers: everything else, by the names that the client's `send` has for it.
+        headers: the headers and properties, by the parameters of the client's `send`.
     """
 
     destination: Destination | None
@@ -78,7 +78,7 @@ def as_json(message: Message) -> dict[str, Any]:
 
 
 def headers(message: Message) -> dict[str, Any]:
-    """Return a message's JMS headers; those that it does not have are left out."""
+    """Return a message's JMS headers, without those that are not set."""
     optional = {
         "JMSCorrelationID": message.correlation_id,
         "JMSReplyTo": None if message.reply_to is None else str(message.reply_to),
@@ -99,7 +99,7 @@ def headers(message: Message) -> dict[str, Any]:
 
 
 def body(message: Message) -> dict[str, Any]:
-    """Return a message's body, and how it is encoded.
+    """Return a message's body and its encoding.
 
     Raises:
         UnreadableMessage: it is damaged.
@@ -116,7 +116,7 @@ def body(message: Message) -> dict[str, Any]:
 
 
 def dumps(found: object) -> bytes:
-    """Return an object as a line of JSON, in ASCII, which can hold half a surrogate pair, too."""
+    """Return an object as a line of JSON, in ASCII, which also allows half a surrogate pair."""
     return json.dumps(found, allow_nan=False).encode("ascii")
 
 
@@ -158,7 +158,7 @@ def from_json(line: str | bytes) -> Parcel:
     """Return the message that a line of JSON describes.
 
     Raises:
-        UnusableJSON: it is none, and why.
+        UnusableJSON: it is not a message.
     """
     try:
         return _parcel(_object(json.loads(line), "a message"))
@@ -228,10 +228,10 @@ def _body(kind: Kind, fields: Mapping[str, Any]) -> Body:
 
 
 def read_value(value: Any) -> Value:
-    """Return the value of a property or body that an object of JSON stands for.
+    """Return the value of a property or body from an object of JSON.
 
     Raises:
-        UnusableJSON: it stands for none.
+        UnusableJSON: it is not a value.
     """
     match value:
         case bool() | str() | None:
@@ -299,10 +299,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def read_destination(name: str, value: Any) -> Destination:
-    """Return the destination that is meant by `queue://A`, `topic://A`, STOMP's `/queue/A`, `/topic/A`, or plain `A`.
+    """Return the destination of `queue://A`, `topic://A`, STOMP's `/queue/A`, `/topic/A`, or plain `A`.
 
     Raises:
-        UnusableJSON: none is, and why; it begins with `name`.
+        UnusableJSON: it is not valid; the text begins with `name`.
     """
     text = _text(name, value)
     for kind in ("queue", "topic"):
@@ -343,7 +343,7 @@ _OF_THE_BROKER: Final = frozenset(("JMSMessageID", "JMSRedelivered", "JMSXUserID
 
 
 def read_header(text: str, into: dict[str, Any]) -> None:
-    """Add what `NAME=TEXT` or `NAME:=JSON` says to a message's headers or properties.
+    """Add `NAME=TEXT` or `NAME:=JSON` to a message's headers or properties.
 
     Raises:
         UnusableJSON: it is neither, or the value does not suit the header.
@@ -359,7 +359,7 @@ def read_header(text: str, into: dict[str, Any]) -> None:
         into[key] = read(name, _whole(value) if read not in (_text, read_destination, _is_persistent) else value)
         return
     if name in _OF_THE_BROKER:
-        raise UnusableJSON(f"{name} is the broker's to say")
+        raise UnusableJSON(f"{name} is set by the broker")
     try:
         found = read_value(json.loads(value)) if is_json else value
     except json.JSONDecodeError as error:

@@ -1,8 +1,8 @@
-"""One member of a pair, alive: waits for the lock, serves while it holds it, steps back when it must.
+"""The run of a member: waits for the lock, serves while it holds it, and steps back when it loses it.
 
 The shell around `core.mastership`: events come from the lock, the store, the listeners and from signals; each is
-decided there and performed here. What one term of mastership needs (store, core, server) is made when the term begins
-and thrown away when it ends, so that a broker that stepped back begins afresh.
+decided there and performed here. The objects of one term of mastership (store, core, server) are created when the term
+begins and discarded when it ends.
 """
 
 import asyncio
@@ -38,38 +38,38 @@ from pybroker.transports.turn import Turn
 _log = logging.getLogger(__name__)
 
 _BIND_SECONDS = 5.0
-"""How long a new master tries for its ports: those of a killed one are free within milliseconds of its lock."""
+"""The time limit for binding the ports of a new master: a killed one's are free milliseconds after its lock."""
 
 _BIND_RETRY_SECONDS = 0.005
 
 _SELECTORS_SECONDS = 1.0
-"""Before what selectors need is loaded: by then the clients that waited for a new master are connected."""
+"""The delay before the selectors' parser is loaded: waiting clients connect to a new master first."""
 
 _REPORT_SECONDS = 10.0
-"""Between two reports in the log of what happened to many messages, such as dead letters."""
+"""The interval of log lines with counts, such as of dead letters."""
 
 _CLEANUP_SECONDS = 1.0
-"""A new master's first cleanup: its clients soon consume what holds its predecessor's files, and its own life may be
-short. A pair whose masters keep dying must not pile up files."""
+"""The delay of a new master's first cleanup: its clients soon consume the messages that hold the former master's files,
+and a pair whose masters often die must not accumulate files."""
 
 Publish = Callable[[Role, list[str], int], None]
-"""Tells the other members this one's role and, as master, where it listens and its epoch (0: as it was)."""
+"""Publishes this member's role and, as master, its listeners and its epoch (0: unchanged)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Term:
-    """What a term of mastership runs on."""
+    """The objects of a term of mastership."""
 
     store: MessageStore
     jobs: JobStore | None
     broker: BrokerCore
     server: Server
-    chores: list[asyncio.Task[None]]
+    tasks: list[asyncio.Task[None]]
     alarm: asyncio.TimerHandle | None = None
 
 
 class Node:
-    """One life of a member, from standby to stopped."""
+    """One run of a member, from standby to stopped."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class Node:
         self.role = Role.STANDBY
         self._machine = machine
         self.since_ms = machine.clock()
-        """When it took its role, in milliseconds since the epoch."""
+        """The time at which it took its role, in milliseconds since the epoch."""
         self.is_stopping = False
-        """True once somebody asked for the end."""
+        """True after a stop was requested."""
         self.has_served = False
-        """True once it was master."""
+        """True after it was master."""
         self.creatable = creatable
-        """Which journals may be begun where there are none: none of those that this member has seen."""
+        """The journals that may be created: none that this member has seen."""
         self._config = config
         self._publish = publish
         self._certificates = certificates
@@ -103,10 +103,10 @@ class Node:
         self._readiness = Readiness(config, machine.bind)
 
     async def run(self) -> None:
-        """Wait, serve, end.
+        """Wait for the lock, serve, and end.
 
         Raises:
-            LockNotHeld: the lock was lost; a new life may begin as standby.
+            LockNotHeld: the lock was lost; a new run may begin as standby.
             BrokerError: it could not become master, or its store failed.
         """
         self._publish(self.role, [], 0)
@@ -120,31 +120,31 @@ class Node:
             self._lock.cancel()
             pages.close()
             await waiting
-        error, self._error = self._error, None  # its traceback holds the frames of the term, and through them its store
+        error, self._error = self._error, None  # its traceback refers to the frames of the term, and so to its store
         if error is not None:
             raise error
 
     def followed(self) -> Followed | None:
-        """Return how far the journal was followed; None unless this is a standby."""
+        """Return the standby's position in the journal; None for another role."""
         return None if self._standby is None else self._standby.followed()
 
     def obstacle(self) -> str:
-        """Return what would keep a standby from serving as master, in words; empty for any other."""
+        """Return the reason why a standby could not serve; empty if it could, or for another role."""
         return self._readiness.obstacle if self.role is Role.STANDBY else ""
 
     def totals(self) -> Totals | None:
-        """Return what the broker holds; None unless it serves."""
+        """Return the broker's counts; None unless it serves."""
         return self._term.broker.admin.totals() if self.role is Role.MASTER and self._term is not None else None
 
     def stop(self) -> None:
-        """Ask for an orderly end; asked again, not to wait for clients."""
+        """Request an orderly end; a second request does not wait for clients."""
         self.is_stopping = True
         self._on(RoleEvent.STOP)
 
     # ------------------------------------------------------------ decide
 
     def _on(self, event: RoleEvent, error: BrokerError | None = None) -> None:
-        """Decide what an event means; the actions are performed in turn, but cutting clients off never waits."""
+        """Decide on an event; its actions are performed in turn, but clients are aborted at once."""
         role, actions, sentence = decide(self.role, event)
         if sentence:
             _log.log(logging.ERROR if error else logging.INFO, "%s%s", sentence, f" ({error})" if error else "")
@@ -181,7 +181,7 @@ class Node:
     async def _wait_for_lock(self) -> None:
         try:
             if not self._lock.try_acquire():
-                compile_selector("TRUE")  # see `_load_selectors`; a standby has the time
+                compile_selector("TRUE")  # see `_load_selectors`; a standby has time for it
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 if not await self._stand_by():
                     return
@@ -196,7 +196,7 @@ class Node:
         self._on(RoleEvent.LOCK_ACQUIRED)
 
     async def _stand_by(self) -> bool:
-        """Follow the journal until the lock is won; False when waiting was cancelled."""
+        """Follow the journal until the lock is won; False if waiting was cancelled."""
         self._standby = wiring.make_standby(self._config, self._machine)
         readiness = asyncio.create_task(self._readiness.watch())
         try:
@@ -214,7 +214,7 @@ class Node:
             await self._begin_term()
         except BrokerError as error:
             self._on(RoleEvent.PROMOTION_FAILED, error)
-        except Exception as error:  # a bug, or a file system that does what nobody thought of: not to be a master with
+        except Exception as error:  # a bug, or an unexpected error of the file system
             _log.exception("the promotion failed unexpectedly")
             self._on(RoleEvent.PROMOTION_FAILED, StoreUnavailable(f"the store cannot be opened: {error!r}"))
 
@@ -231,7 +231,7 @@ class Node:
             may_create=self.creatable.messages,
             machine=machine,
         )
-        self._follower = None  # the store's from here on
+        self._follower = None  # it belongs to the store now
         term = _Term(
             store=store,
             jobs=wiring.make_jobs(
@@ -245,7 +245,7 @@ class Node:
             ),
             broker=wiring.make_broker(self._config, store, loop.call_soon, machine),
             server=Server(connections_max=self._config.connections_max, turn=turn),
-            chores=[],
+            tasks=[],
         )
         self._term = term
         with contextlib.ExitStack() as unused:
@@ -260,15 +260,15 @@ class Node:
                 term.broker.load(recovery)
                 jobs: Sequence[Job] = () if term.jobs is None else await asyncio.to_thread(term.jobs.recover)
             self.creatable = Creatable(messages=False, jobs=False)
-            if self.role is not Role.PROMOTING:  # asked to stop, or the lock lost, in the meantime
+            if self.role is not Role.PROMOTING:  # a stop was requested, or the lock was lost
                 return
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
             listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
             unused.pop_all()
         if term.jobs is not None:
             wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm, machine)
-        term.store.cleanup()  # else what each failover leaves would be replayed in the next
-        self._begin_chores(term)
+        term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
+        self._begin_tasks(term)
         self.has_served = True
         self._on(RoleEvent.SERVING)
         milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
@@ -276,7 +276,7 @@ class Node:
         self._publish(self.role, listeners, term.store.epoch)
 
     async def _bind(self, setting: str, port: int) -> socket.socket:
-        """Bind a port, waiting out a dying master's hold on it."""
+        """Bind a port; waits until a dying master has released it."""
         deadline = asyncio.get_running_loop().time() + _BIND_SECONDS
         while True:
             try:
@@ -286,9 +286,9 @@ class Node:
                     raise
             await asyncio.sleep(_BIND_RETRY_SECONDS)
 
-    def _begin_chores(self, term: _Term) -> None:
+    def _begin_tasks(self, term: _Term) -> None:
         config = self._config
-        chores = [
+        tasks = [
             self._every(config.lock_check, self._check_lock),
             self._every(config.expire_interval, term.broker.remove_expired),
             self._every(config.expire_interval, term.broker.resume_stalled),
@@ -298,28 +298,28 @@ class Node:
             _load_selectors(),
         ]
         if self._has_stood_by and config.is_in_directory:
-            chores.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
+            tasks.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
         if term.jobs is not None:
-            chores.append(self._every(config.cleanup_interval, term.jobs.cleanup))
-        term.chores.extend(map(asyncio.create_task, chores))
+            tasks.append(self._every(config.cleanup_interval, term.jobs.cleanup))
+        term.tasks.extend(map(asyncio.create_task, tasks))
 
-    async def _every(self, seconds: float, chore: Callable[[], None], first: float = math.inf) -> None:
-        """Do a chore again and again, in twice the time of the last once until that is `seconds`.
+    async def _every(self, seconds: float, task: Callable[[], None], first: float = math.inf) -> None:
+        """Run a periodic task; the delay doubles from `first` up to `seconds`.
 
-        One that fails ends the term, for nobody knows what it leaves behind.
+        A failure ends the term, because its effects are unknown.
         """
         delay = min(first, seconds)
         try:
             while True:
                 await asyncio.sleep(delay)
-                chore()
+                task()
                 delay = min(2 * delay, seconds)
         except Exception as error:
             _log.exception("a periodic task failed")
             self._store_failed(error)
 
     def _set_alarm(self, when: int | None) -> None:
-        """Have the scheduler called at a time, in milliseconds since the epoch, and not at the one said before."""
+        """Call the scheduler at a time, in milliseconds since the epoch, which replaces an earlier one."""
         term = self._term
         if term is None:
             return
@@ -335,7 +335,7 @@ class Node:
             return
         try:
             term.broker.scheduler.fire(self._machine.clock())
-        except Exception as error:  # as with the other chores
+        except Exception as error:  # as for the other periodic tasks
             _log.exception("the scheduler failed")
             self._store_failed(error)
 
@@ -353,15 +353,15 @@ class Node:
 
     def _abort_clients(self) -> None:
         if self._term is not None:
-            self._end_chores()
+            self._end_tasks()
             self._term.broker.abandon()
             self._term.server.abort()
 
     async def _drain_clients(self) -> None:
-        """Send clients what they are owed: receipts for all that is on disk, once all is."""
+        """Send outstanding answers to clients, after everything is on disk."""
         if self._term is None:
             return
-        self._end_chores()
+        self._end_tasks()
         server, broker = self._term.server, self._term.broker
         broker.quiesce()
         server.close_listeners()
@@ -375,13 +375,13 @@ class Node:
         term, self._term = self._term, None
         if term is None:
             return
-        # On this thread, which has nobody left to serve: the stores belong to it.
+        # On this thread, which has no clients left: the stores belong to it.
         if term.jobs is not None:
             self._close_one(term.jobs.close, term.jobs.abandon)
         self._close_one(lambda: term.store.close(term.broker.delivered()), term.store.abandon)
 
     def _close_one(self, close: Callable[[], None], abandon: Callable[[], None]) -> None:
-        """Close a store, and leave it as it is if that fails: the other one must be closed all the same."""
+        """Close a store, or abandon it if that fails, so that the other store is closed too."""
         try:
             close()
         except BrokerError as error:
@@ -395,15 +395,15 @@ class Node:
             self._term.store.abandon()
             self._term = None
 
-    def _end_chores(self) -> None:
+    def _end_tasks(self) -> None:
         if self._term is not None:
-            for chore in self._term.chores:
-                chore.cancel()
+            for task in self._term.tasks:
+                task.cancel()
 
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Generator[None]:
-    """Keep the collector from going through every message again and again while a backlog is read in; or ever after."""
+    """Pause garbage collection while a backlog is loaded, and exclude the backlog from later collections."""
     gc.disable()
     try:
         yield
@@ -413,13 +413,13 @@ def _without_garbage_collection() -> Generator[None]:
 
 
 async def _load_selectors() -> None:
-    """Load parser and grammar, beside the loop: with the first selector they would hold up everybody for 0.1 s."""
+    """Load the selectors' parser in a thread: on the loop it would delay all clients for 0.1 s."""
     await asyncio.sleep(_SELECTORS_SECONDS)
     await asyncio.to_thread(compile_selector, "TRUE")
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:
-    """Await something for a time; False when it took longer."""
+    """Await a coroutine with a time limit; False after a time-out."""
     try:
         async with asyncio.timeout(seconds):
             await work

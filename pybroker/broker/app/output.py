@@ -1,4 +1,4 @@
-"""Standard output for what must not get lost, and failures to write it as errors of one line.
+"""Standard output without silent losses, whose write failures are errors of one line.
 
 Nothing that `BufferedOutput` has written stays in a buffer of Python's, where a failure would come to light only after
 the command had reported success.
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class OutputFailed(BrokerError):
-    """The output does not take what is written: its disk is full, or its reader is gone."""
+    """A failed write to the output: its disk is full, or its reader is gone."""
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output's bytes: a failed write is an `OutputFailed`, once; what comes after it goes nowhere."""
+    """Standard output's bytes: a failed write raises `OutputFailed` once; later writes are discarded."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         """Write some of the bytes."""
@@ -30,12 +30,14 @@ class _StandardOutput(io.FileIO):
         except BrokenPipeError:
             raise
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self.fileno())  # else Python's exit fails again
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self.fileno()
+            )  # otherwise Python's exit fails again
             raise _failed(error) from error
 
 
 def report_failures() -> None:
-    """Make `sys.stdout` raise `OutputFailed` where it cannot be written, unless it was replaced before."""
+    """Make `sys.stdout` raise `OutputFailed` if a write fails, unless it was replaced before."""
     former = sys.stdout
     if sys.stdout is not sys.__stdout__:
         return
@@ -51,7 +53,7 @@ class BufferedOutput:
     """Collects bytes for a file descriptor. Not thread-safe."""
 
     def __init__(self, descriptor: int | None = None) -> None:
-        """Begin to write to a descriptor; by default standard output's."""
+        """Create an output for a descriptor, by default standard output's."""
         sys.stdout.flush()
         self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
         self._is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
@@ -59,16 +61,16 @@ class BufferedOutput:
 
     @property
     def byte_count(self) -> int:
-        """How many bytes wait to be written."""
+        """The number of collected bytes."""
         return len(self._waiting)
 
     def add(self, line: bytes) -> None:
-        """Collect a line, to which its end is added."""
+        """Collect a line, with a line end."""
         self._waiting += line
         self._waiting += b"\n"
 
-    def settle(self) -> None:
-        """Write all that was collected; in a file it is on the disk on return.
+    def flush(self) -> None:
+        """Write all collected bytes; a file is also synced.
 
         Raises:
             BrokenPipeError: the reader is gone.

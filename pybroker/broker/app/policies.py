@@ -1,4 +1,4 @@
-"""The configuration's policies, `[[policies]]` tables, and what the core makes of them.
+"""The configuration's `[[policies]]` tables, and their conversion to the core's policies.
 
 ```toml
 [[policies]]
@@ -39,7 +39,7 @@ _Prefetch = Annotated[int, Field(ge=0, le=_INT_MAX)]
 _Limit = Annotated[int, Field(ge=-1, le=_INT_MAX)]
 
 
-# ---------------------------------------------------------------- values that are tables themselves
+# ---------------------------------------------------------------- nested tables
 
 
 class _DeadLetterTable(SettingsTable):
@@ -52,7 +52,7 @@ class _DeadLetterTable(SettingsTable):
 
 
 class SharedDeadLetterTable(_DeadLetterTable):
-    """All dead letters in one place."""
+    """One dead letter queue for all destinations."""
 
     type: Literal["shared"]
     dead_letter_queue: str = ""
@@ -71,7 +71,7 @@ class SharedDeadLetterTable(_DeadLetterTable):
 
 
 class IndividualDeadLetterTable(_DeadLetterTable):
-    """For each destination its own dead letter queue."""
+    """A separate dead letter queue for each destination."""
 
     type: Literal["individual"]
     queue_prefix: str = ""
@@ -118,7 +118,7 @@ class FixedCountTable(SettingsTable):
 
 
 class FixedSizedTable(SettingsTable):
-    """The last messages, as many as fit."""
+    """The last messages, up to a number of bytes."""
 
     type: Literal["fixed_sized"]
     maximum_size: Annotated[Size, Field(ge=1)] = FixedSizeRecovery().maximum_bytes
@@ -139,7 +139,7 @@ class LastImageTable(SettingsTable):
 
 
 class TimedTable(SettingsTable):
-    """The messages of the last time."""
+    """The messages of a recent period."""
 
     type: Literal["timed"]
     recover_duration: Annotated[Milliseconds, Field(ge=1)] = TimedRecovery().milliseconds
@@ -150,7 +150,7 @@ class TimedTable(SettingsTable):
 
 
 class NoRecoveryTable(SettingsTable):
-    """Nothing."""
+    """No recovery of messages."""
 
     type: Literal["no"]
 
@@ -182,13 +182,13 @@ class PrefetchRateLimitTable(SettingsTable):
 
 
 class EvictionTable(SettingsTable):
-    """Who goes first."""
+    """The order of eviction."""
 
     type: Literal["oldest", "oldest_with_lowest_priority"]
 
 
 def _limit_typed(value: object) -> object:
-    """Let a bare number stand for a constant limit."""
+    """Expand a bare number to a constant limit."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {"type": "constant", "limit": value}
     return typed(value)
@@ -257,7 +257,7 @@ _NOT_SERVED = frozenset(
 
 
 class PolicyTable(SettingsTable):
-    """One `[[policies]]` table. What it does not set stays None here, and what it was before there."""
+    """One `[[policies]]` table. Attributes that are not set are None, and keep the defaults of the policy."""
 
     not_served: ClassVar[Collection[str]] = _NOT_SERVED
 
@@ -301,7 +301,7 @@ class PolicyTable(SettingsTable):
 
     @property
     def destination(self) -> Destination | None:
-        """Whose rules these are; None: of all that have no other."""
+        """The destination of these rules; None for all without other rules."""
         for name, kind in _KINDS.items():
             text = getattr(self, name)
             if text is not None:
@@ -309,7 +309,7 @@ class PolicyTable(SettingsTable):
         return None
 
     def policy(self, defaults: DestinationPolicy) -> DestinationPolicy:
-        """Return the rules.
+        """Return the policy.
 
         Args:
             defaults: the value of each attribute that the table does not set.
@@ -351,7 +351,7 @@ def policy_map(tables: Sequence[PolicyTable], defaults: DestinationPolicy) -> Po
     """Return the policies.
 
     Args:
-        tables: as they are in the file; the last one without a destination is the default entry.
+        tables: the tables in their order; the last one without a destination is the default entry.
         defaults: the values of attributes that a table does not set, and the default entry if there is no such table.
     """
     entries: list[PolicyEntry] = []

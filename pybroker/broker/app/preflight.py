@@ -1,4 +1,4 @@
-"""What can be found wrong before anything is changed on disk: one line that names the setting and the remedy."""
+"""Checks before anything is changed on disk; an error names the setting and the remedy."""
 
 import contextlib
 import os
@@ -13,13 +13,12 @@ from pybroker.transports.server import bind
 
 
 def check(config: Config) -> None:
-    """Look at certificates, store and ports without touching them; but a database's missing tables are created.
+    """Check certificates, store and ports without changes, except that missing tables of a database are created.
 
-    A port is only tried when no other member holds the lock: beside a living master on the same machine it is
-    rightly taken, and will be free when it is needed.
+    Ports are checked only if no other member holds the lock: a master on the same machine uses them until it ends.
 
     Raises:
-        ConfigError: a certificate or key is of no use, the store is not a directory that can be used, a port is taken.
+        ConfigError: a certificate or key cannot be used, the store is not a usable directory, or a port is taken.
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     eventloop.choose(config.event_loop)
@@ -56,10 +55,10 @@ def check(config: Config) -> None:
 
 
 def _check_other_locks(config: Config) -> None:
-    """Make sure that no process holds another kind of lock on the journal: an ActiveMQ shows itself only so."""
+    """Check that no process holds another kind of lock on the journal, the only sign of an ActiveMQ."""
     for kind, path in wiring.lock_paths(config.store).items():
         is_held = False
-        with contextlib.suppress(StoreUnavailable):  # a file system that cannot say has no such locks
+        with contextlib.suppress(StoreUnavailable):  # a file system without support has no such locks
             is_held = kind != config.lock and wiring.is_locked(path)
         if is_held:
             raise ConfigError(
@@ -76,9 +75,9 @@ def _check_ports(config: Config) -> None:
 
 
 def _check_directory(directory: Path, setting: str = "store") -> None:
-    """Make sure that a directory is writable, or can be made in one that exists.
+    """Check that a directory is writable, or can be created in one that exists.
 
-    What the latter is in is never made: the name may be mistyped, or a share not be mounted.
+    Its parent is never created: the name may be mistyped, or a share not mounted.
     """
     existing = directory if directory.exists() else directory.absolute().parent
     if not existing.exists():

@@ -1,8 +1,8 @@
-"""Shows a member on a database to `pybroker status`: a session whose last statement says what the server cannot know.
+"""Shows a member on a database to `pybroker status`, by a session whose last statement has its state.
 
-That is where a master serves, and what would keep a standby from serving. Any other standby needs no such session, for
-its lock's session shows it. Nothing is written and nothing is left behind: with the process its sessions go. See
-`session_names` for what is shown how.
+The state is the addresses of a master, or the reason why a standby could not serve. Other standbys need no such
+session, because their lock's session shows them. Nothing is written to tables, and the session ends with the process.
+See `session_names` for the form.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class Presence:
-    """One member's session, kept by a thread of its own because networks take their time."""
+    """The session of one member, used by a separate thread because networks may be slow."""
 
     def __init__(self, config: Config) -> None:
-        """Prepare, without connecting."""
+        """Create it, without connecting."""
         self.name = config.name or socket.gethostname()
         self.obstacle: Callable[[], str] = str
-        """Asked at each renewal what would keep this member from serving."""
+        """Called at each renewal; returns the reason why this member could not serve."""
         self._config = config
         self._timing = Timing.of(config.lock_lease)
         self._session: DatabaseSession | None = None
@@ -45,18 +45,18 @@ class Presence:
         self._thread = ThreadPoolExecutor(1, "presence")
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
-        """Show a member that serves, or no longer; soon, never blocks."""
+        """Show the addresses of a master, or none; soon, without blocking."""
         addresses = list(listeners) if role is Role.MASTER else []
-        self._thread.submit(self._show, addresses, clock(), self.obstacle()).add_done_callback(_tell)
+        self._thread.submit(self._show, addresses, clock(), self.obstacle()).add_done_callback(_log_failure)
 
     async def renew(self) -> None:
-        """See again and again that the session is there, for the database may have been restarted."""
+        """Check the session periodically, because the database may have been restarted."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            self._thread.submit(self._renew, self.obstacle()).add_done_callback(_tell)
+            self._thread.submit(self._renew, self.obstacle()).add_done_callback(_log_failure)
 
     def close(self) -> None:
-        """End it."""
+        """Close the session."""
         self._thread.submit(self._end)
         self._thread.shutdown()
 
@@ -95,8 +95,8 @@ class Presence:
             self._session = None
 
 
-def _tell(done: Future[None]) -> None:
-    """Log why a member cannot be seen; clients are not concerned."""
+def _log_failure(done: Future[None]) -> None:
+    """Log a failure to show this member; clients are not affected."""
     error = done.exception()
     if isinstance(error, BrokerError):
         _log.debug("this member's state is not shown to others: %s", error)

@@ -1,4 +1,4 @@
-"""Prepares a process that may have been started without standard streams, or with other actions for signals."""
+"""Preparation of a process that may have been started without standard streams, or with ignored signals."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ _STREAMS = ("stdin", "stdout", "stderr")
 
 
 def open_standard_streams() -> frozenset[str]:
-    """Open those of descriptors 0 to 2 that are closed on /dev/null, and the streams of `sys` over them; return which.
+    """Open closed descriptors among 0 to 2 on /dev/null, with their streams in `sys`; return their names.
 
-    Otherwise the next files and sockets would get these numbers: a listener would be standard error, written to by
-    whatever prints, and libuv refuses to close a descriptor below 3.
+    Otherwise the next files and sockets would get these numbers: prints would write into a listener as standard error,
+    and libuv refuses to close a descriptor below 3.
     """
     closed: set[str] = set()
     for descriptor, name in enumerate(_STREAMS):

@@ -1,8 +1,8 @@
-"""Checks whether a standby could serve if it won the lock now, by binding its ports at the start and periodically.
+"""The check that a standby could serve if it won the lock now: binds its ports at the start and periodically.
 
-A port is bound and given back at once, without listening: only a master has open ports. Beside a master on the same
-machine a port is rightly taken, if the master says that it serves there. Beside one that says nothing, an ActiveMQ or a
-master on a database, the owner of a taken port is unknown; only addresses and rights are judged then.
+A port is bound and released at once, without listening: only a master has open ports. On the machine of the master a
+port may be taken, if the master publishes it. If it publishes none, as an ActiveMQ or a master on a database, the owner
+of a taken port is unknown, and only addresses and rights are checked.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pybroker.store.members import MemberRole, read_members
 from pybroker.transports.server import bind
 
 TRY_SECONDS = 10.0
-"""Between two tries: some 20 µs for each port."""
+"""The interval of checks, each of some 20 µs per port."""
 
 Bind = Callable[[str, int, str], socket.socket]
 """Returns a bound socket for an address, a port and the setting that names it."""
@@ -27,16 +27,16 @@ _log = logging.getLogger(__name__)
 
 
 class Readiness:
-    """Result of the last check, and the check itself."""
+    """The periodic check, and its last result."""
 
     def __init__(self, config: Config, bind: Bind = bind) -> None:
         self.obstacle = ""
-        """Reason why it could not serve; empty as long as none is known."""
+        """The reason why it could not serve; empty if none is known."""
         self._config = config
         self._bind = bind
 
     async def watch(self) -> None:
-        """Try the ports for as long as this is not cancelled; log each change."""
+        """Check the ports until cancelled; log each change."""
         while True:
             found = await asyncio.to_thread(find_obstacle, self._config, self._bind)
             if found and found != self.obstacle:
@@ -48,7 +48,7 @@ class Readiness:
 
 
 def find_obstacle(config: Config, bind: Bind = bind) -> str:
-    """Return what would keep this member from serving; empty when nothing would. Blocks, for a look at the members."""
+    """Return the reason why this member could not serve; empty if it could. Blocks while it reads the members."""
     taken = _ports_of_master(config)
     for setting, port in config.ports().items():
         try:
@@ -62,7 +62,7 @@ def find_obstacle(config: Config, bind: Bind = bind) -> str:
 
 
 def _ports_of_master(config: Config) -> Collection[int] | None:
-    """Return the ports of a master on this machine; None when a master is not known, or does not say."""
+    """Return the ports of a master on this machine; None if no master is known, or it publishes none."""
     if config.store == MEMORY_STORE or is_database(config.store):
         return None
     try:

@@ -1,8 +1,8 @@
-"""The reference pages, made from the code they describe: `docs/settings.md`, `docs/cli.md` and `docs/states.md`.
+"""Generator of the reference pages `docs/settings.md`, `docs/cli.md` and `docs/states.md`.
 
     python -m pybroker.broker.app.reference docs
 
-writes them; a test makes sure that they are as this module would write them.
+writes them; a test checks that they are up to date.
 """
 
 import inspect
@@ -44,8 +44,8 @@ _COMMAND_LINE = """\
 # Command line
 
 Every expected failure is one line on standard error and an exit code: 2 for a setting or argument that cannot be used,
-1 for what the broker, the store or the network refused. `pybroker status` and `pybroker journal` have codes of their
-own, below."""
+1 for a refusal or failure of the broker, the store or the network. `pybroker status` and `pybroker journal` have other
+codes, below."""
 
 
 _STATES = """\
@@ -57,7 +57,7 @@ happen there; if one did, by a mistake in the broker, it would raise an error th
 _MACHINES: Mapping[str, Transitions[Any, Any]] = {
     "A transaction": transaction_states.TRANSITIONS,
     "A queue's search for the next message": search.TRANSITIONS,
-    "An OpenWire conversation": openwire_states.TRANSITIONS,
+    "An OpenWire connection": openwire_states.TRANSITIONS,
 }
 
 

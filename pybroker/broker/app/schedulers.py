@@ -1,8 +1,8 @@
-"""Scheduled messages that lie where this broker does not read them: they are found, counted, and named in the log.
+"""Warnings about directories with scheduled messages that this broker does not serve.
 
-An ActiveMQ keeps them in `<dataDirectory>/<brokerName>/scheduler` unless `schedulerDirectory` says otherwise, and its
-KahaDB usually in `<dataDirectory>/kahadb`. pybroker's are in `DIR/scheduler`, or where `scheduler_store` says. Found is
-what has the name `scheduler`, in or beside the store's directory or up to two levels below. It is only read.
+An ActiveMQ keeps them in `<dataDirectory>/<brokerName>/scheduler` or its `schedulerDirectory`, and its KahaDB usually
+in `<dataDirectory>/kahadb`. pybroker's are in `DIR/scheduler`, or in `scheduler_store`. Directories called `scheduler`
+are found in or beside the store's directory, or up to two levels below, and only read.
 """
 
 import logging
@@ -20,11 +20,11 @@ _PLACES: Final = ("scheduler", "*/scheduler", "*/*/scheduler")
 
 
 def warn(config: Config) -> None:
-    """Name in the log each directory near the store whose scheduled messages this broker does not serve, and why."""
+    """Log each directory near the store whose scheduled messages this broker does not serve, and the reason."""
     try:
         others = list(_others(config))
     except OSError as error:
-        _log.warning("cannot look for other scheduled messages near %s: %s", config.store, error)
+        _log.warning("cannot search for other scheduled messages near %s: %s", config.store, error)
         return
     for directory in others:
         try:
@@ -51,7 +51,7 @@ def _sentence(config: Config, directory: Path, count: int) -> str:
 
 
 def _others(config: Config) -> Iterator[Path]:
-    """Yield directories that have a scheduler's name and data files, and are not the one that is served."""
+    """Yield the directories of schedulers with data files that are not served."""
     where = layout(config.store, config.scheduler_store)
     root = Path(config.store)
     served = where.scheduler if config.scheduler else None
@@ -72,7 +72,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _count(directory: Path) -> int:
-    """Return how many scheduled messages a directory holds.
+    """Return the number of scheduled messages in a directory.
 
     Raises:
         StoreError: it cannot be read.

@@ -1,4 +1,4 @@
-"""`pybroker start`: from settings to a member that runs until it is told to stop."""
+"""`pybroker start`: runs a member with given settings until a signal stops it."""
 
 import asyncio
 import gc
@@ -30,25 +30,25 @@ _log = logging.getLogger(__name__)
 _BUILD = f"pybroker {__version__}" if connection.__file__.endswith(".py") else f"pybroker {__version__}, compiled"
 
 _GC_THRESHOLD = 50_000
-"""Objects between two collections. A message makes some thirty, nearly all freed by their reference count; at Python's
-default of 700 the collector would run every few dozen messages, and ever so often go through the whole backlog."""
+"""The number of objects between two collections. A message makes some thirty, nearly all freed by their reference
+count; at Python's default of 700 the collector would run every few dozen messages, and often scan the whole backlog."""
 
 _AGAIN_SECONDS = 1.0
-"""Between two runs as a member, for a database that takes connections and fails all the same, and for two masters that
-take the journal from each other."""
+"""The pause between two runs, for a database that accepts connections but fails, and for two masters that compete for
+the journal."""
 
 _CLEAR_SECONDS = 0.05
-"""Between two lives otherwise: by then closing connections and short timers have let the former term go."""
+"""The pause otherwise: after it closing connections and short timers no longer refer to the former term."""
 
 _SPARE_FILES = 200
-"""Descriptors the broker needs besides its connections: journal files, sockets, libraries."""
+"""Descriptors for journal files, listeners and libraries, besides those of connections."""
 
 
 def serve(config: Config) -> None:
     """Run a member in the foreground until SIGTERM or SIGINT.
 
     Raises:
-        BrokerError: it cannot run; what can be known beforehand is found before anything is changed on disk.
+        BrokerError: it cannot run; most problems are found before anything is changed on disk.
     """
     preflight.check(config)
     _allow_files(config.connections_max + _SPARE_FILES)
@@ -62,8 +62,8 @@ def serve(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     if config.store == MEMORY_STORE:
-        _log.info("%s on a store in memory: nothing outlives this process", _BUILD)
-        await _live(config, None)
+        _log.info("%s on a store in memory: messages end with this process", _BUILD)
+        await _run_members(config, None)
         return
     if is_database(config.store):
         await _serve_database(config)
@@ -88,20 +88,20 @@ async def _serve(config: Config) -> None:
         if config.lock != "flock":
             raise
         _log.warning("status will not know this member: %s", error)  # a file system without byte range locks
-        await _live(config, None)
+        await _run_members(config, None)
         return
     _log.info("%s: member %s of %s", _BUILD, membership.name, config.store)
     _warn_of_loopback(config, where.members)
     renewal = asyncio.create_task(membership.renew())
     try:
-        await _live(config, membership)
+        await _run_members(config, membership)
     finally:
         renewal.cancel()
         membership.close()
 
 
 def _warn_of_loopback(config: Config, members: Path) -> None:
-    """Log that clients will not reach this member, where there are members on other machines."""
+    """Warn of a loopback address if there are members on other machines, because clients there cannot connect."""
     if not is_loopback(config.bind):
         return
     hosts = {entry.member.host for entry in read_members(members) if entry.alive and entry.member is not None}
@@ -120,37 +120,39 @@ async def _serve_database(config: Config) -> None:
     database.warn_of_unused(config)
     renewal = asyncio.create_task(presence.renew())
     try:
-        await _live(config, presence)
+        await _run_members(config, presence)
     finally:
         renewal.cancel()
         presence.close()
 
 
-async def _live(config: Config, shown: Membership | Presence | None) -> None:
-    """Live until the end was asked for, with certificates that may be replaced meanwhile."""
+async def _run_members(config: Config, shown: Membership | Presence | None) -> None:
+    """Run until a stop is requested, with certificates that may be replaced."""
     certificates = wiring.make_certificates(config)
     if certificates is None:
-        await _live_again(config, shown, None)
+        await _run_repeatedly(config, shown, None)
         return
     certificates.warn(time.time())
     watching = asyncio.create_task(certificates.watch())
     try:
-        await _live_again(config, shown, certificates)
+        await _run_repeatedly(config, shown, certificates)
     finally:
         watching.cancel()
 
 
-async def _live_again(config: Config, shown: Membership | Presence | None, certificates: Certificates | None) -> None:
-    """Live one life after another: a member that lost its lock stands by again, from scratch.
+async def _run_repeatedly(
+    config: Config, shown: Membership | Presence | None, certificates: Certificates | None
+) -> None:
+    """Run a member, and again as standby after it lost its lock.
 
-    So does a master whose database failed, and whoever found it away when he was to become one: it most likely comes
-    back. What cannot pass was found at the start.
+    So does a master whose database failed, or a standby that could not reach it to become master: such errors are
+    mostly temporary, as permanent ones were found at the start.
     """
     loop = asyncio.get_running_loop()
     membership = shown if isinstance(shown, Membership) else None
     creatable = wiring.creatable(config)
     while True:
-        node = Node(config, _tell_nobody if shown is None else shown.publish, certificates, creatable)
+        node = Node(config, _publish_nothing if shown is None else shown.publish, certificates, creatable)
         if shown is not None:
             shown.obstacle = node.obstacle
         if membership is not None:
@@ -183,28 +185,28 @@ async def _live_again(config: Config, shown: Membership | Presence | None, certi
 
 
 async def _pauses(node: Node, seconds: float) -> bool:
-    """Wait before another life; False when the end was asked for meanwhile."""
+    """Wait before another run; False if a stop was requested."""
     await asyncio.sleep(seconds)
     return not node.is_stopping
 
 
 def _free_former_term() -> None:
-    """Free the memory of a term that is over.
+    """Free the memory of an ended term.
 
     Its parts refer to one another, so only the garbage collector can free them, and the promotion has frozen them.
-    What is left then is frozen again: modules and settings, which never become garbage.
+    The remaining objects, modules and settings, are frozen again, as they never become garbage.
     """
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
-def _tell_nobody(role: Role, listeners: list[str], epoch: int) -> None:
-    """Publish nothing, where nobody could read it."""
+def _publish_nothing(role: Role, listeners: list[str], epoch: int) -> None:
+    """Publish nothing, for a store without other members."""
 
 
 def _allow_files(needed: int) -> None:
-    """Raise the limit on open files to what the connections need.
+    """Raise the limit on open files to the need of the connections.
 
     Raises:
         ConfigError: the hard limit is lower.

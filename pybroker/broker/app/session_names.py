@@ -1,4 +1,4 @@
-"""Names and last statements of a member's database sessions, by which others see it. Pure.
+"""Names and last statements of a member's database sessions, which publish its state. Pure.
 
 ```text
 application_name   pybroker NAME             the session of the lock: a standby, or the holder
@@ -30,7 +30,7 @@ _OBSTACLE_LENGTH_MAX = 700
 
 
 def short(member: str) -> str:
-    """Return a member's name as sessions have it: of two long ones, never the same."""
+    """Return a member's name in sessions: a long name ends in a digest, so that names stay distinct."""
     encoded = member.encode()
     if len(encoded) <= _NAME_BYTES_MAX:
         return member
@@ -51,12 +51,12 @@ def read_session_name(application: str) -> tuple[str, str]:
 
 
 class Notice(NamedTuple):
-    """What a master publishes.
+    """The state that a master publishes.
 
     Attributes:
-        member: its name, whole.
-        since_ms: when it became master, by its own clock.
-        addresses: where it serves.
+        member: its full name.
+        since_ms: the time at which it became master, by its own clock.
+        addresses: its listeners.
     """
 
     member: str
@@ -65,12 +65,12 @@ class Notice(NamedTuple):
 
 
 def notice(member: str, since_ms: int, addresses: list[str]) -> str:
-    """Return a statement that does nothing and says where a member serves, and since when."""
+    """Return a statement without effect that contains a master's addresses, and the time since which it serves."""
     return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {since_ms} {' '.join([*addresses, '.'])}"
 
 
 def obstacle_notice(member: str, obstacle: str) -> str:
-    """Return a statement that does nothing and says what would keep a standby from serving.
+    """Return a statement without effect that contains the reason why a standby could not serve.
 
     The text is a comment, so no line end may be in it.
     """
@@ -86,7 +86,7 @@ def read_obstacle(statement: str | None) -> str:
 
 
 def read_notice(statement: str | None) -> Notice | None:
-    """Return what a master publishes, of its addresses those that are whole; None: not a notice, or not shown."""
+    """Return a master's notice, with the addresses that are complete; None: not a notice, or hidden."""
     words = (statement or "").split(" ")
     if len(words) < 8 or words[3] != _PROGRAM or words[5] != SERVES or not words[6].isdecimal():
         return None

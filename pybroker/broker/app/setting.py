@@ -1,10 +1,10 @@
-"""What a setting is: a default, how a value is read, what it must be, and the sentence that explains it.
+"""Declarations of settings: default, reader, bounds and description, and the readers.
 
-A value comes as it was written: text from the command line and the environment, TOML's own types from a file. Reading
-raises `ValueError` for what cannot be used, in words that follow the setting's name.
+A value is text from the command line and the environment, or has one of TOML's types. Readers raise `ValueError` for an
+invalid value, with a text that follows the setting's name.
 
-This is done by hand, and the tables of a configuration file with pydantic (`tables`): every start reads settings, few
-read tables, and pydantic with its models took a third of what a start imports.
+Only the tables of a configuration file use pydantic (`tables`), because every start reads settings and few read tables,
+and pydantic takes a third of the time for imports.
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from pybroker.broker.app.units import parse_duration, parse_size
 
 Read = Callable[[object], Any]
-"""Returns what a value means.
+"""Returns a setting's value.
 
 Raises:
-    ValueError: nothing, of this kind.
+    ValueError: the value is not valid.
 """
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -30,11 +30,11 @@ class Setting(NamedTuple):
     """One setting.
 
     Attributes:
-        default: its value when nobody sets it. Where that is None, None may be set too.
+        default: its value if it is not set. If that is None, None may be set too.
         read: reads a value.
-        description: a sentence or more, for people.
+        description: one or more sentences for the documents.
         least: the lowest value.
-        above: what the value must be higher than.
+        above: the lower bound, itself not allowed.
         most: the highest value.
         is_secret: the value may hold a password, and is not shown.
     """
@@ -48,10 +48,10 @@ class Setting(NamedTuple):
     is_secret: bool = False
 
     def value(self, given: object) -> Any:
-        """Return what somebody gave means here.
+        """Return the value of a given text or TOML value.
 
         Raises:
-            ValueError: it cannot be used.
+            ValueError: it is not valid.
         """
         if given is None and self.default is None:
             return None
@@ -68,19 +68,19 @@ class Setting(NamedTuple):
 
 
 def text(value: object) -> str:
-    """Read text."""
+    """Return text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not text: write it in quotes")
     return value
 
 
 def path(value: object) -> Path:
-    """Read the name of a file."""
+    """Return the path of a file."""
     return value if isinstance(value, Path) else Path(text(value))
 
 
 def yes_or_no(value: object) -> bool:
-    """Read a word or digit for yes or no."""
+    """Return True or False for a word or digit."""
     word = str(value).lower()
     if word not in _YES + _NO:
         raise ValueError(f"{value!r} is neither true nor false")
@@ -88,7 +88,7 @@ def yes_or_no(value: object) -> bool:
 
 
 def whole(value: object) -> int:
-    """Read a whole number."""
+    """Return a whole number."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str) or not _WHOLE.fullmatch(value.strip()):
@@ -97,7 +97,7 @@ def whole(value: object) -> int:
 
 
 def port(value: object) -> int | None:
-    """Read a port, or `off` for None."""
+    """Return a port, or None for `off`."""
     if value is None or (isinstance(value, str) and value.strip().lower() == "off"):
         return None
     try:
@@ -110,17 +110,17 @@ def port(value: object) -> int | None:
 
 
 def size(value: object) -> int:
-    """Read a size in bytes."""
+    """Return a size in bytes."""
     return parse_size(value if isinstance(value, str) else str(value))
 
 
 def duration(value: object) -> float:
-    """Read a duration in seconds."""
+    """Return a duration in seconds."""
     return parse_duration(value if isinstance(value, str) else str(value))
 
 
 def choice(*names: str) -> Read:
-    """Return a reader of one of some names."""
+    """Return a reader that allows some names only."""
     *others, last = map(repr, names)
     listed = f"{', '.join(others)} or {last}"
 

@@ -1,12 +1,12 @@
-"""The signals that a member answers without ending; SIGTERM and SIGINT, which end it, are handled in `serve`.
+"""Handlers of signals that do not end a member; SIGTERM and SIGINT, which end it, are handled in `serve`.
 
 SIGHUP    reads certificates again
 SIGUSR1   logs a summary of the member's state
 SIGUSR2   is ignored, with a line in the log; it is kept for later use
 
-By default each of them would end the process, in the middle of its work and without a line; until a member handles them
-they are ignored, see `process`. Settings are not read again
-by SIGHUP: most of them could only take effect with new listeners and a newly opened store, which is a restart.
+By default each of them would end the process without a log line; until a member handles them they are ignored, see
+`process`. SIGHUP does not read settings again: most of them need new listeners and a newly opened store, and so a
+restart.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def handle(loop: asyncio.AbstractEventLoop, node: Node, certificates: Certificates | None) -> None:
-    """Handle the signals on an event loop; called again, for another node."""
+    """Handle the signals on an event loop; replaces the handlers of an earlier node."""
     loop.add_signal_handler(signal.SIGHUP, _reload, certificates)
     loop.add_signal_handler(signal.SIGUSR1, _summarise, node)
     loop.add_signal_handler(signal.SIGUSR2, _log.info, "SIGUSR2: ignored, it has no meaning here")
@@ -36,7 +36,7 @@ def _reload(certificates: Certificates | None) -> None:
 
 
 def _summarise(node: Node) -> None:
-    """Log one line with what the member is and holds."""
+    """Log one line with the member's role and counts."""
     state = f"{node.role.name.lower()} since {instant(node.since_ms)}"
     if (held := node.totals()) is None:
         _log.info("SIGUSR1: %s", state)

@@ -1,4 +1,4 @@
-"""`pybroker status`: who is master, who waits, since when; read from the store alone, on any node, changing nothing."""
+"""`pybroker status`: the master and the standbys; read from the store alone, on any node, without changes."""
 
 import enum
 import os
@@ -24,15 +24,15 @@ class Exit(enum.IntEnum):
 
     MASTER = 0
     STARTING = 3
-    """Somebody holds the lock and does not serve yet, or is not a pybroker."""
+    """A process holds the lock and does not serve yet, or is not a pybroker."""
     NO_MASTER = 4
     UNREADY_STANDBY = 5
-    """A master serves, and a standby says that it could not."""
+    """A master serves, and a standby reports that it could not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a store tells about its members."""
+    """The state of a store and its members."""
 
     store: str
     lock: str
@@ -44,7 +44,7 @@ class Status:
 
     @property
     def master(self) -> MemberStatus | None:
-        """The living member that says it is master."""
+        """The living member whose role is master."""
         living = (entry for entry in self.members if entry.alive and entry.member)
         return next((entry for entry in living if entry.member and entry.member.role is MemberRole.MASTER), None)
 
@@ -100,7 +100,7 @@ def read(store: str) -> Status:
 
 
 def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> tuple[str, bool] | None:
-    """Return the lock in a database that living members use, and whether one of them says that it has it."""
+    """Return the lock in a database that living members use, and True if one of them holds it."""
     files = {str(path) for path in locks}
     living = [entry.member for entry in members if entry.alive and entry.member and entry.member.lock not in files]
     holding = [member for member in living if member.role is not MemberRole.STANDBY]
@@ -108,7 +108,7 @@ def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> t
 
 
 def describe(status: Status) -> list[str]:
-    """Return the lines a person reads, the answer first."""
+    """Return the lines of the report, the master first."""
     lines = [_answer(status), *_describe_load(status)]
     for entry in sorted(status.members, key=lambda entry: (not entry.alive, entry.name)):
         lines.append(f"  {entry.name:<24} {_describe_member(entry, status.now_ms)}")
@@ -119,7 +119,7 @@ def _answer(status: Status) -> str:
     if status.master and status.master.member:
         return f"master: {status.master.name} at {', '.join(status.master.member.listeners) or 'no listener'}"
     if not status.locked:
-        return f"no master: nobody holds {status.lock}"
+        return f"no master: {status.lock} is free"
     if any(entry.alive and entry.member and entry.member.role is MemberRole.PROMOTING for entry in status.members):
         return "no master yet: a member is being promoted"
     who = f"process {status.holder_pid}" if status.holder_pid and status.holder_pid > 0 else "another process"
@@ -127,7 +127,7 @@ def _answer(status: Status) -> str:
 
 
 def _describe_load(status: Status) -> list[str]:
-    """Return a line on what the master carries, and one on a disk that is full."""
+    """Return a line about the master's load, and one about a full disk."""
     load = status.master.member.load if status.master and status.master.member else None
     if load is None:
         return []
@@ -141,7 +141,7 @@ def _describe_load(status: Status) -> list[str]:
 
 
 def _free_bytes(directory: Path) -> int:
-    """Return what is free for users without privileges on a directory's disk."""
+    """Return the bytes that users without privileges can use on a directory's disk."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
@@ -166,7 +166,7 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
 
 
 def _describe_followed(member: Member) -> str:
-    """Return how far a standby has followed the journal, and how old that is by its own clock."""
+    """Return a standby's position in the journal, and its age by the standby's clock."""
     if member.role is not MemberRole.STANDBY:
         return ""
     followed = member.followed

@@ -1,7 +1,7 @@
-"""The configuration's tables: what all of them have in common, however many attributes they have.
+"""The base class and readers of the configuration's tables.
 
-A table says what it sets and no more: every default is the core's. Whatever is wrong is a `ValueError` that names the
-table and the attribute, which the settings pass on as a `ConfigError`.
+A table has only the attributes that are set: every default is the core's. An error is a `ValueError` that names the
+table and the attribute, which the settings raise as a `ConfigError`.
 """
 
 import difflib
@@ -17,12 +17,12 @@ from pybroker.broker.domain.errors import InvalidDestination, InvalidSelector
 
 
 class SettingsTable(BaseModel):
-    """A table: frozen, and particular about names. A field's default only says that it may be left out; see `given`."""
+    """A frozen table that refuses unknown names. A field's default only marks it as optional; see `given`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     not_served: ClassVar[Collection[str]] = ()
-    """What ActiveMQ has besides, and this version does not."""
+    """The attributes of ActiveMQ that are not supported."""
 
     @model_validator(mode="before")
     @classmethod
@@ -33,7 +33,7 @@ class SettingsTable(BaseModel):
         return values  # pyright: ignore[reportUnknownVariableType]
 
     def given(self, *without: str) -> dict[str, Any]:
-        """Return what the table sets, by name."""
+        """Return the attributes that are set."""
         return {name: getattr(self, name) for name in self.model_fields_set if name not in without}
 
 
@@ -53,7 +53,7 @@ def tables(kind: type[TableT], setting: str) -> Callable[[object], tuple[TableT,
 
 
 def table(kind: type[TableT], value: object, place: str = "") -> TableT:
-    """Read one table; `place` says which it is when something is wrong."""
+    """Read one table; `place` begins its error texts."""
     if isinstance(value, kind):
         return value
     try:
@@ -77,7 +77,7 @@ def size(value: object) -> int:
 
 
 def typed(value: object) -> object:
-    """Let `"discarding"` stand for `{ type = "discarding" }`."""
+    """Expand `"discarding"` to `{ type = "discarding" }`."""
     return {"type": value} if isinstance(value, str) else value
 
 
@@ -86,7 +86,7 @@ Size = Annotated[int, BeforeValidator(size)]
 
 
 def named(kind: DestinationType, name: str) -> Destination:
-    """Return one destination, or pattern, of a kind."""
+    """Return one destination or pattern of a kind."""
     destination = checked(kind, name)
     if destination.is_composite:
         raise InvalidDestination(f"{name!r} has a comma: write a table for each name")
@@ -94,14 +94,14 @@ def named(kind: DestinationType, name: str) -> Destination:
 
 
 def single(destination: Destination) -> Destination:
-    """Return a destination, unless it is a pattern or several."""
+    """Return the destination, if it is neither a pattern nor composite."""
     if destination.is_pattern or destination.is_composite:
         raise InvalidDestination(f"{destination} must be one destination: no wildcards, no comma")
     return destination
 
 
 def attempt(make: Callable[[], object]) -> None:
-    """Make something for the sake of its errors, in the form in which pydantic reports them."""
+    """Call a function, and convert its errors to the form that pydantic reports."""
     try:
         make()
     except (InvalidDestination, InvalidSelector) as error:
@@ -118,7 +118,7 @@ def _unknown(name: str, known: Collection[str], not_served: Collection[str]) -> 
 
 
 def _explained(error: ValidationError) -> str:
-    """Return the first thing that is wrong: the way to the attribute, and what it should be."""
+    """Return the first error: the path of the attribute, and the expected value."""
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: `64mb`, `500ms`.
+"""Parsing and formatting of sizes and durations: `64mb`, `500ms`.
 
 Sizes are multiples of 1024 as in ActiveMQ's configuration; a bare number means bytes, or seconds.
 """
@@ -15,7 +15,7 @@ def parse_size(text: str | int) -> int:
     """Return a size in bytes.
 
     Raises:
-        ValueError: not a size; says what one looks like.
+        ValueError: it is not a size.
     """
     match = _SIZE.fullmatch(str(text).lower())
     if match is None or match[2] not in _SIZES:
@@ -27,7 +27,7 @@ def parse_duration(text: str | float) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ValueError: not a duration; says what one looks like.
+        ValueError: it is not a duration.
     """
     match = _DURATION.fullmatch(str(text).lower())
     if match is None or match[2] not in _DURATIONS:
@@ -36,7 +36,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def format_size(size: int) -> str:
-    """Return a size as `parse_size` takes it, in the largest unit that is exact."""
+    """Return the text of a size, in the largest exact unit."""
     for unit in ("gb", "mb", "kb"):
         if size and size % _SIZES[unit] == 0:
             return f"{size // _SIZES[unit]}{unit}"
@@ -44,7 +44,7 @@ def format_size(size: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as `parse_duration` takes it."""
+    """Return the text of a duration."""
     if seconds < 1 and seconds:
         return f"{seconds * 1000:g}ms"
     for unit in ("h", "min"):

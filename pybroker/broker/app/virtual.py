@@ -36,7 +36,7 @@ class VirtualTopicTable(SettingsTable):
     def _tells_queues_from_topics(self) -> "VirtualTopicTable":
         definition = self.definition()
         if not definition.prefix and not definition.postfix:
-            raise ValueError("prefix or postfix must be set: they tell the consumers' queues from each other")
+            raise ValueError("prefix or postfix must be set: they distinguish the consumers' queues")
         attempt(lambda: named(DestinationType.TOPIC, definition.name))
         return self
 
@@ -69,7 +69,7 @@ class ForwardTable(SettingsTable):
 
 
 def _qualified(value: object) -> object:
-    """Let `"queue://A"` stand for `{ queue = "A" }`."""
+    """Expand `"queue://A"` to `{ queue = "A" }`."""
     if not isinstance(value, str):
         return value
     scheme, separator, name = value.partition("://")
@@ -163,7 +163,7 @@ def definitions(
     composite_topics: Sequence[CompositeTopicTable] = (),
     mirrored: MirroredQueuesTable | None = None,
 ) -> tuple[Definition, ...]:
-    """Return what the router is to be told, in the order of the parameters."""
+    """Return the router's definitions, in the order of the parameters."""
     found: list[Definition] = [topics.definition() for topics in virtual_topics]
     found += (composite.definition() for composite in (*composite_queues, *composite_topics))
     if mirrored is not None:

@@ -1,4 +1,4 @@
-"""Which adapter serves which setting: the one place that chooses stores, locks and protocols."""
+"""The choice of stores, locks and protocols by the settings; no other module chooses adapters."""
 
 import asyncio
 import contextlib
@@ -85,7 +85,7 @@ def _make_database_lock(config: Config) -> "PostgresLock":
     """Return the lock in the configured database.
 
     Raises:
-        ConfigError: the URL is none, or the driver is not installed.
+        ConfigError: the URL is not valid, or the driver is not installed.
     """
     with needs_driver(config.lock, "lock"):
         from pybroker.locks.postgres.advisory import PostgresAdvisoryLock
@@ -115,7 +115,7 @@ def _lock_database(
     grace_seconds: float,
     may_create: bool,
 ) -> "Database":
-    """Return one and the same database for all lives of a member: it knows whether it was ever reached."""
+    """Return one database for all runs of a member, because it records if it was ever reached."""
     from pybroker.locks.postgres.provider import Database
 
     timing = Timing.of(lease_seconds, renew_seconds)
@@ -124,7 +124,7 @@ def _lock_database(
 
 @contextlib.contextmanager
 def needs_driver(what: str, setting: str) -> Generator[None]:
-    """Say what to install when an import fails for want of the database's driver.
+    """Convert a failed import of the database's driver to an error with the remedy.
 
     Raises:
         ConfigError: it is not installed.
@@ -139,20 +139,20 @@ def needs_driver(what: str, setting: str) -> Generator[None]:
 
 
 def database_url(url: str, member: str | None, part: str = "") -> str:
-    """Return a database's URL under which the server shows whose session it is: `pybroker`, member, `store` or not."""
+    """Return a database's URL with an `application_name` of the member and the part."""
     shown = quote(session_name(member or socket.gethostname(), part))
     return f"{url}{'&' if '?' in url else '?'}application_name={shown}"
 
 
 def grace_seconds(config: Config) -> float:
-    """Return how long a store's database may be away."""
+    """Return the seconds for which a store's database may be away."""
     if config.database_grace is not None:
         return config.database_grace
     return Timing.of(config.lock_lease, config.lock_renew).grace_seconds_max
 
 
 def lock_name(config: Config) -> Path | str:
-    """Return what is locked: the file, or the name of a lock in a database."""
+    """Return the lock's file, or the name of a lock in a database."""
     if is_in_database(config.lock):
         return make_lock(config).name
     return lock_paths(config.store)[config.lock]
@@ -165,7 +165,7 @@ def lock_paths(store: str) -> dict[str, Path]:
 
 
 def is_locked(path: Path | str) -> bool:
-    """Tell whether somebody holds a lock of `lock_name`; of one in a database it is assumed. Changes nothing."""
+    """Return True if a lock of `lock_name` is held; always True for a database. Changes nothing."""
     if isinstance(path, str):
         return True
     if path.name == "lock.flock":
@@ -176,16 +176,16 @@ def is_locked(path: Path | str) -> bool:
 
 
 def make_standby(config: Config, machine: Machine = MACHINE) -> Standby | None:
-    """Return what follows the configured store from now on; None where there is nothing to follow."""
+    """Return a standby that follows the configured store; None if the store has no journal."""
     if config.store == MEMORY_STORE or is_database(config.store):
         return None
     return Standby(layout(config.store).journal, machine)
 
 
 def creatable(config: Config) -> Creatable:
-    """Look which journals a member that starts now may begin; later on the way to one that is there may be lost.
+    """Return the journals that a member may create; called at its start, as later an existing one may be unreachable.
 
-    A directory of their own for scheduled messages may be on a share of its own, and is taken for a part of the store.
+    A separate directory of scheduled messages may be on another share, and counts as a part of the store.
     """
     if not config.is_in_directory:
         return Creatable()
@@ -206,16 +206,16 @@ def make_store(
     may_create: bool = True,
     machine: Machine = MACHINE,
 ) -> MessageStore:
-    """Return the configured store, closed as yet; it tells `on_failure` once when it can write no more.
+    """Return the configured store, not yet open.
 
     Args:
         config: the settings.
-        lock: guards the store.
-        on_failure: told once.
-        turn: of the event loop.
-        follower: has followed the store's journal while another master wrote it.
-        may_create: begin a journal in a directory that has none.
-        machine: where it runs.
+        lock: the lock of the store.
+        on_failure: called once, when the store cannot write any more.
+        turn: the event loop's turn.
+        follower: the standby's follower of the store's journal.
+        may_create: create a journal in a directory without one.
+        machine: the machine of this member.
     """
     if config.store == MEMORY_STORE:
         return MemoryStore()
@@ -258,7 +258,7 @@ def _make_database_store(
 def _runtime(
     fence: Callable[[], None], on_failure: Callable[[Exception], None], turn: Turn, machine: Machine
 ) -> StoreRuntime:
-    """Return the world of a store in this process."""
+    """Return the runtime of a store in this process."""
     return StoreRuntime(
         call_soon=turn.commit,
         call_later=asyncio.get_running_loop().call_later,
@@ -279,12 +279,12 @@ def _new_identity(config: Config, machine: Machine) -> BrokerIdentity:
 
 
 def is_prioritized(config: Config) -> bool:
-    """Tell whether any destination is served by priority, so that the store keeps that order."""
+    """Return True if any destination is prioritized, so that the store keeps that order."""
     return any(each.prioritized_messages for each in config.policies)
 
 
 def _check_of(lock: LockProvider) -> Callable[[], None]:
-    """Return what asks a lock for a store that has a thread to wait in."""
+    """Return the blocking check of a lock, for a store with its own thread."""
     from pybroker.locks.postgres.provider import PostgresLock
 
     assert isinstance(lock, PostgresLock), "a store in a database is locked there"
@@ -292,11 +292,11 @@ def _check_of(lock: LockProvider) -> Callable[[], None]:
 
 
 def has_standby(config: Config) -> bool:
-    """Tell whether another member is ready to take over; if nobody can tell, none is."""
+    """Return True if another member is standby; False if the members cannot be read."""
     try:
         members = read_members(layout(config.store).members)
     except StoreUnavailable as error:
-        _log.warning("cannot see whether a standby is there: %s", error)
+        _log.warning("cannot check for a standby: %s", error)
         return False
     return any(each.alive and each.member is not None and each.member.role is MemberRole.STANDBY for each in members)
 
@@ -318,7 +318,7 @@ def make_broker(
     call_soon: Callable[[Callable[[], None]], object] | None = None,
     machine: Machine = MACHINE,
 ) -> BrokerCore:
-    """Return the core over a store, empty as yet; `call_soon` is the event loop's."""
+    """Return the core over a store, still empty; `call_soon` is the event loop's."""
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
@@ -334,9 +334,11 @@ def make_broker(
         call_soon=call_soon,
         run_id=machine.new_id(),
     )
-    broker.id = machine.new_id()  # until the store says which it is; one in memory does not
+    broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if is_database(config.store):
-        cast("JdbcStore", store).on_readable = broker.remove_expired  # which dispatches what waits for its bodies
+        cast(
+            "JdbcStore", store
+        ).on_readable = broker.remove_expired  # which dispatches messages that wait for their bodies
     return broker
 
 
@@ -368,16 +370,16 @@ def make_jobs(
     may_create: bool = True,
     machine: Machine = MACHINE,
 ) -> JobStore | None:
-    """Return the store of scheduled messages beside a store, closed as yet; None when there is no scheduler.
+    """Return the store of scheduled messages, not yet open; None without a scheduler.
 
     Args:
         config: the settings.
-        lock: guards the store.
-        on_failure: told once that it can write no more.
-        turn: of the event loop.
-        store: the messages'.
-        may_create: begin a journal in a directory that has none.
-        machine: where it runs.
+        lock: the lock of the store.
+        on_failure: called once, when the store cannot write any more.
+        turn: the event loop's turn.
+        store: the store of messages.
+        may_create: create a journal in a directory without one.
+        machine: the machine of this member.
 
     Raises:
         StoreUnavailable: another broker holds the lock of the directory that `scheduler_store` names.
@@ -402,10 +404,10 @@ def make_jobs(
 
 
 def _check_scheduler_lock(directory: Path) -> None:
-    """Check that no ActiveMQ with another KahaDB has a scheduler's directory, which the store's lock does not guard.
+    """Check that no ActiveMQ with another KahaDB uses a scheduler's directory, which the store's lock does not guard.
 
     Raises:
-        StoreUnavailable: one has it.
+        StoreUnavailable: one uses it.
     """
     path = directory / "lock"
     if file.is_locked(path):
@@ -442,7 +444,7 @@ def open_scheduler(
     wake_at: Callable[[int | None], None],
     machine: Machine = MACHINE,
 ) -> None:
-    """Have a broker serve scheduled delivery."""
+    """Open the scheduler of a broker."""
     connection_id = machine.new_id()
     broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
 
@@ -458,10 +460,10 @@ def make_protocols(
 
     Args:
         config: the settings.
-        broker: whom sessions talk to.
-        ports: by setting, as they are bound: never 0.
-        certificates: those of `make_certificates`; by default they are read now.
-        machine: where it runs.
+        broker: the core.
+        ports: the bound ports by setting, never 0.
+        certificates: the certificates; None to read them now.
+        machine: the machine of this member.
 
     Raises:
         ConfigError: certificate or key cannot be used.
@@ -483,7 +485,7 @@ def make_protocols(
 
 
 def make_certificates(config: Config) -> Certificates | None:
-    """Read certificate and key; None when there are none.
+    """Read certificate and key; None without a certificate.
 
     Raises:
         ConfigError: they cannot be used.
@@ -502,14 +504,14 @@ def make_certificates(config: Config) -> Certificates | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Transport:
-    """A protocol, whatever its port.
+    """A protocol and the sessions of its listeners.
 
     Attributes:
-        scheme: of its URLs, as ActiveMQ's clients write them.
-        tls_scheme: the same with TLS.
+        scheme: the scheme of its URLs, as for ActiveMQ's clients.
+        tls_scheme: the scheme with TLS.
         session: makes the session of a new connection.
-        refusal: what a client is told when there are too many.
-        protocol: how it is told from others on a port that takes several; None where nothing is told from it.
+        refusal: sent to a client when there are too many.
+        protocol: the result of detection on a port for several protocols; None for that port itself.
     """
 
     scheme: str
@@ -541,9 +543,9 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
             server=config.stomp_server or SERVER,
         )
 
-    told = f"This broker has its {config.connections_max} connections already; try again later."
-    headers = {"message": told, "content-type": "text/plain"}
-    refusal = encode_frame("ERROR", headers, told.encode(), Version.V1_0)
+    text = f"This broker has its {config.connections_max} connections already; try again later."
+    headers = {"message": text, "content-type": "text/plain"}
+    refusal = encode_frame("ERROR", headers, text.encode(), Version.V1_0)
     return _Transport(
         scheme="stomp", tls_scheme="stomp+ssl", session=session, refusal=refusal, protocol=DetectedProtocol.STOMP
     )
@@ -572,7 +574,7 @@ def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _
 
 
 def openwire_url(config: Config, ports: Mapping[str, int]) -> str:
-    """Return where OpenWire clients are told that this broker is; empty when it does not speak OpenWire."""
+    """Return the URL that OpenWire clients get; empty without an OpenWire listener."""
     if config.openwire_url is not None:
         return config.openwire_url
     host = socket.gethostname() if config.bind in _EVERY_INTERFACE else config.bind
@@ -583,7 +585,7 @@ def openwire_url(config: Config, ports: Mapping[str, int]) -> str:
 
 
 def _auto(config: Config, transports: Mapping[str, _Transport]) -> _Transport:
-    """Return what waits for a peer's first bytes, and then goes on in its protocol."""
+    """Return the protocol of a listener that detects the peer's protocol by its first bytes."""
     sessions = {
         transport.protocol: transport.session for transport in transports.values() if transport.protocol is not None
     }
@@ -595,13 +597,13 @@ def _auto(config: Config, transports: Mapping[str, _Transport]) -> _Transport:
 
 
 def _progress() -> Progress:
-    """Return what logs how far a recovery has come, every now and then if it takes long."""
-    said_at = time.monotonic()
+    """Return a callback that logs the progress of a long recovery."""
+    logged_at = time.monotonic()
 
     def log(done: int, total: int, records: int) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at >= _PROGRESS_SECONDS:
-            said_at = time.monotonic()
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= _PROGRESS_SECONDS:
+            logged_at = time.monotonic()
             _log.info("recovering: %d of %d journal files read, %d records", done, total, records)
 
     return log

@@ -73,7 +73,7 @@ def test_without_the_extra_it_says_what_to_install(
 
     monkeypatch.setattr(importlib.util, "find_spec", found)
     assert run(monkeypatch, store) == 1
-    expected = "pybroker: pyspark, numpy not installed: they come with pybroker's extra `spark`, see docs/install.md\n"
+    expected = "pybroker: pyspark, numpy not installed: install pybroker's extra `spark`, see docs/install.md\n"
     assert capsys.readouterr().err == expected
     assert not reported
 

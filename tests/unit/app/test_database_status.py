@@ -34,7 +34,7 @@ def kept(name: str) -> str:
 def test_an_empty_database_has_no_master() -> None:
     status = seen()
     assert status.exit is Exit.NO_MASTER
-    assert describe(status) == [f"no master: nobody holds the lock in {WHERE}"]
+    assert describe(status) == [f"no master: the lock in {WHERE} is free"]
     assert status.as_json()["locked"] is False
 
 

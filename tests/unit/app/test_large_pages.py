@@ -110,7 +110,7 @@ def huge_bytes(address: int) -> int:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_pages, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(large_pages, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(large_pages, "REST_SECONDS", 0.0)
 
 

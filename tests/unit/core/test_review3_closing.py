@@ -51,7 +51,7 @@ def test_a_store_that_cannot_be_closed_does_not_keep_the_other_from_it(broken, e
 
     async def end() -> None:
         broker = BrokerCore("b", store=store, clock=lambda: 0)
-        node._term = _Term(store=store, jobs=jobs, broker=broker, server=Server(connections_max=1), chores=[])
+        node._term = _Term(store=store, jobs=jobs, broker=broker, server=Server(connections_max=1), tasks=[])
         await node._perform(Action.CLOSE_STORE)
 
     asyncio.run(end())
