@@ -1,7 +1,7 @@
 """Replays one message: its own records and its destination's in, its lifetimes out. Pure; no Spark.
 
 Replaying a journal looks like work for one machine, since every record changes one state. It is not: once it is
-known when each record takes effect (see `effects`), a message depends on nothing but its own records and those of
+known when each record takes effect (see `effects`), a message depends only on its own records and those of
 its destination as a whole, which are few. So messages can be replayed side by side, each for itself:
 
 ```text

@@ -35,10 +35,10 @@ _PHRASES = {
 }
 
 
-def refusal(text: str, position: int, complaint: str) -> InvalidSelector:
+def refusal(text: str, position: int, problem: str) -> InvalidSelector:
     """Return the error that shows the text with a caret under the character at `position` (from 0)."""
     shown, column = _excerpt(text, position)
-    return InvalidSelector(f"{complaint} at column {position + 1}\n  {shown}\n  {' ' * column}^")
+    return InvalidSelector(f"{problem} at column {position + 1}\n  {shown}\n  {' ' * column}^")
 
 
 def unexpected(text: str, position: int, terminals: Iterable[str]) -> InvalidSelector:

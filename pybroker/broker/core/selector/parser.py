@@ -65,16 +65,16 @@ def parse(text: str) -> Node:
         # The lexer does not use the grammar, so it cannot distinguish the two.
         raise unexpected(text, cast("int", error.pos_in_stream), ("a value or an operator",)) from None
     except _Refused as error:
-        raise refusal(text, error.position, error.complaint) from None
+        raise refusal(text, error.position, error.problem) from None
 
 
 class _Refused(Exception):
     """Something the grammar allows and the rules do not."""
 
-    def __init__(self, position: int, complaint: str) -> None:
-        super().__init__(complaint)
+    def __init__(self, position: int, problem: str) -> None:
+        super().__init__(problem)
         self.position = position
-        self.complaint = complaint
+        self.problem = problem
 
 
 class _Part(NamedTuple):

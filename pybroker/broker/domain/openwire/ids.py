@@ -59,7 +59,7 @@ _longs_at = TWO_LONGS.unpack_from
 _REMEMBERED = 1024
 """Destinations and connection ids whose decoded form is kept: they repeat from message to message."""
 _REMEMBERED_BYTES_MAX = 512
-"""Longer ones are decoded anew, so that strange names cannot fill the memory."""
+"""Longer ones are not cached, so that unusual names cannot fill the memory."""
 
 
 class ProducerId(NamedTuple):

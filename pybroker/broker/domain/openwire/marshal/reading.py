@@ -34,7 +34,7 @@ _name_length_at = BYTE_AND_UNSIGNED_SHORT.unpack_from
 REMEMBERED: Final = 512
 """Identifiers of each type whose decoded form is kept, because they come with frame after frame."""
 REMEMBERED_MAX: Final = 256
-"""Longer ones are decoded anew, so that strange names cannot fill the memory."""
+"""Longer ones are not cached, so that unusual names cannot fill the memory."""
 _STACK_FRAME_BYTES_MIN = 4
 """Three strings may be null, the line is an int."""
 
