@@ -82,7 +82,7 @@ def test_a_kept_queue_keeps_its_messages(lives: Any, text_message: MakeMessage, 
 
 
 @BETWEEN
-def test_a_kept_queue_outlives_the_files_that_name_it(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
+def test_kept_queue_survives_deletion_of_its_files(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
     lives.store.keep(A)
     lives.store.add(text_message(OTHER, 1))  # a straggler, so that files stay for others
     collect(lives, text_message)
@@ -105,9 +105,7 @@ def test_a_queue_that_was_removed_is_kept_no_longer(lives: Any, text_message: Ma
 
 
 @BETWEEN
-def test_a_removal_outlives_every_file_that_names_the_queue(
-    lives: Any, text_message: MakeMessage, next_life: Any
-) -> None:
+def test_removal_survives_deletion_of_the_queues_files(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
     """A straggler keeps the file with the queue's name in the journal, while what comes later is collected."""
     lives.store.add(text_message(OTHER, 1))
     lives.store.keep(A)
@@ -122,9 +120,7 @@ def test_a_removal_outlives_every_file_that_names_the_queue(
 
 
 @BETWEEN
-def test_a_removal_outlives_a_compacted_file_that_names_the_queue(
-    lives: Any, text_message: MakeMessage, next_life: Any
-) -> None:
+def test_removal_survives_compaction_of_the_queues_file(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
     """Compaction drops dead messages, and then forgets who had to answer them; the queue's name is still there."""
     lives.store.add(text_message(OTHER, 1))  # keeps the first file, which keeps those with acks for it, and so on
     for number in range(2, 9):

@@ -201,7 +201,7 @@ def test_a_range_of_times_is_cancelled_with_both_its_ends(lives: Lives, next_lif
 
 
 @BETWEEN
-def test_jobs_of_one_name_are_told_apart_by_their_time(lives: Lives, next_life: Any) -> None:
+def test_jobs_of_one_name_differ_by_their_time(lives: Lives, next_life: Any) -> None:
     """ActiveMQ's counter begins anew with each start, so a producer that stays can have two of a name."""
     first, second = job("same", 1000, data=b"first", repeat=5), job("same", 9000, data=b"second", repeat=5)
     lives.store.add(first, second)
@@ -280,7 +280,7 @@ class TestLastSequence:
         assert lives.store.last_sequence("ID:another:1:1") == -1
 
     @BETWEEN
-    def test_it_outlives_the_files_that_said_it(self, lives: Lives, next_life: Any) -> None:
+    def test_it_survives_deletion_of_its_files(self, lives: Lives, next_life: Any) -> None:
         (over,) = self.add(lives, 5)
         lives.store.remove(over)
         for round_number in range(6):

@@ -113,7 +113,7 @@ def test_taking_what_one_has_already_changes_nothing(new_lock: NewLock) -> None:
     assert other.try_acquire()
 
 
-def test_release_without_a_lock_is_harmless_and_takes_nothing_from_the_holder(new_lock: NewLock) -> None:
+def test_release_without_the_lock_leaves_the_holders(new_lock: NewLock) -> None:
     holder, other = new_lock(), new_lock()
     other.release()
     assert holder.try_acquire()
@@ -156,7 +156,7 @@ def test_of_many_waiters_one_at_a_time_is_in(new_lock: NewLock, pool: ThreadPool
 # ---------------------------------------------------------------- waiting and cancelling
 
 
-def test_a_waiter_gets_the_lock_when_it_is_released_and_not_before(new_lock: NewLock, pool: ThreadPoolExecutor) -> None:
+def test_waiter_gets_the_lock_at_its_release(new_lock: NewLock, pool: ThreadPoolExecutor) -> None:
     holder, waiter = new_lock(), new_lock()
     order: list[str] = []
     begun = threading.Event()

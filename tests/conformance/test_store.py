@@ -123,7 +123,7 @@ class TestQueues:
         lives.store.remove(ORDERS, message.message_id)
         assert not reopen(lives).queues.get(ORDERS)
 
-    def test_what_is_removed_in_a_later_life_stays_removed(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_removal_in_a_later_run_is_kept(self, lives: Any, text_message: MakeMessage) -> None:
         sent = [text_message(ORDERS, number) for number in range(3)]
         for message in sent:
             lives.store.add(message)
@@ -139,9 +139,7 @@ class TestQueues:
         lives.store.add(message)
         assert ids(reopen(lives).queues[ORDERS]) == [message.message_id]
 
-    def test_a_message_sent_again_by_a_failover_client_is_stored_once(
-        self, lives: Any, text_message: MakeMessage
-    ) -> None:
+    def test_message_repeated_after_failover_is_stored_once(self, lives: Any, text_message: MakeMessage) -> None:
         message = text_message(ORDERS, 1)
         lives.store.add(message)
         lives.store.add(message)
@@ -498,7 +496,7 @@ class TestLastSequence:
         crash(lives)
         assert lives.store.last_sequence(self.PRODUCER) == -1
 
-    def test_a_topics_message_counts_if_somebody_wants_it(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_topics_message_counts_with_a_subscriber(self, lives: Any, text_message: MakeMessage) -> None:
         lives.store.add(text_message(PRICES, 1))
         assert lives.store.last_sequence(self.PRODUCER) == -1
         lives.store.subscribe(subscription("a"))
@@ -528,13 +526,13 @@ class TestLastSequence:
 
 
 class TestDurableSubscriptions:
-    def test_nobody_subscribed_so_nothing_is_kept(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_topics_message_without_subscriber_is_not_kept(self, lives: Any, text_message: MakeMessage) -> None:
         lives.store.add(text_message(PRICES, 1))
         lives.store.subscribe(subscription("a"))
         assert backlog(reopen(lives), "client:a") == []
 
     @BETWEEN
-    def test_each_keeps_what_came_since_it_began_and_it_did_not_acknowledge(
+    def test_subscription_keeps_its_unacknowledged_messages(
         self, lives: Any, text_message: MakeMessage, next_life: Any
     ) -> None:
         sent = [text_message(PRICES, number) for number in range(6)]
@@ -603,7 +601,7 @@ class TestDurableSubscriptions:
         lives.store.add(text_message(PRICES, 2))
         assert not next_life(lives).backlogs
 
-    def test_subscribing_again_begins_anew(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_subscribing_again_begins_without_backlog(self, lives: Any, text_message: MakeMessage) -> None:
         lives.store.subscribe(subscription("a"))
         lives.store.add(text_message(PRICES, 1))
         lives.store.unsubscribe(PRICES, "client:a")
@@ -683,7 +681,7 @@ class TestDelivered:
         assert recovery.delivered == frozenset(ids(sent[:2]))
         assert ids(recovery.queues[ORDERS]) == ids(sent)
 
-    def test_a_clean_stop_may_say_that_nobody_saw_anything(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_clean_stop_may_record_that_no_message_was_seen(self, lives: Any, text_message: MakeMessage) -> None:
         lives.store.add(text_message(ORDERS, 1))
         lives.close()
         assert lives.open().delivered == frozenset()

@@ -88,7 +88,7 @@ def test_without_the_extra_it_says_what_to_install(
         (lambda path: (path / "kahadb").mkdir(parents=True), "holds no data file (db-<number>.log) yet"),
     ],
 )
-def test_a_directory_without_a_journal_is_refused_before_java_starts(
+def test_directory_without_journal_is_refused_before_java(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     reported: list[tuple[Sequence[str], Path]],

@@ -21,7 +21,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
     assert (config.journal_file_max, config.stop_timeout) == (64 << 20, 1.5)
 
 
-def test_variables_that_are_no_settings_are_named_with_the_closest():
+def test_unknown_variable_is_logged_with_the_closest_setting():
     names = ("PYBROKER_STOR", "PYBROKER_POLICIES", "PYBROKER_SERVICE_HOST", "PYBROKER_URL", "PYBROKER_STORE", "HOME")
     assert unknown_variables(dict.fromkeys(names, "secret")) == [
         "PYBROKER_POLICIES: only a file can have it, see --config",
@@ -45,7 +45,7 @@ def test_ports(text, port):
     assert load(None, {"stomp": text}, {}).stomp == port
 
 
-def test_listeners_beyond_activemqs_are_off_until_they_have_a_port():
+def test_other_listeners_are_off_without_a_port():
     assert load(None, {}, {}).ports() == {"stomp": 61613, "openwire": 61616}
     none = {"stomp": "off", "openwire": "off"}
     assert load(None, none, {}).ports() == {}

@@ -76,7 +76,7 @@ def test_an_activemq_that_has_the_row() -> None:
 
 
 @pytest.mark.parametrize("holder", ["amq-7", "somebody@host-1-abc"])
-def test_a_lease_of_somebody_who_is_no_member_here(holder: str) -> None:
+def test_lease_of_another_broker_is_no_member(holder: str) -> None:
     status = seen(lease=[(holder, 9 * SECOND)], sessions=[session(8, "a")])
     assert status.exit is Exit.STARTING
     assert holder in describe(status)[0]
@@ -91,7 +91,7 @@ def test_a_lease_is_its_members() -> None:
     assert [(member.name, member.role) for member in status.members] == [("a", "MASTER"), ("b", "STANDBY")]
 
 
-def test_a_session_that_says_it_serves_without_the_lock_is_no_master() -> None:
+def test_session_that_serves_without_lock_is_no_master() -> None:
     """It may be that of a former master that has not noticed yet."""
     status = seen(
         holders=[(7, "pybroker b", "h", SECOND)],

@@ -105,7 +105,7 @@ def test_the_page_names_every_finding_and_no_other() -> None:
 @pytest.mark.parametrize("command", ["check", "dump", "why", "export", "export --live"])
 @pytest.mark.parametrize(("store", "code"), [("data", EXIT_SOUND), ("mixed", EXIT_SOUND), ("damaged", EXIT_DAMAGED)])
 @pytest.mark.usefixtures("stores")
-def test_reading_says_by_its_exit_code_whether_something_is_damaged(command: str, store: str, code: int) -> None:
+def test_exit_code_of_reading_reports_damage(command: str, store: str, code: int) -> None:
     for form in ((), ("--json",)):
         done = run(*command.split(), store, *form)
         assert done.exit_code == code, done.output

@@ -115,7 +115,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_blocks_are_moved_when_the_process_has_grown_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_moved_after_growth_only(monkeypatch: pytest.MonkeyPatch) -> None:
     resident, looked, moved = [100 * MIB], threading.Semaphore(0), threading.Semaphore(0)
     addresses: list[int] = []
 
@@ -176,9 +176,7 @@ def test_it_ends_within_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_kernel_that_does_not_tell_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_page_map_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> Iterator[int]:
         raise PermissionError(13, "Permission denied", "/proc/self/pagemap")
 

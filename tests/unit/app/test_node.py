@@ -273,7 +273,7 @@ def test_a_new_master_loads_what_selectors_need_beside_its_loop(live, member, mo
     assert len(threads) == 1
 
 
-def test_a_new_master_cleans_up_soon_and_then_less_and_less_often(live, member, monkeypatch):
+def test_new_master_cleans_up_at_growing_intervals(live, member, monkeypatch):
     monkeypatch.setattr(node_module, "_CLEANUP_SECONDS", 0.01)
     times: list[float] = []
     monkeypatch.setattr(member.store, "cleanup", lambda: times.append(asyncio.get_running_loop().time()))

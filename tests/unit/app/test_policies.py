@@ -155,7 +155,7 @@ def test_an_entry_is_for_one_type(attribute: str, covered: Destination) -> None:
         assert found.memory_limit == (5 if kind is covered.type else 0)
 
 
-def test_the_entry_without_a_destination_is_the_default_and_gives_nothing_to_the_others() -> None:
+def test_entry_without_destination_is_the_default_only() -> None:
     tables = read(
         '[[policies]]\nmemory_limit = 5\nqueue_prefetch = 1\n[[policies]]\nqueue = "A"\nmemory_limit = 6'
     ).policies
@@ -224,7 +224,7 @@ def test_the_entry_without_a_destination_is_the_default_and_gives_nothing_to_the
         ('message_eviction_strategy = "unique_property"', "message_eviction_strategy.type: Input should be 'oldest'"),
     ],
 )
-def test_an_error_names_the_table_and_the_attribute_and_the_remedy(text: str, message: str) -> None:
+def test_error_names_table_attribute_and_remedy(text: str, message: str) -> None:
     assert re.match(f"policies: table 2: {message}", complaint(f"[[policies]]\n[[policies]]\n{text}"))
 
 
@@ -358,7 +358,7 @@ def test_the_examples_are_read_and_say_what_the_text_says() -> None:
     assert mirrored.definitions() == (VirtualTopic(), MirroredQueues())
 
 
-def test_the_page_has_every_attribute_of_a_policy_with_its_default() -> None:
+def test_page_has_every_policy_attribute_with_its_default() -> None:
     listed = {cells[0]: cells[1] for cells in rows("Attributes of a policy")}
     assert list(listed) == list(PolicyTable.model_fields)
     defaults = {field.name: shown(getattr(DestinationPolicy(), field.name)) for field in fields(DestinationPolicy)}

@@ -55,7 +55,7 @@ def test_without_create_store_one_that_is_there_is_fine(tmp_path, place):
     preflight.check(Config(store=str(tmp_path), stomp="0", openwire="0", create_store=False))
 
 
-def test_a_certificate_that_cannot_be_used_is_found_before_the_store_is_looked_at(tmp_path):
+def test_unusable_certificate_is_found_before_the_store(tmp_path):
     config = Config(
         store=str(tmp_path / "store"), stomp="0", openwire="0", stomp_ssl="0", tls_certificate=str(tmp_path / "c.pem")
     )

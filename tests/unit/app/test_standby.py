@@ -80,7 +80,7 @@ def test_an_empty_directory_is_followed_until_there_is_something(
     until(lambda: standby.followed() is not None and standby.followed().messages == 1)  # type: ignore[union-attr]
 
 
-def test_a_journal_that_cannot_be_read_is_said_once_and_tried_again(
+def test_unreadable_journal_is_logged_once_and_retried(
     tmp_path: Path,
     waiting: Callable[[], Standby],
     caplog: pytest.LogCaptureFixture,

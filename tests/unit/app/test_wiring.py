@@ -24,7 +24,7 @@ def test_each_port_has_its_protocol():
     assert names == {"stomp": "stomp", "openwire": "tcp", "auto": "auto"}
 
 
-def test_nothing_is_said_to_refused_clients_whose_protocol_is_not_known():
+def test_client_of_unknown_protocol_is_refused_without_a_frame():
     made = protocols(auto=0)
     assert made["stomp"].refusal.startswith(b"ERROR")
     assert made["auto"].refusal == b""
@@ -41,7 +41,7 @@ def test_nothing_is_said_to_refused_clients_whose_protocol_is_not_known():
         ({"openwire_url": "tcp://broker.example:7"}, {"openwire": 61616}, "tcp://broker.example:7"),
     ],
 )
-def test_where_openwire_clients_are_told_to_find_it(settings, ports, url):
+def test_openwire_url_is_made_of_bind_and_port(settings, ports, url):
     assert wiring.openwire_url(Config(store="memory:", **settings), ports) == url
 
 
@@ -95,7 +95,7 @@ def test_a_broker_name_that_activemq_would_change_is_refused(name):
 @pytest.mark.parametrize("has_journal", [True, False])
 @pytest.mark.parametrize("has_jobs", [True, False])
 @pytest.mark.parametrize("elsewhere", [True, False], ids=["scheduler_store", "default"])
-def test_a_journal_that_is_there_is_never_begun_anew(tmp_path, create_store, has_journal, has_jobs, elsewhere):
+def test_existing_journal_is_never_created_again(tmp_path, create_store, has_journal, has_jobs, elsewhere):
     jobs = tmp_path / ("jobs" if elsewhere else "scheduler")
     for has, directory in ((has_journal, tmp_path / "kahadb"), (has_jobs, jobs)):
         directory.mkdir()

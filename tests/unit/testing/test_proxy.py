@@ -84,7 +84,7 @@ def test_it_refuses_until_it_is_opened_and_once_it_is_shut(world: World) -> None
         assert broker.recv(10) == b"still here"
 
 
-def test_nobody_else_is_given_its_port(world: World) -> None:
+def test_port_is_not_assigned_to_others(world: World) -> None:
     with pytest.raises(OSError, match="in use"), socket.socket() as other:
         other.bind(("127.0.0.1", world.proxy.port))
 
@@ -121,7 +121,7 @@ def test_a_reset_is_passed_on(world: World, is_clients: bool) -> None:
         other.recv(1)
 
 
-def test_a_client_that_comes_when_the_broker_has_just_gone_is_reset(world: World) -> None:
+def test_client_after_the_brokers_end_is_reset(world: World) -> None:
     world.open()
     world.listener.close()
     with pytest.raises(ConnectionResetError):

@@ -107,7 +107,7 @@ def test_any_start_of_an_opening_asks_for_more(opening, spoken):
 
 
 @pytest.mark.parametrize("opening", UNKNOWN)
-def test_who_speaks_something_else_is_closed_with_one_line(opening, caplog):
+def test_unsupported_protocol_is_closed_with_one_line(opening, caplog):
     strict, link = detector()
     with caplog.at_level(logging.INFO):
         strict.receive(opening)
@@ -137,7 +137,7 @@ def test_little_is_kept_of_a_peer_that_sends_line_ends_for_ever():
     assert link.wake == 130.0
 
 
-def test_who_says_nothing_is_closed_in_time(caplog):
+def test_silent_peer_is_closed_in_time(caplog):
     patient, link = detector()
     patient.receive(b"CON")
     with caplog.at_level(logging.INFO):

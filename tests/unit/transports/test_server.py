@@ -31,7 +31,7 @@ def reset(client: socket.socket) -> None:
 # ---------------------------------------------------------------- ends
 
 
-def test_a_close_sends_what_was_written_and_drops_what_still_comes(run: Run) -> None:
+def test_close_sends_output_and_drops_input(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         session.link.write(b"last words")
@@ -59,7 +59,7 @@ def test_a_close_right_after_the_peers_reset_raises_nothing(run: Run) -> None:
     run(scenario)
 
 
-def test_a_stop_survives_a_peer_that_was_reset_while_it_was_not_read(run: Run) -> None:
+def test_stop_survives_a_peer_reset_while_not_read(run: Run) -> None:
     async def scenario(world: World) -> None:
         (client, _), (other, session) = await world.meet(), await world.meet()
         world.server.hold()
@@ -98,7 +98,7 @@ def test_a_peer_that_reads_nothing_is_cut_in_the_end(run: Run, monkeypatch: pyte
     run(scenario)
 
 
-def test_what_leaves_with_the_end_is_said_to_leave(run: Run) -> None:
+def test_handed_over_is_called_before_a_close(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         session.link.write(b"last")
@@ -123,7 +123,7 @@ def test_a_slow_peer_gets_all_before_the_end(run: Run, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_nobody_is_half_accepted_after_an_abort(run: Run, turns: int) -> None:
+def test_no_connection_is_half_accepted_after_an_abort(run: Run, turns: int) -> None:
     async def scenario(world: World) -> None:
         client = world.connect()
         for _ in range(turns):
@@ -150,7 +150,7 @@ def test_written_means_that_everything_has_left_the_process(run: Run) -> None:
     run(scenario)
 
 
-def test_written_is_said_once_the_kernel_took_all(run: Run) -> None:
+def test_written_is_called_once_the_kernel_took_all(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         session.link.write(bytes(16 << 20))
@@ -303,7 +303,7 @@ def test_only_so_many_are_accepted_per_turn(run: Run, monkeypatch: pytest.Monkey
     run(scenario)
 
 
-def test_a_want_of_descriptors_is_waited_out(
+def test_accepting_resumes_after_a_lack_of_descriptors(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "_ACCEPT_RETRY_SECONDS", 0.01)
@@ -365,7 +365,7 @@ def test_reading_since_tells_the_last_unbroken_time(run: Run) -> None:
     run(scenario)
 
 
-def test_a_pause_of_a_closing_connection_does_not_hide_the_peers_close(run: Run) -> None:
+def test_pause_while_closing_does_not_hide_the_peers_close(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         session.link.close(SECONDS * 10)  # type: ignore[call-arg]  # the server's own close has it
@@ -379,7 +379,7 @@ def test_a_pause_of_a_closing_connection_does_not_hide_the_peers_close(run: Run)
 # ---------------------------------------------------------------- too many
 
 
-def test_too_many_are_told_and_take_nobodys_place(run: Run) -> None:
+def test_refused_connections_take_no_room(run: Run) -> None:
     async def scenario(world: World) -> None:
         first, _ = await world.meet()
         refused = world.connect()

@@ -149,7 +149,7 @@ def test_a_peers_end_ends_the_session(place: Place) -> None:
     place.run(scenario)
 
 
-def test_a_peer_that_says_its_end_and_keeps_the_socket_open_is_gone(place: Place) -> None:
+def test_peer_that_ends_tls_and_keeps_the_socket_is_gone(place: Place) -> None:
     async def scenario(world: World) -> None:
         peer, session = await handshake(world, place.trusting)
         peer.tls.write(b"last")
@@ -242,7 +242,7 @@ async def handshake(world: World, context: ssl.SSLContext) -> tuple[Peer, Sessio
     return peer, world.sessions[number]
 
 
-def test_plain_text_is_one_line_in_the_log_and_troubles_nobody(place: Place, log: Callable[[], list[str]]) -> None:
+def test_plain_text_on_a_tls_port_is_one_line(place: Place, log: Callable[[], list[str]]) -> None:
     async def scenario(world: World) -> None:
         (_, writer), session = await place.meet(world)
         stranger = world.connect()
@@ -259,7 +259,7 @@ def test_plain_text_is_one_line_in_the_log_and_troubles_nobody(place: Place, log
     assert re.fullmatch(r"127\.0\.0\.1:\d+: TLS handshake failed: .+", line)
 
 
-def test_who_takes_too_long_is_cut_with_one_line(place: Place, log: Callable[[], list[str]]) -> None:
+def test_slow_handshake_is_aborted_with_one_line(place: Place, log: Callable[[], list[str]]) -> None:
     async def scenario(world: World) -> None:
         silent = world.connect()
         assert await world.read_or_reset(silent) == b""
@@ -280,7 +280,7 @@ def test_the_time_limit_ends_with_the_handshake(place: Place) -> None:
     place.run(scenario)
 
 
-def test_who_leaves_in_the_middle_is_one_line(place: Place, log: Callable[[], list[str]]) -> None:
+def test_peer_that_leaves_in_the_handshake_is_one_line(place: Place, log: Callable[[], list[str]]) -> None:
     async def scenario(world: World) -> None:
         peer = Peer(world.connect(), place.trusting)
         peer.shake()
@@ -350,7 +350,7 @@ def test_a_broken_record_ends_the_conversation_with_one_line(place: Place, log: 
 
 
 @pytest.mark.parametrize("kind", ["none", "strange"])
-def test_clients_must_show_a_certificate_where_an_authority_is_set(
+def test_client_certificate_is_required_with_an_authority(
     place: Place, kind: str, log: Callable[[], list[str]]
 ) -> None:
     certificates = place.certificates
@@ -474,7 +474,7 @@ def test_bytes_that_come_during_a_step_are_kept_in_order(place: Place, gate: Gat
     place.run(scenario)
 
 
-def test_last_words_behind_a_handshake_are_heard(place: Place, gate: Gate) -> None:
+def test_bytes_right_behind_a_handshake_are_received(place: Place, gate: Gate) -> None:
     async def scenario(world: World) -> None:
         peer = Peer(world.connect(), place.trusting)
         peer.shake()

@@ -61,7 +61,7 @@ def test_what_is_encrypted_is_read_whole(certificates: Certificates, size: int) 
     assert b"".join(pair.bring(pair.channel.encrypt(bytes(size)))) == bytes(size)
 
 
-def test_the_end_is_told_and_heard(certificates: Certificates) -> None:
+def test_end_of_tls_is_sent_and_received(certificates: Certificates) -> None:
     pair = Pair(certificates)
     with contextlib.suppress(ssl.SSLWantReadError):
         pair.client.unwrap()

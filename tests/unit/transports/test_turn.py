@@ -42,7 +42,7 @@ def test_what_must_last_is_written_before_output_leaves(loop: Loop) -> None:
     assert told(loop, act) == ["commit", "output"]
 
 
-def test_responses_that_a_commit_allows_leave_in_the_same_turn_and_first(loop: Loop) -> None:
+def test_responses_of_a_commit_leave_first_in_its_turn(loop: Loop) -> None:
     def act(turn: Turn, log: list[str]) -> None:
         turn.output(lambda: log.append("dispatch"))
         turn.commit(lambda: turn.output(lambda: log.append("response")))
@@ -50,7 +50,7 @@ def test_responses_that_a_commit_allows_leave_in_the_same_turn_and_first(loop: L
     assert told(loop, act) == ["response", "dispatch"]
 
 
-def test_a_commit_that_asks_for_another_has_it_before_output_leaves(loop: Loop) -> None:
+def test_commit_scheduled_by_a_commit_runs_before_output(loop: Loop) -> None:
     def act(turn: Turn, log: list[str]) -> None:
         turn.output(lambda: log.append("output"))
         turn.commit(lambda: turn.commit(lambda: log.append("second")))
@@ -72,7 +72,7 @@ def test_a_bug_in_one_is_reported_and_the_others_are_done(loop: Loop) -> None:
     assert len(reported) == 2
 
 
-def test_what_another_thread_posts_is_done_and_what_it_writes_leaves(loop: Loop) -> None:
+def test_posted_callback_runs_and_its_output_leaves(loop: Loop) -> None:
     log: list[str] = []
 
     async def live() -> None:

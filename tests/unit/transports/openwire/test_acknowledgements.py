@@ -149,7 +149,7 @@ def test_acks_of_one_chunk_count_one_by_one(world: World) -> None:
     assert world.waiting(others) == list("dehij")
 
 
-def test_what_a_client_sent_is_not_lost_by_what_it_acknowledged_next(tmp_path: Path) -> None:
+def test_send_is_not_lost_by_the_next_acknowledgement(tmp_path: Path) -> None:
     """It asks for no answer, and the broker dies before it would have written what may be consumed at once."""
     store = JournalStore(
         tmp_path,
@@ -326,7 +326,7 @@ def test_rollback_does_not_resend(world: World) -> None:
     assert world.waiting(ORDERS) == []
 
 
-def test_a_range_of_which_part_went_to_another_consumer_makes_the_commit_fail(world: World) -> None:
+def test_range_partly_with_another_consumer_fails_the_commit(world: World) -> None:
     """As a client does after a failover: it acknowledges what it remembers, and must not be told that it counts."""
     client = filled(world, count=3)
     taken = client.consume(ORDERS, prefetch_size=3)
@@ -340,7 +340,7 @@ def test_a_range_of_which_part_went_to_another_consumer_makes_the_commit_fail(wo
     assert world.waiting(ORDERS) == ["a", "c"]
 
 
-def test_a_range_that_begins_with_what_is_not_outstanding_settles_nothing(world: World) -> None:
+def test_range_from_a_message_not_outstanding_has_no_effect(world: World) -> None:
     client = filled(world, count=3)
     taken = client.consume(ORDERS, prefetch_size=3)
     client.ack(taken[1:2])
@@ -349,7 +349,7 @@ def test_a_range_that_begins_with_what_is_not_outstanding_settles_nothing(world:
     assert world.waiting(ORDERS) == ["a", "c"]
 
 
-def test_what_is_not_outstanding_cannot_be_acknowledged_in_a_transaction(world: World) -> None:
+def test_unmatched_ack_in_a_transaction_is_refused(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)
     client.ack(taken[:1])
@@ -359,7 +359,7 @@ def test_what_is_not_outstanding_cannot_be_acknowledged_in_a_transaction(world: 
     client.answer(end(client, transaction, TransactionType.COMMIT_ONE_PHASE), ExceptionResponse)
 
 
-def test_consumer_that_is_gone_dooms_the_transaction_it_consumed_in(world: World) -> None:
+def test_closed_consumer_dooms_its_transaction(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)
     transaction = begin(client)

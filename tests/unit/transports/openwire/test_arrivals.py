@@ -97,7 +97,7 @@ def test_lengths_that_cannot_be_are_malformed(field: str, length: int) -> None:
         read(new_arrivals(), bytes(frame))
 
 
-def test_a_negative_length_that_ends_where_the_message_ends_is_malformed() -> None:
+def test_negative_length_at_the_end_is_malformed() -> None:
     frame = encoded(content=b"\x00" * 200)
     at = frame.index(b"\x00" * 200) + 201
     assert frame[at - 1 : at + 4] == b"\x01\x00\x00\x00\x04"
@@ -107,7 +107,7 @@ def test_a_negative_length_that_ends_where_the_message_ends_is_malformed() -> No
             read(new_arrivals(), frame[:at] + length.to_bytes(4, signed=True) + frame[at + 4 : cut])
 
 
-def test_ids_with_a_text_of_their_own_go_by_their_producer_all_the_same() -> None:
+def test_ids_with_text_view_are_grouped_by_producer() -> None:
     reader = new_arrivals()
     for number, text in ((1, "ID:foreign"), (5, "ID:foreign:5"), (6, "ID:foreign:5"), (7, "other")):
         message_id = OpenWireMessageId(text, PRODUCER, number)
@@ -125,7 +125,7 @@ def test_options_are_cut_in_the_message_too() -> None:
 
 
 @pytest.mark.parametrize("destination", [None, queue(""), queue("?a=b")])
-def test_nowhere_is_told_with_the_transaction(destination: object) -> None:
+def test_missing_destination_is_reported_with_transaction(destination: object) -> None:
     transaction = LocalTransactionId("ID:c1", 3)
     with pytest.raises(MissingDestination) as error:
         read(new_arrivals(), encoded(destination=destination, transaction_id=transaction))
@@ -237,7 +237,7 @@ def test_what_is_alike_is_read_the_shortest_way() -> None:
     assert reader.consumer_id == ConsumerId("ID:c1", 1, 1)
 
 
-def test_messages_of_several_producers_are_told_apart() -> None:
+def test_messages_of_several_producers_are_distinct() -> None:
     other = ProducerId("ID:c22", 1, 7)
     reader = acquainted(single(1), single(1, producer_id=other))
     for number in range(3):
@@ -287,14 +287,14 @@ def test_what_says_anything_else_is_left_to_the_long_way(details: dict[str, obje
     assert usual(acquainted(), single(5, **details)) == []
 
 
-def test_an_acknowledgement_in_a_transaction_is_not_the_next_ones_pattern() -> None:
+def test_ack_in_a_transaction_is_not_cached() -> None:
     transacted = single(1, transaction_id=LocalTransactionId("ID:c1", 1), consumer_id=ConsumerId("ID:c1", 1, 2))
     reader = acquainted(single(), transacted)
     assert usual(reader, transacted) == []
     assert usual(reader, single(2)) == ["ID:c1:1:1:2"]
 
 
-def test_the_shortest_way_reads_what_the_long_one_does_whatever_the_bytes() -> None:
+def test_fast_path_equals_slow_path_for_any_bytes() -> None:
     """Each byte of an acknowledgement in turn is another one, or the last."""
     whole = WIRE.encode(single(7))
     for at in range(len(whole)):

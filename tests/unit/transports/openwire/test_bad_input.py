@@ -143,7 +143,7 @@ def test_a_consumer_of_many_destinations_remembers_few(world: World, monkeypatch
     assert len(consumer._heads) <= 3
 
 
-def test_nobody_leaves_for_another(world: World) -> None:
+def test_removal_of_another_connection_has_no_effect(world: World) -> None:
     client, other = world.client("c1"), world.client("c2")
     other.answer(RemoveInfo(object_id=ConnectionId(client.id)), Response)
     client.consume(ORDERS)

@@ -112,7 +112,7 @@ def test_connection_is_answered_and_managed_when_it_asks_for_it(world: World) ->
 
 
 @pytest.mark.parametrize(("fault_tolerant", "told"), [(True, "tcp://a:1,tcp://b:1"), (False, "")])
-def test_failover_clients_are_told_of_the_other_brokers(world: World, fault_tolerant: bool, told: str) -> None:
+def test_failover_client_gets_the_other_brokers(world: World, fault_tolerant: bool, told: str) -> None:
     client = world.stranger(of_broker=settings(connected_brokers="tcp://a:1,tcp://b:1"))
     control = client.connect(manageable=True, fault_tolerant=fault_tolerant)[-1]
     assert isinstance(control, ConnectionControl)
@@ -188,7 +188,7 @@ def test_client_that_comes_back_takes_over(world: World) -> None:
     assert texts(after.send(ORDERS, "d")) == ["d"]
 
 
-def test_durable_subscription_moves_to_the_client_that_comes_back(world: World) -> None:
+def test_durable_subscription_moves_to_reconnected_client(world: World) -> None:
     before = world.client("c1")
     before.consume(topic("NEWS"), subscription_name="s")
     after = world.client("c1", failover_reconnect=True)
@@ -208,7 +208,7 @@ def test_bytes_of_a_socket_that_was_taken_over_mean_nothing(world: World) -> Non
 # ---------------------------------------------------------------- before and after the connection
 
 
-def test_commands_before_the_connection_are_refused_when_they_ask(world: World) -> None:
+def test_command_before_connection_with_response_is_refused(world: World) -> None:
     client = world.stranger()
     client.hear()
     client.id = "ID:c1"
@@ -221,7 +221,7 @@ def test_commands_before_the_connection_are_refused_when_they_ask(world: World) 
     assert not client.link.closed
 
 
-def test_commands_before_the_connection_are_ignored_when_they_do_not_ask(world: World) -> None:
+def test_command_before_connection_without_response_is_ignored(world: World) -> None:
     client = world.stranger()
     client.hear()
     assert client.ask(ConnectionControl(fault_tolerant=True), SessionInfo(session_id=SessionId("ID:c1", 1))) == []

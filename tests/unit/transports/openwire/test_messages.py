@@ -189,7 +189,7 @@ def test_window_waits_for_room() -> None:
     assert [type(each) for each in producer.hear()] == [ProducerAck]
 
 
-def test_who_wants_no_answer_is_not_read() -> None:
+def test_full_memory_pauses_reading_of_unanswered_sends() -> None:
     _, producer, consumer = full_world()
     producer.send(ORDERS, "late", response_required=False)
     assert producer.link.holds == 1
@@ -221,7 +221,7 @@ def test_unknown_producer_is_refused(world: World) -> None:
     assert complaint(heard) == "java.lang.IllegalStateException"
 
 
-def test_removed_producer_is_refused_though_its_bytes_are_remembered(world: World) -> None:
+def test_removed_producer_is_refused_despite_the_cache(world: World) -> None:
     client = world.client()
     client.send(ORDERS, "a")
     client.remove(client.producer())
@@ -472,7 +472,7 @@ def test_no_local_skips_ones_own(world: World) -> None:
     assert texts(client.hear()) == ["other's"]
 
 
-def test_ids_that_look_alike_are_told_apart(world: World) -> None:
+def test_similar_ids_are_distinct(world: World) -> None:
     """A consumer's and a producer's id of the same numbers are equal as tuples, and yet two things."""
     client = world.client()
     assert client.consumer() == client.producer()
@@ -484,7 +484,7 @@ def test_ids_that_look_alike_are_told_apart(world: World) -> None:
     assert isinstance(client.consumer(), ConsumerId)
 
 
-def test_what_nobody_needs_is_answered(world: World) -> None:
+def test_unsupported_command_is_answered(world: World) -> None:
     client = world.client()
     for command in (ControlCommand(command="x"), FlushCommand(), BrokerInfo(), ConnectionErrorCommand()):
         client.answer(command, Response)

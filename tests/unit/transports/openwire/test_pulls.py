@@ -97,7 +97,7 @@ def test_two_consumers_wait_each_for_its_own_time(client: OpenWireClient) -> Non
     assert [each.consumer_id for each in of_kind(client.hear(), MessageDispatch)] == [client.consumer(2)]
 
 
-def test_a_pulled_message_that_was_settled_does_not_bring_the_next(client: OpenWireClient) -> None:
+def test_ack_of_a_pulled_message_does_not_pull_another(client: OpenWireClient) -> None:
     client.send(ORDERS, "a", "b")
     taken = of_kind(client.ask(pull(client, 0)), MessageDispatch)
     assert client.ack(taken) == []

@@ -121,7 +121,7 @@ def test_a_branch_may_be_empty(client: OpenWireClient) -> None:
     client.answer(info(client, branch, PREPARE), IntegerResponse)
 
 
-def test_a_range_with_more_in_it_than_the_client_means_is_refused(world: World, client: OpenWireClient) -> None:
+def test_range_longer_than_its_count_is_refused(world: World, client: OpenWireClient) -> None:
     """It had "a" and "c" before the failover; between them is now what another consumer had."""
     taken = client.consume(ORDERS)
     assert texts(taken) == ["a", "b", "c"]

@@ -31,7 +31,7 @@ def test_smaller_limit_wins() -> None:
     assert (inactivity.seconds, inactivity.next_check) == (0.9, 3.0)
 
 
-def test_nobody_is_watched_without_a_limit(world: World) -> None:
+def test_duration_zero_means_no_checks(world: World) -> None:
     client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
     assert client.link.wakes_at is None
     client.wait(1e6)
@@ -84,7 +84,7 @@ def test_silent_peer_is_given_up(world: World, caplog: pytest.LogCaptureFixture)
     assert not world.broker.queues[ORDERS].is_in_use
 
 
-def test_a_peer_that_sends_its_first_keep_alive_in_time_is_not_given_up(world: World) -> None:
+def test_peer_with_a_first_keep_alive_in_time_stays(world: World) -> None:
     """Both sides look first when the delay is over: the other's word may come a moment later."""
     client = world.stranger(offer=SHORT)
     client.wait(3.001)
@@ -103,7 +103,7 @@ def test_part_of_a_frame_is_a_sign_of_life(world: World) -> None:
     assert not client.link.closed
 
 
-def test_peer_that_is_not_read_cannot_be_heard(world: World) -> None:
+def test_peer_that_is_not_read_is_not_silent(world: World) -> None:
     client = world.client(offer=SHORT)
     client.link.pause_reading()
     client.wait(20)
@@ -160,7 +160,7 @@ def test_pull_that_is_early_is_asked_for_again(world: World) -> None:
     assert client.link.wakes_at is None
 
 
-def test_the_end_of_a_pull_is_not_waited_for_any_more_once_its_consumer_is_gone(world: World) -> None:
+def test_pull_of_a_closed_consumer_has_no_timer(world: World) -> None:
     client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
     client.consume(ORDERS, prefetch_size=0)
     client.say(MessagePull(consumer_id=client.consumer(), timeout=300))
@@ -210,7 +210,7 @@ def test_timer_after_the_end_does_nothing(world: World) -> None:
     assert client.take() == []
 
 
-def test_stranger_is_given_the_time_that_is_set(world: World) -> None:
+def test_peer_before_negotiation_has_the_set_time(world: World) -> None:
     client = world.stranger(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), says_hello=False)
     client.wait(1.9)
     assert not client.link.closed

@@ -130,7 +130,7 @@ def test_durable_subscription_starts_after_its_receipt(connect: Any, broker: Any
     assert peer.hear() == [RECEIPT]
 
 
-def test_durable_subscription_that_ended_before_its_receipt_is_not_started(connect: Any, broker: Any) -> None:
+def test_subscription_ended_before_its_receipt_is_not_started(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.disk_is_slow = True
     peer.say(
@@ -214,7 +214,7 @@ def test_option_that_cannot_be_read_is_left_out_and_logged(
         ("1.2", "SEND\ndestination:/queue/q\nexpires:soon\n", "Invalid expires header\\c soon"),
     ],
 )
-def test_frame_that_cannot_be_granted_earns_an_error_and_no_receipt(
+def test_refused_frame_gets_an_error_and_no_receipt(
     connect: Any, broker: Any, version: str, frame: str, message: str
 ) -> None:
     peer = connect(version)
@@ -331,7 +331,7 @@ def test_refused_message_leaves_the_others(connect: Any, broker: Any) -> None:
     assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:3"]
 
 
-def test_ack_for_a_subscription_that_ended_is_answered_and_has_no_effect(connect: Any, broker: Any) -> None:
+def test_ack_of_an_ended_subscription_has_no_effect(connect: Any, broker: Any) -> None:
     peer = connect()
     peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     [frame] = send(peer, "0")
@@ -351,7 +351,7 @@ def test_browsers_message_cannot_be_refused(connect: Any, broker: Any) -> None:
     assert message_of(answers[0]) == "Cannot Nack a message on a Queue Browser Subscription."
 
 
-def test_message_that_cannot_be_rendered_is_reported_and_given_up_after_the_dispatch(connect: Any, broker: Any) -> None:
+def test_unrenderable_message_is_rejected_after_the_dispatch(connect: Any, broker: Any) -> None:
     for mode in ("auto", "client"):
         peer = connect()
         peer.say(f"SUBSCRIBE\nid:1\ndestination:/queue/{mode}\nack:{mode}\n\n^")
@@ -367,9 +367,7 @@ def unwritable(name: str, message_id: str) -> Message:
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_message_that_cannot_be_rendered_is_not_settled_with_those_behind_it(
-    connect: Any, broker: Any, version: str
-) -> None:
+def test_unrenderable_message_is_not_acknowledged_with_later(connect: Any, broker: Any, version: str) -> None:
     peer = connect(version)
     for mode in ("auto", "client"):
         peer.say(f"SUBSCRIBE\nid:{mode}\ndestination:/queue/{mode}\nack:{mode}\n\n^")
@@ -381,7 +379,7 @@ def test_message_that_cannot_be_rendered_is_not_settled_with_those_behind_it(
     assert broker.settled == ["ID:host-1-1:-1:1:1"]
 
 
-def test_cumulative_acknowledgement_leaves_out_what_was_never_shown(connect: Any, broker: Any) -> None:
+def test_cumulative_ack_excludes_unrendered_messages(connect: Any, broker: Any) -> None:
     peer = connect()
     peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     broker.route(unwritable("q", "bad"))

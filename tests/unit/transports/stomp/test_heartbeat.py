@@ -24,7 +24,7 @@ def test_header_must_be_two_integers(header: str) -> None:
         negotiate(header, minimum_ms=100)
 
 
-def test_without_heart_beats_there_is_nothing_to_look_at() -> None:
+def test_without_heart_beats_there_are_no_checks() -> None:
     beat = HeartBeat(HeartbeatIntervals(server_ms=0, client_ms=-1), grace=3, now=0)
     assert beat.next_check() is None
     assert not beat.is_beat_due(1e9)
@@ -55,7 +55,7 @@ def test_looking_too_early_changes_nothing() -> None:
     assert beat.is_beat_due(0.5)
 
 
-def test_peer_is_dead_after_three_missed_beats_as_in_the_recorded_conversation() -> None:
+def test_peer_is_dead_after_three_missed_beats() -> None:
     """500,500: ActiveMQ 5.17.2 closed after 1.5 s."""
     beat = HeartBeat(negotiate("500,0", minimum_ms=100), grace=3, now=0.0)
     assert beat.next_check() == 1.5

@@ -78,7 +78,7 @@ def test_written_destination_is_parsed_again(names: DestinationNames, destinatio
     assert names.parse(names.write(destination)) == destination
 
 
-def test_temporary_destination_is_made_once_and_keeps_the_clients_name(names: DestinationNames) -> None:
+def test_temporary_destination_keeps_the_clients_name(names: DestinationNames) -> None:
     first = names.parse("/temp-queue/replies")
     assert names.parse(" /temp-queue/replies") == first
     assert first == Destination(DestinationType.TEMP_QUEUE, f"{CONNECTION_ID}:1")
@@ -223,7 +223,7 @@ def test_unknown_body_type_is_refused(reader: MessageReader) -> None:
         read(reader, {"amq-msg-type": "map"})
 
 
-def test_text_that_is_no_utf_8_is_kept_as_bytes_unless_text_was_asked_for(reader: MessageReader) -> None:
+def test_body_that_is_no_utf_8_becomes_bytes_by_default(reader: MessageReader) -> None:
     fields = read(reader, {}, b"gr\xfc\xdfe")
     assert (fields.type, fields.body_bytes()) == (MessageType.BYTES, b"gr\xfc\xdfe")
     with pytest.raises(RequestError, match="must be UTF-8"):
@@ -243,7 +243,7 @@ def test_transformation_that_was_not_made_is_marked(reader: MessageReader) -> No
     assert "transformation-error" not in read(reader, {"transformation": "jms-xml", "content-length": "1"}).properties
 
 
-def test_transformation_of_a_long_name_stays_text_with_a_short_reason(reader: MessageReader) -> None:
+def test_long_transformation_name_gets_a_short_reason(reader: MessageReader) -> None:
     body = b"<" + b"n" * 100_000 + b"/>"
     fields = read(reader, {"transformation": "jms-map-xml"}, body)
     assert fields.type is MessageType.TEXT
@@ -342,7 +342,7 @@ def test_everything_a_message_can_say(names: DestinationNames) -> None:
     }
 
 
-def test_properties_take_the_place_of_standard_headers_but_not_of_those_the_frame_needs(
+def test_properties_override_only_optional_headers(
     names: DestinationNames,
 ) -> None:
     properties = {"priority": "p", "type": "t", "subscription": "x", "ack": "y", "content-length": "99", "k": "v"}
@@ -401,7 +401,7 @@ def test_subscriptions_transformation_wins_over_the_property(names: DestinationN
     assert written(names, fields)[0]["transformation"] == "theirs"
 
 
-def test_text_goes_out_in_proper_utf_8_with_a_length_where_it_has_a_nul(names: DestinationNames) -> None:
+def test_text_with_nul_is_sent_in_utf_8_with_a_length(names: DestinationNames) -> None:
     fields = replace(PLAIN)
     fields.set_text("a\0é😀")
     headers, body = written(names, fields)
@@ -442,7 +442,7 @@ def a_writer(
     return MessageWriter(names, version, subscription_id="s:1", transformation=transformation)
 
 
-def test_topics_message_is_rendered_once_for_all_consumers_of_a_version(names: DestinationNames) -> None:
+def test_topics_message_is_rendered_once_per_version(names: DestinationNames) -> None:
     message = to_message(BROADCAST)
     first = a_writer(names).write(Delivery(message))
     rendered = view(message).rendered
@@ -457,7 +457,7 @@ def test_queues_message_holds_no_second_copy_of_its_body(names: DestinationNames
     assert view(message).rendered is None
 
 
-def test_rendering_for_another_consumer_changes_nothing_but_what_is_its_own(names: DestinationNames) -> None:
+def test_rendering_differs_only_in_consumers_headers(names: DestinationNames) -> None:
     message = to_message(replace(BROADCAST, correlation_id="a:b"))
     fresh = {version: a_writer(names, version).write(Delivery(to_message(view(message)))) for version in Version}
     assert len(set(fresh.values())) > 1
@@ -469,7 +469,7 @@ def test_rendering_for_another_consumer_changes_nothing_but_what_is_its_own(name
     )
 
 
-def test_temporary_reply_destination_has_its_own_name_with_each_consumer(names: DestinationNames) -> None:
+def test_temporary_reply_destination_is_named_per_consumer(names: DestinationNames) -> None:
     temporary = names.parse("/temp-queue/r")
     message = to_message(replace(BROADCAST, reply_to=temporary))
     elsewhere = DestinationNames(Connection(), temporaries_max=2)
@@ -488,7 +488,7 @@ def test_transformation_is_the_subscriptions_own(names: DestinationNames) -> Non
         assert b"transformation" not in plain.write(Delivery(message))
 
 
-def test_message_whose_properties_override_headers_is_never_shared(names: DestinationNames) -> None:
+def test_message_with_overriding_properties_is_not_shared(names: DestinationNames) -> None:
     message = to_message(replace(BROADCAST, marshalled_properties=encode_map({"priority": "p", "ack": "y"})))
     first = a_writer(names).write(Delivery(message), "a1")
     assert view(message).rendered is None

@@ -64,7 +64,7 @@ def test_deliveries_pause_while_much_waits(box: Box) -> None:
     assert not box.connection.paused
 
 
-def test_deliveries_stay_paused_while_much_waits_behind_the_next_receipt(box: Box) -> None:
+def test_deliveries_stay_paused_behind_the_next_receipt(box: Box) -> None:
     first, second = box.outbox.reserve(), box.outbox.reserve()
     box.outbox.message(bytes(WAITING_BYTES_MAX + 1), box.subscription)
     box.outbox.fill(first, b"first")

@@ -21,7 +21,7 @@ def info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def test_the_first_is_told_and_then_one_a_minute_that_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_refusal_is_logged_then_one_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     refusals, error = Refusals(), ResourceLimit("no room")
     for number in range(2_000):
         refusals.record(f"ID:{number}", error, 100.0 + number / 2_000)
@@ -55,7 +55,7 @@ def open_sessions(count: int) -> tuple[list[Any], list[FakeLink]]:
     return sessions, links
 
 
-def test_connections_share_the_line_and_each_producer_has_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_share_the_line_of_refusals(caplog: pytest.LogCaptureFixture) -> None:
     sessions, links = open_sessions(3)
     for session in sessions:
         session.receive(SEND * 5)
@@ -68,7 +68,7 @@ def test_connections_share_the_line_and_each_producer_has_its_answer(caplog: pyt
     assert [each.endswith(" (14 more since the last such line)") for each in caplog.messages] == [False, True]
 
 
-def test_what_has_nothing_to_do_with_room_is_told_each_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_refusals_are_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
     [session], _ = open_sessions(1)
     session.receive(b"SEND\n\nno destination\0" * 3)
     session.receive(b"UNSUBSCRIBE\nid:7\n\n\0" * 2)

@@ -74,7 +74,7 @@ def test_frames_may_follow_connect_at_once_in_the_agreed_version(connect: Any, b
     assert len(broker.received) == 1
 
 
-def test_refused_commands_before_connect_leave_the_connection_open(connect: Any) -> None:
+def test_refusal_before_connect_leaves_connection_open(connect: Any) -> None:
     peer = connect(None)
     assert peer.say("SEND\nreceipt:1\n\n^")[0].startswith("ERROR\nmessage:Not connected.\n")
     assert not peer.link.closed
@@ -84,20 +84,20 @@ def test_refused_commands_before_connect_leave_the_connection_open(connect: Any)
 # ---------------------------------------------------------------- errors
 
 
-def test_a_stranger_may_send_small_frames_only_and_is_refused_by_the_head(connect: Any) -> None:
+def test_large_frame_before_connect_is_refused_by_its_head(connect: Any) -> None:
     peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
     [answer] = peer.say("SEND\ncontent-length:101\n\n")
     assert answer.startswith("ERROR\nmessage:The maximum data length was exceeded\n")
     assert peer.link.closed
 
 
-def test_a_stranger_may_send_small_frames_only_also_without_a_length(connect: Any) -> None:
+def test_large_frame_before_connect_without_length_is_refused(connect: Any) -> None:
     peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
     assert peer.say("SEND\n\n" + "x" * 100) == []
     assert peer.say("x")[0].startswith("ERROR\nmessage:The maximum data length was exceeded\n")
 
 
-def test_a_client_may_send_large_frames_at_once_behind_its_connect(connect: Any, broker: Any) -> None:
+def test_large_frame_right_behind_connect_is_accepted(connect: Any, broker: Any) -> None:
     peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
     peer.say("CONNECT\n\n^SEND\ndestination:/queue/a\ncontent-length:1000\n\n", "x" * 1000 + "^")
     assert len(broker.received) == 1
@@ -177,7 +177,7 @@ def test_server_beats_and_gives_a_silent_client_up_as_recorded(connect: Any, bro
     assert peer.link.wake is None
 
 
-def test_any_byte_keeps_a_client_alive_and_any_frame_replaces_a_beat(connect: Any) -> None:
+def test_bytes_and_frames_count_as_heart_beats(connect: Any) -> None:
     peer = connect("1.2", headers="heart-beat:500,500\n")
     for _ in range(40):
         peer.link.now += 0.25
@@ -214,7 +214,7 @@ def test_timer_that_comes_late_is_harmless(connect: Any) -> None:
 # ---------------------------------------------------------------- DISCONNECT
 
 
-def test_disconnect_is_answered_after_everything_before_it_is_safe(connect: Any, broker: Any) -> None:
+def test_disconnect_is_answered_after_earlier_changes(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.disk_is_slow = True
     assert peer.say(
@@ -237,7 +237,7 @@ def test_disconnect_without_receipt_just_closes(connect: Any) -> None:
     assert peer.session.state is StompState.CLOSED
 
 
-def test_receipts_that_come_after_the_connection_was_lost_go_nowhere(connect: Any, broker: Any) -> None:
+def test_receipts_after_a_lost_connection_are_dropped(connect: Any, broker: Any) -> None:
     peer = connect("1.2", headers="client-id:c\n")
     broker.disk_is_slow = True
     peer.say("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:s\n\n^")
@@ -276,7 +276,7 @@ def test_core_slows_the_client_down_through_the_link(connect: Any, broker: Any) 
     assert peer.link.reading_since is None
 
 
-def test_peer_that_is_slow_before_connect_is_paused_from_the_start(connect: Any, broker: Any) -> None:
+def test_slow_peer_before_connect_is_paused_at_once(connect: Any, broker: Any) -> None:
     peer = connect(None)
     peer.session.pause_writing()
     peer.say("CONNECT\n\n^")
