@@ -59,13 +59,6 @@ class AddTemporary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveTemporary:
-    """Delete a temporary destination."""
-
-    destination: Destination
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddProducer:
     """Open a producer. Without a destination, each message names its own."""
 
@@ -210,7 +203,6 @@ class RollbackTransaction:
 
 Request: TypeAlias = (
     AddTemporary
-    | RemoveTemporary
     | AddProducer
     | RemoveProducer
     | AddConsumer

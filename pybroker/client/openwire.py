@@ -50,7 +50,6 @@ from pybroker.client.conversation import (
     RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
-    RemoveTemporary,
     Request,
     RollbackTransaction,
     SendMessage,
@@ -348,9 +347,7 @@ class OpenWireConversation:
             case RemoveProducer(producer=producer):
                 return (_removed(self._producer_id(producer)),)
             case AddTemporary(destination=destination):
-                return (self._destination_info(destination, wire.DestinationOperation.ADD),)
-            case RemoveTemporary(destination=destination):
-                return (self._destination_info(destination, wire.DestinationOperation.REMOVE),)
+                return (self._temporary_info(destination),)
             case RemoveDurable(name=name):
                 return (
                     wire.RemoveSubscriptionInfo(
@@ -432,9 +429,11 @@ class OpenWireConversation:
             browser=request.browser,
         )
 
-    def _destination_info(self, destination: Destination, operation: int) -> wire.BaseCommand:
+    def _temporary_info(self, destination: Destination) -> wire.BaseCommand:
         return wire.DestinationInfo(
-            connection_id=wire.ConnectionId(self._connection_id), destination=destination, operation_type=operation
+            connection_id=wire.ConnectionId(self._connection_id),
+            destination=destination,
+            operation_type=wire.DestinationOperation.ADD,
         )
 
     def _transaction(self, number: int, kind: int) -> wire.BaseCommand:

@@ -19,7 +19,6 @@ from pybroker.client.conversation import (
     RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
-    RemoveTemporary,
     Request,
     RollbackTransaction,
     SendMessage,
@@ -35,7 +34,7 @@ from pybroker.client.errors import (
 from pybroker.client.messages import Body
 from pybroker.client.pending import PendingResult
 
-_NOT_REPEATED: Final = (RemoveConsumer, RemoveProducer, RemoveTemporary, RollbackTransaction, Acknowledge)
+_NOT_REPEATED: Final = (RemoveConsumer, RemoveProducer, RollbackTransaction, Acknowledge)
 """Requests that the loss of the connection fulfils or makes void, and that are not sent to the next broker."""
 
 _NO_SUBSCRIPTION: Final = "No durable subscription exists"

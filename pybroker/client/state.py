@@ -45,7 +45,6 @@ from pybroker.client.conversation import (
     Opened,
     RemoveConsumer,
     RemoveDurable,
-    RemoveTemporary,
     Request,
     SendMessage,
 )
@@ -227,13 +226,6 @@ class ClientState:
         pending = self._requests.submit(request)
         self._temporaries[destination] = RestorableRequest(request, pending)
         return destination, pending
-
-    def remove_temporary(self, destination: Destination) -> PendingResult[None]:
-        """Delete a temporary destination."""
-        restorable = self._temporaries.pop(destination, None)
-        if restorable is not None:
-            self._requests.complete(restorable.pending.number, ConnectionClosed("the temporary destination is deleted"))
-        return self._requests.submit(RemoveTemporary(destination=destination))
 
     def request(
         self,

@@ -38,7 +38,6 @@ from pybroker.client.conversation import (
     RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
-    RemoveTemporary,
     Request,
     RollbackTransaction,
     SendMessage,
@@ -291,7 +290,7 @@ class StompConversation:
                 return [("UNSUBSCRIBE", {"id": name, "activemq.subscriptionName": name}, b"")]
             case Pull():
                 raise UnsendableMessage(_NO_PULLS)
-            case AddProducer() | RemoveProducer() | AddTemporary() | RemoveTemporary():
+            case AddProducer() | RemoveProducer() | AddTemporary():
                 return _empty_transaction(number)
 
     def _subscribe_headers(self, request: AddConsumer) -> dict[str, str]:

@@ -343,8 +343,6 @@ _STRATEGIES = (
 
 read_policies = tables(PolicyTable, "policies")
 """Reads the setting `policies`."""
-Policies = Annotated[tuple[PolicyTable, ...], BeforeValidator(read_policies)]
-"""Its type."""
 
 
 def policy_map(tables: Sequence[PolicyTable], defaults: DestinationPolicy) -> PolicyMap:

@@ -148,11 +148,6 @@ read_virtual_topics = tables(VirtualTopicTable, "virtual_topics")
 read_composite_queues = tables(CompositeQueueTable, "composite_queues")
 read_composite_topics = tables(CompositeTopicTable, "composite_topics")
 
-VirtualTopics = Annotated[tuple[VirtualTopicTable, ...], BeforeValidator(read_virtual_topics)]
-CompositeQueues = Annotated[tuple[CompositeQueueTable, ...], BeforeValidator(read_composite_queues)]
-CompositeTopics = Annotated[tuple[CompositeTopicTable, ...], BeforeValidator(read_composite_topics)]
-Mirrored = Annotated[MirroredQueuesTable | None, BeforeValidator(read_mirrored_queues)]
-
 DEFAULT_VIRTUAL_TOPICS = (VirtualTopicTable(),)
 """Topics `VirtualTopic.>` with queues `Consumer.*.VirtualTopic.>`; any `[[virtual_topics]]` table replaces it."""
 
