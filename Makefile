@@ -17,6 +17,7 @@ COMPILED_SMOKE += $(addprefix tests/integration/test_,openwire_conversations.py 
 WORKERS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest --durations=25 --durations-min=1
 PARALLEL := --dist=loadgroup --numprocesses
+IN_MEMORY := --in-memory --override-ini=tmp_path_retention_policy=failed
 
 # Without its caches Python compiles every module in every process, and pytest rewrites every test in every run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,11 +43,11 @@ broker: $(BIN)/uv ## Install a broker and no more into DEST (.broker), as /opt/p
 	@echo "Run $(DEST)/bin/pybroker start --help"
 
 quick: .venv/.complete ## Run the tests of single modules and of each port's adapters: under a minute on two cores
-	$(PYTEST) $(PARALLEL)=auto $(QUICK)
+	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(QUICK)
 
 # Every test once: what needs no processes of its own, the others side by side, and alone what measures.
 test: .venv/.complete ## Run the whole test suite
-	$(PYTEST) $(PARALLEL)=auto $(FAST)
+	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(FAST)
 	$(PYTEST) $(PARALLEL)=$(WORKERS) -m "not alone" $(addprefix --ignore=,$(FAST))
 	$(PYTEST) -m alone $(addprefix --ignore=,$(FAST))
 

@@ -26,6 +26,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cost import arrange, group, overrun
+from tests.in_memory import temporary_files
 from tests.pace import watched
 
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
@@ -116,12 +117,21 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.freeze()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make` say for which tests a disk is of no interest."""
+    parser.addoption(
+        "--in-memory", action="store_true", help="keep tests' files in memory, where this machine has room"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have the process that the user started watch the machine's pace, for its workers too."""
     if not hasattr(config, "workerinput"):
-        watching = contextlib.ExitStack()
-        watching.enter_context(watched())
-        config.add_cleanup(watching.close)
+        around = contextlib.ExitStack()
+        if config.getoption("in_memory"):
+            around.enter_context(temporary_files())
+        around.enter_context(watched())
+        config.add_cleanup(around.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

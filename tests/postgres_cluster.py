@@ -27,6 +27,7 @@ from typing import Any
 
 import pytest
 
+from tests.in_memory import place
 from tests.integration.cluster import free_port
 
 USER, PASSWORD = "pybroker", "not a s3cret"
@@ -50,13 +51,14 @@ class PostgresCluster:
 
     Args:
         binaries: the server's programs.
-        is_durable: it waits for the disk, as for measurements; what is committed outlives the server's end either way.
+        is_durable: it is on the disk and waits for it, as for measurements; what is committed outlives the server's
+            end either way.
     """
 
     def __init__(self, binaries: Path, *, is_durable: bool = True) -> None:
         self.binaries = binaries
         self.port = free_port()
-        self.directory = Path(tempfile.mkdtemp(prefix="pybroker-postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="pybroker-postgres-", dir=None if is_durable else place()))
         self._names = count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self.log = self.directory / "server.log"

@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from tests import cost, pace
+from tests import cost, in_memory, pace
 
 NEEDS = """
 import pytest
@@ -152,3 +153,28 @@ def test_a_parallel_run_gives_a_group_to_one_process(suite: Path) -> None:
     by = [line for line in done.stdout.splitlines() if line.startswith("by ")]
     assert len(by) == 20
     assert len(set(by)) == 1
+
+
+# ---------------------------------------------------------------- where their files are
+
+
+def test_files_are_in_memory_where_that_is_asked_for(suite: Path) -> None:
+    """Of fixtures and of all that asks for a temporary file; afterwards they are gone."""
+    (suite / "test_other.py").write_text(
+        "import tempfile\n\ndef test_it(tmp_path):\n"
+        "    open(tempfile.mkstemp()[1], 'w').close()\n    print('at', tmp_path, tempfile.gettempdir())\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", "-p", "no:xdist", "--in-memory"]
+    done = subprocess.run(command, cwd=suite, capture_output=True, text=True, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("at ")]
+    own, usual = map(Path, line.removeprefix("at ").split())
+    assert own.is_relative_to(usual)
+    assert usual.parent == in_memory.place()
+    assert not usual.exists()
+
+
+def test_files_are_on_the_disk_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_memory, "_FREE_BYTES_MIN", 1 << 60)
+    assert in_memory.place() == Path(tempfile.gettempdir())
+    monkeypatch.setattr(in_memory, "_PLACE", Path("/absent"))
+    assert in_memory.place() == Path(tempfile.gettempdir())
