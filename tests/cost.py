@@ -37,13 +37,13 @@ LONG: dict[str, tuple[float, str]] = {
 }
 """By file, or by file and name without parameters: the seconds a test may take, and what it needs them for."""
 
-SHARED = ("spark",)
-"""Directories whose tests have in common what is too dear to be had twice: a Spark session."""
+SHARED = ("spark", "architecture")
+"""Directories whose tests have in common what is too dear to be had twice: a Spark session, the sources' trees."""
 
 SIDES = ("client",)
 """Directories whose tests all run against either broker, which a process has one of at a time, for a whole session."""
 
-SINGLE = ("property",)
+SINGLE = ("property", "simulation")
 """Directories of few, long tests with nothing in common: each test is a group of its own."""
 
 USUAL_SECONDS = 0.3

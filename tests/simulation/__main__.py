@@ -50,7 +50,7 @@ def run_all(scenario: str, seeds: range, variant: str | None, jobs: int) -> int:
 def catch_all(histories: int) -> int:
     escaped = 0
     for name, variant in VARIANTS.items():
-        history = catch(name, histories)
+        history = catch(name, range(histories))
         escaped += history is None
         found = "NOT CAUGHT" if history is None else f"seed {history.seed}: {history.found.strip().splitlines()[-1]}"
         print(f"{variant.scenario} {name:24} {found:.160}", flush=True)

@@ -61,10 +61,10 @@ def run_many(scenario: str, seeds: Iterable[int], *, jobs: int = 1, variant: str
         yield from pool.imap_unordered(one, seeds, chunksize=50)
 
 
-def catch(variant: str, histories: int) -> History | None:
+def catch(variant: str, seeds: Iterable[int]) -> History | None:
     """Return the first history in which a broken variant shows; None when it does in none."""
     scenario = VARIANTS[variant].scenario
-    return next((each for each in run_many(scenario, range(histories), variant=variant) if each.found), None)
+    return next((each for each in run_many(scenario, seeds, variant=variant) if each.found), None)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A short slice of the simulation; `make simulation` runs it long. A failure names the seed: see the README."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -12,6 +13,20 @@ from tests.simulation.variants import VARIANTS
 HISTORIES = {"store": 100, "cluster": 40}
 CAUGHT_WITHIN = 1000
 """Histories in which each broken variant has to show. Most do within twenty."""
+
+SEED = {
+    "sync-retried": 77,
+    "no-seal": 20,
+    "number-shared": 128,
+    "seal-unsynced": 13,
+    "no-checksum": 150,
+    "confirmed-at-once": 10,
+    "nobody-saw-it": 19,
+    "producers-forgotten": 31,
+    "scheduled-at-once": 37,
+    "clients-kept": 12,
+}
+"""Where the others showed when they were last looked for: a history that is tried first. `--broken` looks again."""
 
 TRACED = 10
 
@@ -28,7 +43,8 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_broken_variant_is_caught(variant: str) -> None:
-    assert catch(variant, CAUGHT_WITHIN) is not None, VARIANTS[variant].meaning
+    seeds = itertools.chain([SEED.get(variant, 0)], range(CAUGHT_WITHIN))
+    assert catch(variant, seeds) is not None, VARIANTS[variant].meaning
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
