@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import tree
+
 Imports = Mapping[str, Set[str]]
 """By module, the modules that it imports."""
 
@@ -22,7 +24,7 @@ def module_name(root: Path, path: Path) -> str:
 def imports_of(source: str, modules: Set[str]) -> Set[str]:
     """Return those of the modules that a source imports anywhere, under `if TYPE_CHECKING` and in functions too."""
     named: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree(source)):
         if isinstance(node, ast.Import):
             named.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:  # relative imports are banned

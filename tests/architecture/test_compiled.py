@@ -9,10 +9,11 @@
 import ast
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.architecture.sources import tree
 
 ROOT = Path(__file__).parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -29,9 +30,8 @@ KEYWORDS = {"_alignof", "_asm", "_attribute", "_complex", "_const", "_imag", "_i
 PURE = {"len", "min", "max", "map", "bisect_left"}
 
 
-@cache
 def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return tree(path.read_text())
 
 
 def bases(path: Path) -> Iterator[tuple[str, str]]:

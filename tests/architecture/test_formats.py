@@ -4,12 +4,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.architecture.sources import tree
+
 PACKERS = {"Struct", "pack", "pack_into", "unpack", "unpack_from", "iter_unpack", "calcsize"}
 
 
 def struct_formats(source: str) -> Iterator[str]:
     """Every format with a byte order that is written as a text; the machine's own, as of the kernel, do not count."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree(source)):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             value = node.args[0].value

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import tree
+
 ROOMS = ("broker", "transports", "store", "locks", "spark_jobs")
 
 IMPORT_DOMAIN = """
@@ -36,7 +38,7 @@ print(*sorted(sys.modules))
 def imported(path: Path) -> set[str]:
     """Every module a source names in an import statement, wherever it stands."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path.read_text())):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
