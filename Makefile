@@ -23,7 +23,7 @@ IN_MEMORY := --in-memory --override-ini=tmp_path_retention_policy=failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start broker quick test check compiled compiled-smoke compiled-tests nightly wheel kills fences models simulation format lock setup clean
+.PHONY: help demo start broker quick test test-together test-alone check compiled compiled-smoke compiled-tests nightly wheel kills fences models simulation format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,11 +45,18 @@ broker: $(BIN)/uv ## Install a broker and no more into DEST (.broker), as /opt/p
 quick: .venv/.complete ## Run the tests of single modules and of each port's adapters: under a minute on two cores
 	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(QUICK)
 
-# Every test once: what needs no processes of its own, the others side by side, and alone what measures.
 test: .venv/.complete ## Run the whole test suite
+	@$(MAKE) --no-print-directory test-together
+	@$(MAKE) --no-print-directory test-alone
+
+# Every test once: what needs no processes of its own, the others side by side ...
+test-together: .venv/.complete
 	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(FAST)
 	$(PYTEST) $(PARALLEL)=$(WORKERS) -m "not alone" $(addprefix --ignore=,$(FAST))
-	$(PYTEST) -m alone $(addprefix --ignore=,$(FAST))
+
+# ... and alone what measures. The files are named, for to collect all takes seconds.
+test-alone: .venv/.complete
+	$(PYTEST) -m alone $$(grep --recursive --files-with-matches --include='test_*.py' mark.alone tests)
 
 # Side by side, the longest first; all of them run, whichever fails.
 check: .venv/.complete ## Format, lint, types, import contracts and spelling
@@ -72,11 +79,11 @@ compiled: .venv/.complete ## Compile the message path, for the tests that touch 
 	$(BIN)/python -m benchmarks.compiled
 
 compiled-smoke: .venv/.complete ## Compile the message path and run a selection of the tests that touch it
-	$(COMPILED) && $(PYTEST) $(PARALLEL)=auto $(COMPILED_SMOKE)
+	$(COMPILED) && $(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(COMPILED_SMOKE)
 
 compiled-tests: .venv/.complete ## Compile the message path and run all tests that touch it
 	$(COMPILED) && \
-	$(PYTEST) $(PARALLEL)=auto $(COMPILED_FAST) && \
+	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(COMPILED_FAST) && \
 	$(PYTEST) $(PARALLEL)=$(WORKERS) $(COMPILED_SLOW)
 
 nightly: compiled-tests kills fences models simulation ## Run what takes hours: all compiled tests, kill loops, long models

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-IGNORED_AT_ROOT = frozenset({".git", ".venv", ".hypothesis", "data", "dist"})
+IGNORED_AT_ROOT = frozenset({".git", ".venv", ".hypothesis", "build", "data", "dist"})
 IGNORED_EVERYWHERE = ("__pycache__", "_cache", ".egg-info")
 """Endings of directories that hold nothing but what tools make."""
 

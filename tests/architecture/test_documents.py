@@ -114,9 +114,12 @@ def test_settings_page_lists_every_setting_and_no_other(root: Path) -> None:
 
 def test_the_test_command_of_the_readme_is_the_one_ci_runs(root: Path) -> None:
     readme = [shlex.join(words) for words in command_lines(root / "README.md")]
-    run = re.findall(r"^step (make [^#\n]*[^#\s])", (root / ".ci" / "run").read_text(), re.MULTILINE)
-    assert run == ["make test", "make --jobs=3 --output-sync check compiled", "make compiled-smoke"]
+    run = re.findall(r"^step (?:nice \S+ )?(make [^#>\n]*[^#>\s])", (root / ".ci" / "run").read_text(), re.MULTILINE)
+    test = ["make test-together", "make test-alone"]
+    assert run == ["make setup", "make --jobs=3 --output-sync check compiled", *test, "make compiled-smoke"]
     assert "make test" in readme
+    (recipe,) = re.findall(r"^test:.*\n((?:\t.*\n)+)", (root / "Makefile").read_text(), re.MULTILINE)
+    assert [f"make {line.split()[-1]}" for line in recipe.splitlines()] == test
 
 
 def test_no_file_names_a_directory_of_the_machine_it_was_written_on(root: Path, project_files: list[Path]) -> None:
