@@ -2,7 +2,7 @@
 
 ```text
  client ──── ListenerProxy.port ────┤ partition? ├──── the broker's port
-             the same for ever                              another in each process
+             constant                                       another in each process
 ```
 
 The proxy behaves like the broker itself: its port is open only while the broker's is, an end or a reset on one side

@@ -1,1 +1,1 @@
-"""How clients reach the broker: protocols as sans-I/O sessions, and the asyncio server that moves bytes."""
+"""Sans-I/O sessions of the protocols, and the asyncio server that moves their bytes."""

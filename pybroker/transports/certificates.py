@@ -102,7 +102,7 @@ class Certificates:
                 _warn_of(path, setting, now)
 
     async def watch(self) -> None:
-        """Poll the files for ever, in a thread: they may be on a share that hangs."""
+        """Poll the files until cancelled, in a thread: they may be on a share that hangs."""
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             try:

@@ -27,7 +27,7 @@ from pybroker.transports.turn import Turn
 _log = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 256 << 10
-"""Output beyond this is handed to the kernel within the turn, so that a long dispatch does not pile up in memory."""
+"""The limit to collected output, which above it is written within the turn, to save memory in a long dispatch."""
 
 _JOINED_BYTES_MAX = 4 << 10
 """Pieces of output that are longer on average leave by a gathering write, as they are; shorter ones are joined first,
@@ -37,10 +37,10 @@ UNREAD_BYTES_MAX = 4 << 20
 """The limit of output that a peer leaves unread; above it the peer is not read either: a few ten thousand receipts."""
 
 _LINGER_SECONDS = 2.0
-"""How long a connection whose last bytes have left waits for its peer to close too."""
+"""The time for which a connection lingers after its last bytes, until its peer closes too."""
 
 _STUCK_SECONDS = 10.0
-"""How long a closing connection may take to get its last bytes out."""
+"""The time limit for the last bytes of a closing connection."""
 
 
 class ReplaceableLink(Link, Protocol):
@@ -174,7 +174,7 @@ class SocketConnection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take one pause back."""
+        """End one pause."""
         self._read_holds -= 1
         if self._read_holds == 0:
             self._reading_since = self._loop.time()
@@ -217,7 +217,7 @@ class SocketConnection(asyncio.Protocol):
         if self._state is _OPEN:
             self._flush()
         elif self._state is ConnectionState.LINGERING:
-            # Not inside the transport's write, which would take an error of ours for one of its own.
+            # Not inside the transport's write, which would handle an error of this code as its own.
             self._loop.call_soon(self._shut)
 
     def connection_lost(self, exc: Exception | None) -> None:

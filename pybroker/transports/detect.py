@@ -119,5 +119,5 @@ def _unsupported(detected: DetectedProtocol, head: bytes) -> str:
     if detected is not DetectedProtocol.UNKNOWN:
         return f"it speaks {detected.value}, which this port does not support"
     if head.startswith(_TLS_HANDSHAKE):
-        return "it speaks TLS: that has a port of its own (auto_ssl)"
+        return "it speaks TLS: use the port of auto_ssl"
     return f"it speaks {detected.value}, but begins with {head[:_SHOWN_BYTES]!r}"

@@ -22,8 +22,7 @@ from pybroker.transports.turn import Turn
 _log = logging.getLogger(__name__)
 
 _STOP_LINGER_SECONDS = 0.3
-"""How long a connection whose last bytes have left waits for its peer to close when the broker stops, and a standby
-waits to take over."""
+"""The time for which a connection lingers when the broker stops; short, because a standby waits to take over."""
 
 _BACKLOG = 1024
 """Connections the kernel queues for accept: after a failover all clients come at once."""

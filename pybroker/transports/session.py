@@ -24,7 +24,7 @@ class Link(Throttle, Protocol):
 
     @property
     def ending(self) -> str:
-        """How the connection ended, in words; empty before, and if the session closed it."""
+        """A description of how the connection ended; empty before, and if the session closed it."""
         ...
 
     def write(self, data: bytes) -> None:

@@ -108,7 +108,7 @@ class Membership:
         self._file.close()
 
     async def renew(self) -> None:
-        """Renew the entry for ever."""
+        """Renew the entry until cancelled."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             self._write(

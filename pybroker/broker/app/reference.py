@@ -27,7 +27,7 @@ _SETTINGS = f"""\
 
 One broker reads its settings once, when it starts: from a TOML file (`pybroker start --config FILE`), then the
 environment, then flags; the later wins. All are checked before anything is touched, and an error names the setting,
-what is wrong with it, and what would be right.
+the error and the remedy.
 
 Setting `sync_interval` is `sync_interval` in TOML, `{ENVIRONMENT_PREFIX}SYNC_INTERVAL` in the environment and
 `{flag("sync_interval")}` on the command line. Sizes are written `65536`, `512kb`, `64mb`, `2gb` (of 1024), durations
@@ -98,7 +98,7 @@ def _states() -> Iterator[str]:
 
 
 def _described(name: str, command: click.Command) -> Iterator[str]:
-    """Yield a command's section, and those of its own commands."""
+    """Yield the section of a command, and those of its subcommands."""
     yield ""
     yield f"## {name}"
     yield ""
