@@ -2,7 +2,7 @@
 
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -123,26 +123,51 @@ class FreezingBytesIO(io.BytesIO):
         return super().read(size)
 
 
-def test_master_frozen_in_a_copy_delays_nobody_and_writes_nothing(
-    lives: JdbcLives, text_message: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server has taken rows of the copy by then, and waits for the others for as long as it takes."""
+@pytest.fixture
+def frozen(lives: JdbcLives, text_message: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[JdbcLives]:
+    """A master that is frozen in a copy, of which the server has rows and waits for the others as long as it takes."""
     old = lives.store
+    FreezingBytesIO.is_frozen.clear()
+    FreezingBytesIO.may_thaw.clear()
     with monkeypatch.context() as patch:
         patch.setattr("io.BytesIO", FreezingBytesIO)
         for number in range(1, COPY_ROWS_MIN + 1):
             old.add(text_message(ORDERS, number, "x" * SERVER_BUFFER_BYTES))
         lives.loop.turn()
         assert FreezingBytesIO.is_frozen.wait(WAIT_SECONDS)
-    lives.open()
-    sent = send(lives, text_message, COPY_ROWS_MIN)
-    lives.settle()
+    yield lives
+    FreezingBytesIO.may_thaw.set()
+    old.abandon()
+
+
+def thaw(lives: JdbcLives) -> None:
+    """Let the frozen master go on, and find out."""
     FreezingBytesIO.may_thaw.set()
     lives.loop.run_until(lambda: bool(lives.failures))
     assert isinstance(lives.failures.pop(), LockNotHeld)
-    old.abandon()
-    lives.crash()
-    assert list(lives.open().queues[ORDERS]) == sent
+
+
+def test_master_frozen_in_a_copy_delays_nobody_and_writes_nothing(
+    frozen: JdbcLives, text_message: Callable[..., Any]
+) -> None:
+    frozen.open()
+    sent = send(frozen, text_message, COPY_ROWS_MIN)
+    frozen.settle()
+    thaw(frozen)
+    frozen.crash()
+    assert list(frozen.open().queues[ORDERS]) == sent
+
+
+def test_no_later_master_uses_the_ids_of_a_frozen_copy(frozen: JdbcLives, text_message: Callable[..., Any]) -> None:
+    """Even where tables that were emptied and a clean stop tell nothing of them."""
+    frozen.open()
+    frozen.close()
+    frozen.open()
+    sent = send(frozen, text_message, COPY_ROWS_MIN)
+    frozen.settle()
+    thaw(frozen)
+    frozen.crash()
+    assert list(frozen.open().queues[ORDERS]) == sent
 
 
 @pytest.mark.parametrize("is_before", [True, False])

@@ -2,7 +2,8 @@
 
 An operation changes `contents` at once and notes in `changes` what it means for the tables; `take` hands the notes over
 as the next batch. Sequence ids are given here, as ActiveMQ does: the highest in the tables, plus one for each message,
-whatever its destination. A transaction's messages get theirs at its commit, so that they are ordered by it.
+whatever its destination; a take-over leaves some out (see `store`). A transaction's messages get theirs at its commit,
+so that they are ordered by it.
 
 How far a producer is, the rows of its messages tell as long as they are there. So the log of producers need not tell it
 before one of those is deleted, in the same batch, and a batch that only adds messages writes to one table.

@@ -15,7 +15,7 @@ very many    BEGIN; COPY | COPY | … | COPY; fence; statements; COMMIT
 The server waits for a copy's data as long as the client's machine answers, whatever `statement_timeout` says. So the
 copies come first: until all data is there the transaction has no lock on the fence, and a take-over does not wait for a
 master that is frozen in between. When it thaws, the fence is behind what it copied and lets nothing of it commit. All
-that such a master keeps from others is the ids of its rows, which its successor does not use (see `store`).
+that such a master keeps from others is the ids of its rows, which no later master uses (see `store`).
 """
 
 import json

@@ -48,9 +48,9 @@ HOLD_SECONDS = 0.005
 """How long a message waits at least to be consumed: about as long as it takes a busy database to commit it. What that
 saves is worth a short delay: writing and deleting it costs the server, and this process, more than all the rest."""
 
-UNUSED_IDS = 1 << 20
-"""Left out where the former master did not stop in order, more than one transaction takes. If it is frozen in a copy,
-it may hold the ids that come next, and to insert such a row would wait for it."""
+IDS_PER_MASTER = 1 << 36
+"""Each mastership has sequence ids of its own: enough for two months of sends, 134 million times. A former master that
+is frozen in a copy holds the ids of its rows, of which the tables tell nothing: to insert such a row waits for it."""
 
 DELIVERED_MAX = 20_000
 """Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
@@ -142,8 +142,7 @@ class JdbcStore:
         )
         loader = Loader(connection, self._state)
         loader.load()
-        if found.delivered is None:  # the former master has not said that it is done
-            self._state.last_id += UNUSED_IDS
+        self._state.last_id = max(self._state.last_id, (self.epoch - 1) * IDS_PER_MASTER)
         self.damages = loader.damages
         logger.info("%s: epoch %d, %d messages", self.name, self.epoch, loader.message_count)
         self._reader.read([0], seconds=STATEMENT_SECONDS)  # connects; ids begin with 1
