@@ -195,6 +195,13 @@ class TestGathering:
         second()
         gathering.run_until("told e")
 
+    def test_next_batch_does_not_wait_for_those_of_one_sent_early(self, gathering: Desk) -> None:
+        gathering.send("c")
+        gathering.commits.send()
+        gathering.run_until("told c")
+        gathering.send("d")
+        gathering.run_until("told d")
+
 
 class TestRequiredFence:
     """A callback that waits for no write waits for the fence, where that is required."""
