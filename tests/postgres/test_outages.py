@@ -11,8 +11,10 @@ import pytest
 
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.store.jdbc import statements as statements_module
 from pybroker.store.jdbc.fence import CHECK, MESSAGES, Fence
-from pybroker.store.jdbc.postgres import Connection, DatabaseAway
+from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway
+from pybroker.store.jdbc.statements import COPY_ROWS_MIN
 from tests.conformance.conftest import MemoryLives, bodies
 from tests.conformance.test_job_store import job
 from tests.conformance.test_store_model import Soak
@@ -26,7 +28,7 @@ GRACE_SECONDS = 20.0
 WAIT_SECONDS = 20.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
-Execute = Callable[[Connection, bytes], None]
+Execute = Callable[[Connection, Any], None]
 
 
 @pytest.fixture
@@ -38,12 +40,12 @@ def patient(adapter: Callable[..., JdbcLives]) -> JdbcLives:
 
 
 @pytest.fixture
-def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Execute], list[bytes]]:
+def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Execute], list[bytes | Copy]]:
     """Lets the next commit be done by somebody else; returns a list that its text will be in."""
     execute = Connection.execute
 
-    def arm(instead: Execute) -> list[bytes]:
-        seen: list[bytes] = []
+    def arm(instead: Execute) -> list[bytes | Copy]:
+        seen: list[bytes | Copy] = []
 
         def sabotaged(connection: Connection, sql: Any, **options: Any) -> None:
             if seen or not is_commit(sql):
@@ -58,9 +60,10 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Execute], list[bytes]
     return arm
 
 
-def is_commit(sql: str | bytes) -> bool:
-    """Tell whether a text is a batch: it begins with the fence."""
-    return isinstance(sql, bytes) and sql.startswith(CHECK)
+def is_commit(sql: str | bytes | Copy) -> bool:
+    """Tell whether a message to the server is a batch: the fence is in it."""
+    text = sql.sql if isinstance(sql, Copy) else sql
+    return isinstance(text, bytes) and CHECK in text
 
 
 def lose(connection: Connection) -> None:
@@ -206,12 +209,17 @@ def test_what_is_still_under_way_is_waited_for(
     assert patient.database.sql("SELECT id, msgid_seq FROM activemq_msgs") == "1|1"
 
 
-def test_what_reaches_the_server_late_has_no_effect(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
+@pytest.mark.parametrize("count", [1, COPY_ROWS_MIN])
+def test_what_reaches_the_server_late_has_no_effect(
+    patient: JdbcLives, text_message: Any, sabotage: Any, count: int
+) -> None:
     """A proxy or a router may hold a transaction back and deliver it when its sender has long gone on."""
     texts = sabotage(lambda connection, _: lose(connection))
-    safe = add(patient, text_message(ORDERS, 1))
+    safe = [add(patient, text_message(ORDERS, number)) for number in range(1, count + 1)]
     patient.settle()
-    patient.store.remove(ORDERS, safe[0])
+    assert isinstance(texts[0], Copy) is (count == COPY_ROWS_MIN)
+    for (message_id,) in safe:
+        patient.store.remove(ORDERS, message_id)
     patient.settle()
     lost = Connection(patient.database.url)  # as the lost one was prepared
     Fence(MESSAGES, patient.store.epoch).prepare(lost)
@@ -259,9 +267,12 @@ def test_the_lock_is_asked_before_a_commit_is_repeated(patient: JdbcLives, text_
     assert patient.database.sql("SELECT count(*) FROM activemq_msgs") == "0"
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_life_on_a_bad_line(postgres_database: Any, text_message: Any, seed: int, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(("seed", "copied_from"), [(0, COPY_ROWS_MIN), (1, 1)])
+def test_a_life_on_a_bad_line(
+    postgres_database: Any, text_message: Any, seed: int, copied_from: int, monkeypatch: Any
+) -> None:
     """Every third commit loses its connection, before or after the server has done it; nothing is seen of it."""
+    monkeypatch.setattr(statements_module, "COPY_ROWS_MIN", copied_from)
     execute, count = Connection.execute, iter(range(1_000_000))
 
     def flaky(connection: Connection, sql: Any, **options: Any) -> None:
