@@ -256,6 +256,27 @@ class TestRequiredFence:
         assert it.log == ["sink a", "told a"]
 
 
+class TestAskingInTheThread:
+    @pytest.fixture
+    def asking(self, desk: Build) -> Desk:
+        return desk(Manner(noun="store", writer="test writer", asks_in_thread=True))
+
+    def test_those_who_come_meanwhile_are_told_next_and_in_order(self, asking: Desk) -> None:
+        asking.commits.tell([asking.note("a")])
+        asking.loop.turn()
+        asking.commits.tell([asking.note("b")])
+        asking.commits.when_durable(asking.note("c"))
+        asking.run_until("c")
+        assert asking.log == ["a", "b", "c"]
+
+    def test_closed_fence_tells_nobody(self, asking: Desk) -> None:
+        asking.lock = LockNotHeld("gone")
+        asking.commits.tell([asking.note("a")])
+        asking.loop.run_until(lambda: bool(asking.failures))
+        assert asking.failures == [asking.lock]
+        assert "a" not in asking.log
+
+
 class TestReplica:
     def test_it_has_a_batch_before_the_sink_and_its_confirmation_comes_before_any_callback(self, desk: Build) -> None:
         it = desk(replicated=True)
