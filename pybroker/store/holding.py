@@ -128,6 +128,8 @@ class HoldingRoom:
         self._flush_count = 0
         self._is_flushed = True
         """True when all that was flushed is known to be durable."""
+        self._has_passed = False
+        """True when a message was not held, and was not waited for since."""
         self._share = 0.0
         self._unwatched = 0
         self._watched = ""
@@ -153,6 +155,7 @@ class HoldingRoom:
                 return is_new
             self.passed(message.message_id)
         self.flush()
+        self._has_passed = True
         return None
 
     def leave(
@@ -216,7 +219,7 @@ class HoldingRoom:
         return True
 
     def when_safe(self, callback: Callback, *, durable: bool = False) -> bool:
-        """Call back once all that is here now was consumed or is durable; False when nothing is here.
+        """Call back once all that is here now, or was not held, was consumed or is durable; False when nothing is here.
 
         Args:
             callback: what to call.
@@ -224,6 +227,10 @@ class HoldingRoom:
         """
         if not self._order:
             return False
+        if self._has_passed:
+            self._has_passed = self._is_flushed = False
+            self._flush_count += 1
+            self._commits.when_durable(partial(self._flushed, self._flush_count))
         self._order[-1].callbacks.append((callback, durable))
         return True
 

@@ -1,23 +1,25 @@
 # mypy: disable-error-code="arg-type, misc"
 """The room in front of the writer: what is consumed in time is never written, and nobody is told too early."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pybroker.broker.domain.destination import Destination, queue
+from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store import holding
 from pybroker.store.holding import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, HoldingRoom
 from pybroker.store.journal.store import JournalStore
-from tests.conformance.conftest import text_message
+from tests.conformance.conftest import WAIT_SECONDS, text_message
 from tests.runtimes import runtime
 
-QUEUE, OTHER = queue("Q"), queue("OTHER")
+QUEUE, OTHER, NEWS = queue("Q"), queue("OTHER"), topic("NEWS")
 
 
 class World:
@@ -274,6 +276,13 @@ class Journal:
         while self.soon:
             self.soon.pop(0)()
 
+    def run_until(self, told: list[int]) -> None:
+        """Turn until something was told, on a disk that may be too slow for the loop to write itself."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not told:
+            assert time.monotonic() < deadline
+            self.turn()
+
     def _check(self) -> None:
         if not self.is_master:
             raise LockNotHeld("the lock was taken away")
@@ -373,6 +382,32 @@ class TestInTheStore:
         journal.room.is_open = False
         journal.add(2)
         assert journal.stored() == ["1", "2"]
+
+    def test_answer_waits_for_what_was_sent_before_and_not_held(self, journal: Journal) -> None:
+        """A client may ask for an answer to the last message of several only."""
+        subscription = DurableSubscription(client_id="c", name="s", destination=NEWS, subscribed_destination=NEWS)
+        journal.store.subscribe(subscription)
+        assert journal.store.add(text_message(NEWS, 1))
+        held = journal.add(2)
+        unwritten: list[int] = []
+        journal.store.when_confirmed(lambda: unwritten.append(journal.store.unwritten_bytes))
+        journal.store.remove(QUEUE, held)
+        journal.run_until(unwritten)
+        assert unwritten == [0]
+
+    def test_acknowledgement_before_a_held_message_is_waited_for(self, journal: Journal) -> None:
+        journal.room.is_open = False
+        first = journal.add(1)
+        journal.room.is_open = True
+        journal.store.remove(QUEUE, journal.add(2))
+        journal.turn()
+        journal.store.remove(QUEUE, first)
+        held = journal.add(3)
+        unwritten: list[int] = []
+        journal.store.when_durable(lambda: unwritten.append(journal.store.unwritten_bytes))
+        journal.store.remove(QUEUE, held)
+        journal.run_until(unwritten)
+        assert unwritten == [0]
 
     def test_whoever_waits_for_the_disk_waits_for_what_was_appended_before(self, journal: Journal) -> None:
         journal.room.is_open = False
