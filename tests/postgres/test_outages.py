@@ -316,14 +316,19 @@ FULL_DISK = (
 ROOM = "DROP TRIGGER full_disk ON activemq_msgs"
 
 
-def test_a_full_disk_has_producers_refused_until_there_is_room(lives: JdbcLives, text_message: Any) -> None:
+@pytest.mark.parametrize("text_bytes_max", [32 << 20, 1])
+def test_a_full_disk_has_producers_refused_until_there_is_room(
+    lives: JdbcLives, text_message: Any, monkeypatch: pytest.MonkeyPatch, text_bytes_max: int
+) -> None:
+    """Also where a batch is sent in several messages, and the transaction is still open when one of them fails."""
+    monkeypatch.setattr(statements_module, "TEXT_BYTES_MAX", text_bytes_max)
     lives.database.sql(FULL_DISK)
-    safe = add(lives, text_message(ORDERS, 1))
+    safe = [add(lives, text_message(ORDERS, number)) for number in range(1, COPY_ROWS_MIN + 1)]
     run_until_full(lives)
-    assert not safe
+    assert not any(safe)
     lives.database.sql(ROOM)
     lives.settle()
-    assert safe
+    assert all(safe)
     assert not lives.store.is_full
 
 

@@ -139,6 +139,21 @@ class TestHeld:
         world.turn()
         assert world.told == ["1", "2", "3"]
 
+    def test_one_behind_two_writes_waits_for_the_second(self, world: World) -> None:
+        world.add(1)
+        world.room.flush()
+        first, world.waiting = world.waiting, []
+        world.add(2)
+        world.room.flush()
+        for callback in first:
+            callback()
+        world.add(3)
+        world.consume(3)
+        world.turn()
+        assert world.told == ["1"]
+        world.sync()
+        assert world.told == ["1", "2", "3"]
+
     def test_what_a_connection_sent_and_all_before_it_is_written_when_that_is_asked(self, world: World) -> None:
         world.add(1)
         world.room.add(replace(text_message(QUEUE, 2), connection_id="ID:b"))
