@@ -144,7 +144,7 @@ def test_consumers_make_the_room_that_producers_wait_for(
     member.store.close()
 
 
-def test_without_a_reserve_the_batch_waits_until_somebody_makes_room(tmp_path: Path) -> None:
+def test_without_a_reserve_a_batch_waits_for_free_space(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path, 20_000)
     member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
     last = member.fill()
@@ -163,7 +163,7 @@ def test_without_a_reserve_the_batch_waits_until_somebody_makes_room(tmp_path: P
     heir.store.close()
 
 
-def test_what_waits_is_never_acknowledged_when_the_master_is_killed(tmp_path: Path) -> None:
+def test_a_waiting_batch_of_a_killed_master_is_not_confirmed(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path, 20_000)
     member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
     last = member.fill()
@@ -249,9 +249,7 @@ def test_a_file_that_found_no_room_is_made_once_there_is_some(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"db-{n}.log" for n in range(1, 3 + (last > 2))]
 
 
-def test_a_reserve_that_does_not_fit_has_producers_wait_from_the_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_producers_wait_while_the_reserve_does_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = SmallDisk(tmp_path, SETTINGS.reserve_bytes)
     member = Member(disk)
     member.until(lambda: member.store.is_full)
@@ -316,7 +314,7 @@ def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: p
     heir.store.close()
 
 
-def test_the_reserve_is_kept_from_life_to_life_and_goes_with_its_setting(tmp_path: Path) -> None:
+def test_the_reserve_outlives_a_run_but_not_its_setting(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path)
     path = tmp_path / RESERVE_NAME
     assert Reserve(files, 4096).hold()
@@ -334,7 +332,7 @@ def test_a_file_system_that_keeps_no_room_is_no_reason_to_refuse(
 ) -> None:
     (tmp_path / RESERVE_NAME).mkdir()
     assert Reserve(JournalFiles(tmp_path), 8192).hold()
-    assert "no room can be kept" in caplog.text
+    assert "no space can be reserved" in caplog.text
 
 
 def test_the_scheduler_waits_for_room_as_well(tmp_path: Path) -> None:

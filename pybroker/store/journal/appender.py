@@ -1,4 +1,4 @@
-"""The blocking half of writing a journal: whole batches go in, data files come out. Used by one thread at a time.
+"""Writes batches into a journal's data files. Blocks, and is used by one thread at a time.
 
 ```text
 a data file while it is written (preallocated, as ActiveMQ does it)
@@ -10,18 +10,16 @@ a data file while it is written (preallocated, as ActiveMQ does it)
                 ^ the next batch overwrites this marker
 ```
 
-A file that is full, or left at a clean stop, is cut right behind its first EOF marker. Its meaning is the same, since
-nobody reads behind a marker, but copies, archives and table readers then see exactly as many bytes as there are. A
-crash that undoes the cut costs nothing, so it is not synced.
+A file that is full, or finished at a clean stop, is cut right behind its first EOF marker. No reader reads behind a
+marker, but copies and archives then have no unused bytes. A crash that undoes the cut is harmless, so it is not synced.
 
-A sync of bytes that went into a hole has the file system sync its own journal too, as blocks were allocated. Where
-each batch is synced the hole is therefore filled with zeros, half a megabyte ahead: that reads the same, and on ext4
-eight producers that waited for their syncs sent half as many messages again. A file's first batch does not wait for it:
-it is what a take-over writes.
+A sync of bytes in a hole makes the file system sync its own journal too, since blocks were allocated. Where each batch
+is synced the hole is therefore filled with zeros, half a megabyte ahead: that reads the same, and on ext4 it let eight
+producers that waited for their syncs send 50% more messages. A file's first batch, which a take-over writes, does not
+wait for it.
 
-Whether the journal is still this master's is asked here, because the files say it: `require_own`, decision 030.
-
-Which location a record gets is not decided here: the writer knows before the bytes are written.
+The files show if the journal is still this master's, so this module checks it: `require_own`, decision 030. The
+records' locations come from the writer.
 
 Source: KahaDB journal of ActiveMQ 5.17 (`DataFileAppender`, preallocation, `journalDiskSyncStrategy`).
 """
@@ -39,41 +37,41 @@ from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTE
 from pybroker.store.journal.reserve import is_no_room
 
 AHEAD_BYTES = 512 << 10
-"""How much of the hole is filled at a time, ahead of the batches: one write of zeros for some hundred short batches."""
+"""Bytes of the hole filled at a time, ahead of the batches: one write of zeros for some hundred short batches."""
 
 AHEAD_BATCH_BYTES_MAX = 64 << 10
-"""With longer batches it is their bytes that take the time: nothing is filled for them, only to be written twice."""
+"""Nothing is filled for longer batches: they would only write their bytes twice."""
 
 AHEAD_FREE_BYTES_MIN = 64 << 20
-"""With less room on the disk nothing is filled: zeros must not take what acknowledgements and a promotion will need."""
+"""With less free space nothing is filled: acknowledgements and a promotion will need it."""
 
 
 class SyncStrategy(enum.Enum):
-    """When written batches are made to last; ActiveMQ's `journalDiskSyncStrategy`."""
+    """Time at which written batches are synced; ActiveMQ's `journalDiskSyncStrategy`."""
 
     ALWAYS = "always"
-    """After each batch, before anybody is told."""
+    """After each batch, before any callback."""
     PERIODIC = "periodic"
-    """At intervals: a power failure costs what was written since, a killed process nothing."""
+    """At intervals: a power failure loses what was written since, a killed process loses nothing."""
     NEVER = "never"
-    """When the operating system likes."""
+    """Left to the operating system."""
 
 
 class Preallocation(enum.Enum):
-    """How a new data file begins; of ActiveMQ's `preallocationStrategy`, the two that make sense here."""
+    """Initial content of a data file; two of ActiveMQ's `preallocationStrategy`."""
 
     SPARSE_FILE = "sparse_file"
     """At its full length with a hole: a sync then need not write a new length, which saves about a third of it."""
     NONE = "none"
-    """Empty: for file systems that do not know holes."""
+    """Empty: for file systems without holes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSettings:
-    """How a journal is written. The defaults are ActiveMQ's.
+    """Settings of a journal. The defaults are ActiveMQ's.
 
     Attributes:
-        sync: when batches are made to last.
+        sync: when batches are synced.
         sync_interval_seconds: between syncs of the periodic strategy.
         file_bytes_max: a data file is closed when it would grow longer; one giant record may still be longer.
         batch_bytes_max: a batch is closed when it would reach this.
@@ -81,11 +79,11 @@ class JournalSettings:
         checksum: give each batch its Adler-32.
         compact_after_cleanups: cleanups in a row that find a file kept for its acknowledgements alone, before it is
             compacted; 0 never compacts.
-        archive_directory: where data files go that are needed no more; None deletes them.
-        store_bytes_max: what the journal may take before nothing more is accepted (`limit`); 0: no limit.
-        reserve_bytes: room kept back for acknowledgements on a full disk (`reserve`); 0 keeps none.
-        inline_seconds_max: disks whose writes take longer on average are never waited for on the event loop; 0: none.
-            For that long nobody else is served.
+        archive_directory: receives data files that are no longer needed; None deletes them.
+        store_bytes_max: size of the journal at which persistent messages are refused (`limit`); 0: no limit.
+        reserve_bytes: space reserved for acknowledgements on a full disk (`reserve`); 0: none.
+        inline_seconds_max: only disks with a shorter average write are written to on the event loop, which serves no
+            client during the write; 0: none.
     """
 
     sync: SyncStrategy = SyncStrategy.ALWAYS
@@ -102,14 +100,14 @@ class JournalSettings:
 
 
 class DiskFull(OSError):
-    """A write found no room. Nothing behind it was written, so the same bytes may be written to the same place again.
+    """The disk has no space for a write. Nothing was written after it, so the same write may be tried again.
 
-    A *sync* that finds no room is a failed sync like any other: nobody knows what the kernel has dropped.
+    A *sync* that fails for lack of space is a failed sync like any other: the kernel may have dropped any pages.
     """
 
 
 class Appender:
-    """Writes batches to the data file they belong to, one file at a time, each file new."""
+    """Writes batches to their data files, one file at a time, each file new."""
 
     def __init__(self, files: JournalFiles, settings: JournalSettings) -> None:
         self._files = files
@@ -124,23 +122,23 @@ class Appender:
         self._name = self._next_name = ""
         self._end = 0
         self._ahead = 0
-        """Up to where the hole is filled, or was left a hole for lack of room."""
+        """End of the filled part of the hole, or of what stays a hole for lack of space."""
         self.unsynced = False
         """True while something was written that no sync has covered."""
 
     def write(self, file_id: int, offset: int, records: Sequence[bytes]) -> None:
-        """Write encoded records as one batch, and make it last if the strategy says so.
+        """Write encoded records as one batch, and sync it if the strategy says so.
 
         Args:
-            file_id: the data file; one that is not open is created, and the one before it is finished.
+            file_id: the data file; if it is not open it is created, after the previous one was finished.
             offset: where the batch control record goes: the file's logical end.
             records: what the batch holds.
 
         Raises:
-            DiskFull: the same call may be made again; until it succeeds the file ends before the batch, as far as
-                anybody was told, and the reader takes the rest for a torn tail.
-            OSError: nothing may be written any more, since nobody knows what the file holds now.
-            LockNotHeld: another master has begun the data file that was to be created, or replaced the one before it.
+            DiskFull: the same call may be repeated; until it succeeds the file ends before the batch, and a reader
+                treats the rest as a torn tail.
+            OSError: nothing may be written any more, since the file's content is unknown.
+            LockNotHeld: another master has created the next data file, or replaced the previous one.
         """
         if file_id != self.file_id:
             self._open(file_id)
@@ -160,10 +158,10 @@ class Appender:
             self.sync()
 
     def _fill_ahead(self, start: int) -> None:
-        """Fill a piece of the hole from there on, short of the last marker.
+        """Fill a piece of the hole from an offset on, at most up to the last marker.
 
         Raises:
-            OSError: the file is not to be trusted. That there is no room is for the batch to find out.
+            OSError: the file's content is unknown. A lack of space is ignored: the batch will meet it.
         """
         start = max(start, self._ahead)
         self._ahead = min(start + AHEAD_BYTES, self._preallocate_bytes - len(EOF_MARKER))
@@ -175,13 +173,13 @@ class Appender:
                     raise
 
     def sync(self) -> None:
-        """Make everything written so far last."""
+        """Make everything written so far durable."""
         if self.unsynced:
             self._files.sync(self._descriptor)
             self.unsynced = False
 
     def require_own(self) -> None:
-        """Make sure that no other master has taken the journal over; what was synced before is then in what it reads.
+        """Check that no other master has taken the journal over; a later one then reads all that was synced before.
 
         A new master first creates the data file behind the newest, then reads, and then replaces the newest.
 
@@ -198,7 +196,7 @@ class Appender:
             raise self._taken_over(new_owner)
 
     def close(self) -> None:
-        """Finish the open data file: sync it unless told never to, cut it behind its EOF marker, close it."""
+        """Finish the open data file: sync it unless the strategy is never, cut it behind its EOF marker, close it."""
         self._finish()
         self.abandon()
 
@@ -212,7 +210,7 @@ class Appender:
         self._files.truncate(self._descriptor, self._end + len(EOF_MARKER))
 
     def abandon(self) -> None:
-        """Close the open data file as it is: what a writer does that may not touch it any more."""
+        """Close the open data file as it is, for a writer that may no longer change it."""
         descriptor, self._descriptor = self._descriptor, -1
         self._own = None
         self._files.close_spare()
@@ -220,18 +218,18 @@ class Appender:
             self._files.close(descriptor)
 
     def claim(self, file_id: int) -> None:
-        """Create a data file, in which nothing is yet: from here on nobody else can have its number.
+        """Create an empty data file, which reserves its number.
 
         Raises:
-            FileExistsError: another master has it, or an earlier try left it.
-            OSError: it cannot be created; the number may be taken all the same.
+            FileExistsError: another master has created it, or an earlier attempt.
+            OSError: it cannot be created; the number may be taken nevertheless.
         """
         self._begin(file_id, self._create(file_id, is_claim=True))
 
     def _open(self, file_id: int) -> None:
-        """Go on in a new data file, unless another master has taken the number, or the file so far.
+        """Open a new data file, unless another master has taken its number or replaced the current file.
 
-        The file so far stays open until it was found in its place: an inode that is closed and removed can come again.
+        The current file stays open until it was found in its place: the inode of a removed file may be used again.
         """
         self._finish()
         try:
@@ -265,15 +263,15 @@ class Appender:
 
 
 def _translated(error: OSError) -> OSError:
-    """Return the error to raise for a write's or a creation's."""
+    """Return the error to raise for a failed write or creation."""
     kind = DiskFull if is_no_room(error) else OSError
     return kind(error.errno, error.strerror, error.filename)
 
 
 def as_store_unavailable(error: OSError, directory: Path) -> StoreUnavailable:
-    """Return the error that operators see for one of the operating system; the caller raises it `from` that."""
+    """Return the error that operators see for an error of the operating system."""
     return StoreUnavailable(
         f"{error.filename or directory}: {error.strerror or error}",
         path=str(error.filename or directory),
-        hint="nothing is acknowledged any more; the broker gives the store up, and a standby or a restart takes over",
+        hint="nothing is acknowledged any more; the broker closes the store, and a standby or a restart takes over",
     )

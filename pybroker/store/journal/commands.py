@@ -322,24 +322,6 @@ def encode_remove_record(
     return _record_head(_REMOVE_MESSAGE, len(body)) + body
 
 
-def encode_add(
-    message: Message, transaction: TransactionId | None = None, *, priority_supported: bool = False
-) -> bytes:
-    """Return the payload of an `AddMessage` for a message."""
-    return encode_add_record(message, transaction, priority_supported=priority_supported)[RECORD_HEADER_BYTES:]
-
-
-def encode_remove(
-    destination: Destination,
-    message_id: str,
-    transaction: TransactionId | None = None,
-    ack: bytes | None = None,
-    subscription_key: str | None = None,
-) -> bytes:
-    """Return the payload of a `RemoveMessage`."""
-    return encode(RemoveMessage(destination, message_id, ack, subscription_key, transaction))
-
-
 def encode(command: Command) -> bytes:
     """Return a command's payload, as ActiveMQ would write it."""
     kind, body = _body(command)

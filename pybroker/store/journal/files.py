@@ -1,10 +1,9 @@
-"""The file operations under the journal, one small object, so that a test can make any of them fail, stop or kill.
+"""The journal's file operations in one small object, so that a test can make any of them fail, stop or kill.
 
-Below it is `System`, which is `os`, or a simulator's disk. Nothing here decides anything: which file, which bytes and
-when are the appender's and the store's business. All methods block, and raise `OSError` as the operating system does;
-callers say what it means.
+They use `System`, which is `os` or a simulator's disk. The appender and the store decide which bytes go into which file
+and when. All methods block, and raise `OSError` as the operating system does; callers translate it.
 
-What is durable when:
+Durability:
 
 * `create` returns after the file, its length and its name are on disk.
 * `write` reaches the page cache; `sync` makes it last. `fdatasync` is enough for that: POSIX has it write whatever
@@ -14,8 +13,8 @@ What is durable when:
   has it.
 * `remove`, `archive`, `put` and `replace` return after the directory entry is on disk.
 
-What could not be created, copied or allocated is taken away again, so that it can be tried again and takes no room; but
-for a number that a new master claims, which stays taken.
+A file that could not be created, copied or allocated completely is removed, so that it can be tried again and takes no
+space; except for a number that a new master claims, which stays taken.
 
 `find_new_owner` looks whether another master has taken the journal over. It opens the directory for each look: on NFS
 that is what makes the client ask the server, where `stat` alone may answer from its cache.
@@ -32,14 +31,14 @@ from typing import Protocol, cast
 from pybroker.store.journal.format import EOF_MARKER, data_file_name
 
 SEALED_SUFFIX = ".sealed"
-"""Ends the name of a copy in the making; neither ActiveMQ nor this package takes such a file for a data file."""
+"""Ends the name of an unfinished copy; neither ActiveMQ nor this package reads such a file as a data file."""
 
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class System(Protocol):
-    """The functions of `os` that change a file, or look whether another master did; a simulator has its own."""
+    """The functions of `os` that change files or check for changes by another master; a simulator has its own."""
 
     close: Callable[[int], None]
     fdatasync: Callable[[int], None]
@@ -57,7 +56,7 @@ class System(Protocol):
     unlink: Callable[[Path], None]
 
 
-OS = cast("System", os)  # whose functions take more than is asked for here
+OS = cast("System", os)  # its functions take more parameters
 
 
 class JournalFiles:
@@ -70,7 +69,7 @@ class JournalFiles:
         self._spare = -1  # a descriptor that `find_new_owner` may close, to open the directory when there is no other
 
     def path(self, file_id: int) -> Path:
-        """Return where the data file of that id is."""
+        """Return the path of a data file."""
         return self.directory / data_file_name(file_id)
 
     def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
@@ -79,12 +78,12 @@ class JournalFiles:
         As ActiveMQ does it (scope ENTIRE_JOURNAL, strategy SPARSE_FILE): an EOF marker at the start, and one in the
         last five bytes of the preallocated length, with a hole between. With 0 the file grows with the writes.
 
-        The creation is exclusive: two masters that both believe in themselves never share a data file.
+        The creation is exclusive: two processes that both believe to be master never share a data file.
 
         Args:
             file_id: the number.
             preallocate_bytes: the length.
-            is_claim: the name stays when anything fails behind its creation, see decision 030.
+            is_claim: the name stays if anything fails after its creation, see decision 030.
         """
         descriptor = self._os.open(self.path(file_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -101,12 +100,12 @@ class JournalFiles:
         return descriptor
 
     def find_new_owner(self, name: str, own: os.stat_result, *, next_name: str = "") -> str:
-        """Return the name of the file that shows that another master has taken over; empty when none has.
+        """Return the name of the file that shows that another master has taken over, or an empty string.
 
         Args:
-            name: of the data file that the caller writes.
+            name: of the caller's data file.
             own: of its descriptor, which is open.
-            next_name: of the data file that no other master may have begun; empty: not looked for.
+            next_name: of the data file that no other master may have created; empty: not checked.
 
         Raises:
             OSError: the directory cannot be read.
@@ -117,7 +116,7 @@ class JournalFiles:
                 try:
                     self._os.stat(next_name, dir_fd=directory)
                 except FileNotFoundError:
-                    pass  # as it should be
+                    pass  # the expected case
                 else:
                     return next_name
             try:
@@ -161,42 +160,42 @@ class JournalFiles:
             written += count
 
     def fill(self, descriptor: int, start: int, stop: int) -> None:
-        """Put zeros into a hole, which read as the hole did: bytes that are written there later need no blocks."""
+        """Fill a hole with zeros, which reads the same: a later write there allocates no blocks."""
         self.write(descriptor, (bytes(stop - start),), start)
 
     def sync(self, descriptor: int) -> None:
-        """Make what was written to the file last."""
+        """Make everything written to the file durable."""
         self._os.fdatasync(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
-        """Cut the file; durable at some later time, which nothing depends on."""
+        """Cut the file; durable at some later time, on which nothing depends."""
         self._os.ftruncate(descriptor, length)
 
     def close(self, descriptor: int) -> None:
-        """Let go of a descriptor."""
+        """Close a descriptor."""
         self._os.close(descriptor)
 
     def discard(self, file_id: int, descriptor: int) -> None:
-        """Let go of a data file that was created for nothing, and take it away."""
+        """Close and remove a data file that is not used after all."""
         self._remove_unfinished(self.path(file_id), descriptor)
         self._os.close(descriptor)
 
     def remove(self, *paths: Path) -> None:
-        """Delete files for good; those that are already gone are fine."""
+        """Delete files permanently; it is no error if one is already gone."""
         for path in paths:
             with suppress(FileNotFoundError):
                 self._os.unlink(path)
         self.sync_directory()
 
     def archive(self, path: Path, target: Path) -> None:
-        """Move a file into another directory of the same file system, creating it if need be."""
+        """Move a file into another directory of the same file system, creating that if needed."""
         self._os.makedirs(target, exist_ok=True)
         self._os.replace(path, target / path.name)
         self._sync_directory(target)
         self.sync_directory()
 
     def link(self, path: Path, target: Path) -> None:
-        """Give a file a second name in another directory of the same file system, creating it if need be.
+        """Link a file into another directory of the same file system, creating that if needed.
 
         A file of that name which is there already stays.
         """
@@ -206,18 +205,18 @@ class JournalFiles:
         self._sync_directory(target)
 
     def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
-        """Put a new file with that content in the place of a data file, see `put`."""
+        """Replace a data file's content, see `put`."""
         self.put(self.path(file_id), content)
 
     def put(self, path: Path, content: Sequence[bytes | memoryview], fence: Callable[[], None] = lambda: None) -> None:
-        """Put a new file with that content in the place of a file of the directory, in one step: a crash leaves either.
+        """Replace a file of the directory by a new one with that content, in one step: a crash leaves one of the two.
 
-        The former file itself is not changed: a process that has it open writes into a file without a name.
+        The former file is not changed: a process that has it open writes into a file without a name.
 
         Args:
             path: of the file.
             content: the whole of it.
-            fence: called before the new file takes its place; what it raises leaves the former one.
+            fence: called before the replacement; if it raises, the former file stays.
         """
         copy = path.with_name(path.name + SEALED_SUFFIX)
         descriptor = self._os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
@@ -237,11 +236,11 @@ class JournalFiles:
         self.sync_directory()
 
     def unfinished(self) -> list[Path]:
-        """Return the copies that a crash left behind half made; nobody will finish them."""
+        """Return the unfinished copies that a crash has left."""
         return sorted(self.directory.glob("*" + SEALED_SUFFIX))
 
     def allocate(self, path: Path, byte_count: int) -> None:
-        """Make a file that takes so much room, and holds nothing. Not synced: it is made again when it is missing."""
+        """Create an empty file that occupies that many bytes. Not synced: it is created again if it is missing."""
         descriptor = self._os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             self._os.posix_fallocate(descriptor, 0, byte_count)
@@ -252,22 +251,22 @@ class JournalFiles:
             self._os.close(descriptor)
 
     def free_bytes(self) -> int:
-        """Return how much room the file system has, as far as it tells: a quota may leave less."""
+        """Return the free bytes that the file system reports; a quota may leave less."""
         status = self._os.statvfs(self.directory)
         return status.f_bavail * status.f_frsize
 
     def sync_directory(self) -> None:
-        """Make names created, changed and removed so far last."""
+        """Make all creations, renames and removals of names durable."""
         self._sync_directory(self.directory)
 
     def _remove_unfinished(self, path: Path, descriptor: int) -> None:
-        """Remove an open file that was not finished, unless another master has put its own in the place."""
-        with contextlib.suppress(OSError):  # what went wrong before is what the caller has to hear of
+        """Remove an open unfinished file, unless another master has replaced it."""
+        with contextlib.suppress(OSError):  # the caller is to get the original error
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 self._os.unlink(path)
 
     def _sync_directory(self, path: Path) -> None:
-        """Make a directory's entries last."""
+        """Make a directory's entries durable."""
         descriptor = self._os.open(path, _DIRECTORY_FLAGS)
         try:
             self._os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Reads a journal of messages that is taken over, and returns what a broker starts with.
+"""Reads a journal of messages that is taken over, and returns the broker's initial contents.
 
-A standby has read most of it already, or an index covers it: what is read here is the rest. No message body is read,
-but of what transactions in doubt have sent to topics.
+Most of it was read by the standby or is in a store snapshot; the rest is read here. No message body is read, except for
+messages to topics in transactions in doubt.
 """
 
 import logging
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 class JournalReading:
-    """Implements `Reading` for messages. What `finish` finds out is in the attributes.
+    """Implements `Reading` for messages. `finish` sets the attributes.
 
     Attributes:
         follower: reads the journal, and has its state.
-        result: what a replay of it meets.
-        recovery: what a broker starts with.
-        damages: what could not be used.
+        result: of the journal's replay.
+        recovery: the broker's initial contents.
+        damages: bytes and messages that could not be used.
     """
 
     result: ReplayResult
@@ -41,9 +41,9 @@ class JournalReading:
         """Prepare; nothing more is read yet.
 
         Args:
-            follower: has read the journal as far as it went, or an index.
+            follower: has read the journal so far, or a store snapshot.
             prioritized: queues dispatch by priority.
-            progress: called with how far the reading has come.
+            progress: receives the progress of the reading.
         """
         self.follower = follower
         self._prioritized = prioritized
@@ -52,11 +52,11 @@ class JournalReading:
         self._known_count = follower.record_count
 
     def read(self) -> None:
-        """Read what is there."""
+        """Read the journal so far."""
         self.follower.catch_up(self._progress)
 
     def finish(self, below: int) -> JournalEnd:
-        """Read what is left of the files below a claimed number, and find out what all of it amounts to."""
+        """Read the rest of the files below a claimed number, and set the result."""
         follower = self.follower
         self.result = result = follower.finish(self._progress, below=below)
         directory = follower.directory
@@ -78,7 +78,7 @@ class JournalReading:
         )
 
     def _recovery(self, reader: BodyReader) -> Recovery:
-        """Return what the state amounts to. No body is read, but of what transactions in doubt have sent."""
+        """Return the state's contents. Reads only the bodies that transactions in doubt have sent to topics."""
         state = self.follower.state
         return Recovery(
             queues={queue: self._queue_in_order(queue) for queue in state.queues()},
@@ -86,19 +86,19 @@ class JournalReading:
             prepared=[
                 self._prepared(transaction_id, transaction, reader)
                 for transaction_id, transaction in state.prepared.items()
-                if isinstance(transaction_id, XATransactionId)  # which all are
+                if isinstance(transaction_id, XATransactionId)  # all are
             ],
             delivered=self._delivered(),
         )
 
     def _delivered(self) -> frozenset[str] | None:
-        """Return which messages consumers have seen; None: any may have been."""
+        """Return the ids of messages that consumers have seen; None: any may have been."""
         if not self.result.last_file_id or activemq_stopped_cleanly(self.follower.directory):
             return frozenset()
         return read_delivered(self.result.closing_traces)
 
     def _queue_in_order(self, queue: Destination) -> list[str]:
-        """Return a queue's message ids in dispatch order; a standby may have listed them before."""
+        """Return a queue's message ids in dispatch order, from the standby's cache if it has them."""
         messages = self.follower.state.destinations[queue].messages
         if self._prioritized:
             return in_order(messages, prioritized=True)
@@ -120,7 +120,7 @@ class JournalReading:
     def _prepared(
         self, transaction_id: XATransactionId, transaction: Transaction, reader: BodyReader
     ) -> PreparedTransaction:
-        """Return a transaction in doubt, with the messages it is about to add."""
+        """Return a transaction in doubt, with the messages that its commit adds."""
         added = [
             (each.destination, each.message_id, each.entry)
             for each in transaction.operations

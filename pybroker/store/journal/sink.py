@@ -1,14 +1,13 @@
-"""Where a journal's batches go: the sink of a `GroupCommit` that writes data files.
+"""Writes a journal's batches into data files: the sink of its `GroupCommit`.
 
-The fence here is the lock, and the journal itself: it must not have been taken over, whatever the lock says (decision
-030). Neither a write nor a sync is tried again after a failure: after a failed `fsync` the kernel may have dropped the
-pages, and a later one that succeeds proves nothing.
+The fence checks the lock, and that no other master has taken the journal over, whatever the lock says (decision 030).
+Neither a write nor a sync is tried again after a failure: after a failed `fsync` the kernel may have dropped the pages,
+and a later one that succeeds proves nothing.
 
-A disk that is full is no failure. A write that found no room left nothing behind it, nobody was told of its batch, and
-the reader takes what it left for a torn tail; so the thread writes the same bytes to the same place, again and again,
-until they fit. What is appended meanwhile waits behind them. Nobody is called back, which is right: a producer's
-answer has to wait, and the acknowledgements take effect at once in memory. That they reach the disk, and let data
-files go, is what the `reserve` is for. While it is spent `is_full` is True, and the core refuses what is sent.
+A full disk is not a failure. A write without space wrote nothing after it, its batch was not confirmed, and a reader
+treats the remains as a torn tail; so the thread repeats the write until it fits, and later records wait. Producers are
+not answered until then, and acknowledgements take effect in memory at once. The `reserve` lets them reach the disk, so
+that data files can be removed. While it is spent `is_full` is True, and the core refuses persistent messages.
 """
 
 import logging
@@ -20,13 +19,13 @@ from pybroker.store.journal.reserve import Reserve
 from pybroker.store.runtime import Callback, StoreRuntime
 
 ROOM_SECONDS = 0.2
-"""How long a write that found no room waits for the next try, and a spent reserve to be held again."""
+"""Seconds until a write that found no space, or the allocation of a spent reserve, is tried again."""
 
 logger = logging.getLogger(__name__)
 
 
 class JournalBatch(NamedTuple):
-    """Records that are written together, and where."""
+    """Records that are written together, and their place."""
 
     file_id: int
     offset: int
@@ -39,15 +38,15 @@ class JournalSink:
     Args:
         files: the journal's directory.
         settings: how to write.
-        runtime: the world around; its fence is the lock's part of what is asked after each sync.
-        on_shortage: called on the loop, again and again while the disk is full: whoever can should make room.
+        runtime: the event loop, clock and lock; its fence is called after each sync.
+        on_shortage: called on the loop, repeatedly while the disk is full, to free space.
     """
 
     def __init__(
         self, files: JournalFiles, settings: JournalSettings, runtime: StoreRuntime, on_shortage: Callback | None
     ) -> None:
         self.is_full = False
-        """True while the disk has no room for more than what makes room. The thread's; anybody may look."""
+        """True while the disk has space only for acknowledgements. Set by the thread; may be read anywhere."""
         self._files = files
         self._settings = settings
         self._runtime = runtime
@@ -61,19 +60,19 @@ class JournalSink:
     # ------------------------------------------------------------ before there is a thread
 
     def claim(self, file_id: int) -> None:
-        """Create the first data file already, so that nobody else can. Blocks.
+        """Create the first data file, so that no other process can. Blocks.
 
         Raises:
-            FileExistsError: somebody else has created it.
+            FileExistsError: it exists already.
             OSError: it cannot be created.
         """
         self._appender.claim(file_id)
 
     def write_first(self, batch: JournalBatch, reserve: Reserve | None = None) -> None:
-        """Write a batch, if need be on the reserve: a full disk must not keep a broker from serving consumers.
+        """Write the first batch, on a full disk with the reserve's space: consumers must be served even then.
 
         Args:
-            batch: what to begin with.
+            batch: the first records.
             reserve: spent when the disk is full; by default the sink's own.
 
         Raises:
@@ -87,7 +86,7 @@ class JournalSink:
             self._append(batch)
 
     def check_reserve(self) -> None:
-        """Note at once, without a trial, whether there is room for everything."""
+        """Set `is_full` from the free space, without an allocation."""
         self._set_full(is_full=not self._reserve.is_obtainable())
 
     # ------------------------------------------------------------ a sink
@@ -97,11 +96,11 @@ class JournalSink:
         self._hold_reserve()
 
     def write(self, batch: JournalBatch) -> float:
-        """Write a batch, as often as it takes, and ask the fence; return how many seconds the last try took.
+        """Write a batch, repeatedly while the disk is full, and call the fence; return the last try's seconds.
 
         Raises:
-            DiskFull: there is no room, and no time left to wait for any.
-            OSError: nobody knows what the file holds now.
+            DiskFull: there is no space, and the writer is closing.
+            OSError: the file's content is unknown.
             LockNotHeld: lock or journal are another master's.
         """
         while True:
@@ -109,18 +108,18 @@ class JournalSink:
                 return self._write(batch)
             except DiskFull as error:
                 self._run_short(error)
-                self.fence()  # a master that lost its lock writes nothing more, and the reserve is for the new master
+                self.fence()  # a master that lost its lock writes no more, and leaves the reserve to the new master
                 if not self._reserve.release() and self._ending.wait(ROOM_SECONDS):
                     raise
 
     def may_write_inline(self, batch: JournalBatch) -> bool:
-        """Return True if a batch goes into the open data file, with a sync: creating one takes several."""
+        """Return True if a batch goes into the open data file and is synced: a new file needs several syncs."""
         return (
             batch.file_id == self._appender.file_id and self._settings.sync is SyncStrategy.ALWAYS and not self.is_full
         )
 
     def write_inline(self, batch: JournalBatch) -> float | None:
-        """Write a batch and ask the fence, once; return how many seconds that took, None: there is no room.
+        """Write a batch and call the fence, once; return the seconds it took, or None if the disk is full.
 
         Raises:
             OSError: nobody knows what the file holds now.
@@ -132,7 +131,7 @@ class JournalSink:
             return None
 
     def rest(self) -> float | None:
-        """Do what is due: the periodic sync, and a look for room."""
+        """Do the periodic sync and try to hold the reserve, if either is due."""
         now = self._runtime.monotonic()
         seconds: float | None = None
         if self._settings.sync is SyncStrategy.PERIODIC and self._appender.unsynced:
@@ -147,12 +146,12 @@ class JournalSink:
         return seconds
 
     def sync(self) -> None:
-        """Make last what was written, unless the strategy is never to."""
+        """Make everything written durable, unless the strategy is never."""
         if self._settings.sync is not SyncStrategy.NEVER:
             self._appender.sync()
 
     def fence(self) -> None:
-        """Make sure that lock and journal are still this master's. Blocks.
+        """Check that lock and journal are still this master's. Blocks.
 
         Raises:
             LockNotHeld: either is not.
@@ -162,15 +161,15 @@ class JournalSink:
         self._appender.require_own()
 
     def hurry(self) -> None:
-        """Wait for room no longer."""
+        """Stop waiting for space."""
         self._ending.set()
 
     def interrupt(self) -> None:
-        """Wait for room no longer; a write under way cannot be cut short."""
+        """Stop waiting for space; a running write cannot be interrupted."""
         self._ending.set()
 
     def explain(self, error: Exception) -> Exception:
-        """Return what operators see for an error of the operating system; any other as it is."""
+        """Return the operator's error for one of the operating system; any other unchanged."""
         if not isinstance(error, OSError):
             return error
         failure = as_store_unavailable(error, self._files.directory)
@@ -178,16 +177,16 @@ class JournalSink:
         return failure
 
     def close(self, *, in_order: bool) -> None:
-        """Finish the data file, or leave it as it is."""
+        """Finish the data file, or close it as it is."""
         if in_order:
             self._appender.close()
         else:
             self._appender.abandon()
 
     def lend_reserve(self) -> bool:
-        """Give the reserve to another writer on this disk; False when there is none. Blocks, in any thread.
+        """Release the reserve for another writer on this disk; return False if there is none. Blocks, in any thread.
 
-        On return `is_full` is known, and as long as the reserve is away, it is held again as soon as it can be.
+        On return `is_full` is set, and the reserve is held again as soon as there is space.
         """
         if not self._reserve.release():
             return False
@@ -203,7 +202,7 @@ class JournalSink:
         return self._runtime.monotonic() - begun
 
     def _append(self, batch: JournalBatch) -> float:
-        """Write a batch, and return when that began."""
+        """Write a batch, and return its start time."""
         begun = self._runtime.monotonic()
         if not self._appender.unsynced:
             self._sync_at = begun + self._settings.sync_interval_seconds
@@ -211,7 +210,7 @@ class JournalSink:
         return begun
 
     def _run_short(self, error: DiskFull) -> None:
-        """Record that there is no room."""
+        """Set `is_full`."""
         if not self.is_full:
             self.is_full = True
             self._room_at = 0.0
@@ -222,7 +221,7 @@ class JournalSink:
             )
 
     def _hold_reserve(self) -> None:
-        """Hold the reserve, which says that there is room for everything."""
+        """Try to hold the reserve; if it is held there is enough space."""
         self.fence()
         self._room_at = self._runtime.monotonic() + ROOM_SECONDS
         self._set_full(is_full=not self._reserve.hold())
@@ -230,7 +229,7 @@ class JournalSink:
             self._runtime.post(self._on_shortage)
 
     def _set_full(self, *, is_full: bool) -> None:
-        """Note whether there is room for everything, and say so when that has changed."""
+        """Set `is_full`, and log a change."""
         if is_full is self.is_full:
             return
         self.is_full = is_full

@@ -1,11 +1,11 @@
-"""Takes a directory of data files over from a former master, for the stores of messages and of scheduled messages.
+"""Takes a directory of data files over from a former master, for messages and for scheduled messages.
 
 ```text
 step                                                       what a failure, or a kill, leaves behind
-1  read all there is                                       the directory as it was
+1  read all data files                                     the directory as it was
 2  claim c, the number behind the highest                  the same, and an empty file c from here on
-3  read what is left of the files below c, and report
-4  ask the fence, drop ActiveMQ's index and half copies    a journal without an index: ActiveMQ makes it again
+3  read the rest of the files below c, and report
+4  call the fence, remove ActiveMQ's index and half copies a journal without an index: ActiveMQ makes it again
 5  seal the files below c that may have been written last  some sealed; the next master seals them and c
 6  begin: write into c                                     a torn tail in c
 ```
@@ -15,23 +15,23 @@ new master      claim c  ->  read all below c  ->  seal the file below c  ->  wr
 former master   write into f, sync  ->  is f + 1 taken, or the file at f's path another?  ->  confirm
 ```
 
-The claim comes before the last read, and the former master looks behind its sync. So if it found its next number free
-the claim came later, and the read found the batch; decision 030 has the whole argument. What makes it safe to take over
-from anybody, a killed ActiveMQ as well as a frozen pybroker:
+The claim precedes the last read, and the former master checks after its sync. So if it found its next number free, the
+claim came later and the read found the batch; decision 030 has the whole argument. It is safe to take over from a
+killed ActiveMQ as well as from a frozen pybroker:
 
 * **A new data file.** The highest id plus one, created exclusively. Nothing is ever appended to a former master's file:
   its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery. No higher number
-  exists when the claim has been made: a list of files can be old when its highest number is used. Where a former master
-  was quicker, the new one reads on, and takes the number after.
-* **A claim that stays**, whatever fails behind it. With a gap below another claim a former master would go on.
+  exists when the claim has been made: a list of files can be old when its highest number is used. If a former master
+  was quicker, the new one reads on and takes the next number.
+* **A claim that stays**, whatever fails after it. With a gap below another claim a former master would go on.
 * **A sealed last file.** The file that was written last is replaced by a copy that ends at the logical end that was
-  read, once it was compared with that. That cuts off a torn tail, and also the former master, should it still be alive:
-  what it writes from now on goes into a file without a name, and no later recovery finds it. Files in which nothing is,
-  of masters that came no further than to claim a number, are sealed likewise.
+  read, after it was compared with that. That cuts off a torn tail, and also a former master that is still alive: it
+  then writes into a file without a name, which no later recovery finds. Empty files, of masters that only claimed a
+  number, are sealed likewise.
 * **No index.** ActiveMQ's describes the journal as it was; after any file was cut or removed it would refuse to start,
   so the index goes first. ActiveMQ makes it again from the journal.
 
-A full disk must not keep a master from serving consumers, who make room: claim and seal spend the reserve.
+On a full disk claim and seal spend the reserve, so that the new master can serve consumers, who free space.
 """
 
 import logging
@@ -52,20 +52,20 @@ from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.writer import JournalWriter
 
 CLAIMS_MAX = 10
-"""Numbers that a new master tries to get. A second one takes a former master that fills a data file in this moment."""
+"""Numbers that a new master tries to claim. It needs a second one if a former master just began a data file."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEnd:
-    """What was read of a journal, as far as sealing it depends on that.
+    """The end of a journal as it was read, for sealing it.
 
     Attributes:
         damages: bytes that should have been usable, and are not: something was lost.
         torn_tails: unusable bytes where the last write may have been going on: nothing there was ever acknowledged.
-        open_ends: the files that may have been written last, and where each of them logically ends.
-        is_clean: the last record is that of a clean stop: nobody writes behind it.
+        open_ends: the files that may have been written last, with their logical ends.
+        is_clean: the last record is a clean stop's, so no process writes any more.
         flaw: returns from which offset on the bytes of one of these files differ from those that were read, None when
             none do.
     """
@@ -78,14 +78,14 @@ class JournalEnd:
 
 
 class Reading(Protocol):
-    """How a store reads the journal that it takes over. It changes nothing on disk."""
+    """A store's reader of the journal that it takes over. Changes nothing on disk."""
 
     def read(self) -> None:
-        """Read what is there; called once more for each number that another master was quicker to take."""
+        """Read the journal; called again for each number that another master claimed first."""
         ...
 
     def finish(self, below: int) -> JournalEnd:
-        """Read what is left of the files below a claimed number: no former master can begin another one."""
+        """Read the rest of the files below a claimed number: no former master can create another one."""
         ...
 
 
@@ -99,7 +99,7 @@ class TakeOver:
         files: the journal's directory.
         new_writer: makes the writer that begins with the data file of that number, and is the store's from then on.
         check: the lock's fence.
-        reserve: spent when the disk is full.
+        reserve: spent on a full disk.
         index_files: names of ActiveMQ's index.
         may_create: where there is no journal, begin one, and make its directory.
     """
@@ -123,10 +123,10 @@ class TakeOver:
         self._may_create = may_create
 
     def run(self, start_reading: Callable[[], R], begin: Callable[[R], None]) -> R:
-        """Take the directory over, and return how it was read. Blocks.
+        """Take the directory over, and return its reader. Blocks.
 
         Args:
-            start_reading: prepares the store's way to read it.
+            start_reading: creates the store's reader.
             begin: starts the writer, with what the store writes first.
 
         Raises:
@@ -152,22 +152,22 @@ class TakeOver:
         return reading
 
     def _make_directory(self) -> None:
-        """Make sure that the directory is there, and a journal in it unless a new one may be begun."""
+        """Check that the directory has a journal; create it if a new one may be begun."""
         if self._may_create:
             self._directory.mkdir(parents=True, exist_ok=True)
         elif not data_files(self._directory):
-            raise StoreUnavailable(  # its file system is not mounted, or somebody has moved it away
-                f"{self._directory}: no journal is there any more, and no new one is begun in its place",
+            raise StoreUnavailable(  # its file system is not mounted, or it was moved
+                f"{self._directory}: the journal is missing, and no new one is begun in its place",
                 path=str(self._directory),
                 hint="mount the file system, or put the directory back; where it was removed on purpose, start this "
                 "member again with create_store",
             )
 
     def _claim_next(self, read_on: Callable[[], None]) -> JournalWriter:
-        """Claim the number behind the highest: no former master can begin another data file from here on.
+        """Claim the number behind the highest: no former master can create another data file after that.
 
-        A former master that has lost the lock without noticing may just have taken that number. The lock says whose it
-        is: while it is ours, whatever is there was there before us, and is read.
+        A former master that has lost the lock without noticing may just have taken that number. While the lock is
+        ours, such a file is an earlier master's, and is read.
         """
         for attempt in range(CLAIMS_MAX):
             self._check()
@@ -205,7 +205,7 @@ class TakeOver:
             logger.error("%s: damaged: %s", self._directory, damage)
 
     def _seal(self, end: JournalEnd, fence: Callable[[], None]) -> None:
-        """Cut the files that former masters may write at their logical ends, and the former masters off from them."""
+        """Replace the files that former masters may still write by copies that end at their logical ends."""
         torn = {tail.file_id for tail in end.torn_tails}
         for file_id, length in end.open_ends.items():
             if length and file_id not in torn and end.is_clean:
@@ -221,11 +221,11 @@ class TakeOver:
             self._reserve.spend_on(partial(self._files.replace, file_id, (content, EOF_MARKER)))
 
     def _keep_torn(self, path: Path) -> None:
-        """Keep a file whose end is to be cut off: what looks like a torn write may be damage to a whole one."""
+        """Keep a copy of a file whose end is cut off: an apparent torn write may be damage to a complete one."""
         target = self._directory / DAMAGED_DIRECTORY
         try:
             self._files.link(path, target)
-        except OSError as error:  # no room, or a file system without hard links
+        except OSError as error:  # no space, or a file system without hard links
             logger.warning("%s: its torn end is cut off, and the file as it was could not be kept: %s", path, error)
         else:
             logger.info("%s: its torn end is cut off; the file as it was is in %s", path, target)
@@ -233,7 +233,7 @@ class TakeOver:
 
 @contextmanager
 def _closed_on_failure(writer: JournalWriter) -> Generator[None]:
-    """Close a writer's claim if anything fails; the file stays."""
+    """Close a writer's claimed file if anything fails; the file stays."""
     try:
         yield
     except BaseException:

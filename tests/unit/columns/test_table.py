@@ -19,8 +19,14 @@ from pybroker.store.columns.schema import CORRUPT, arrow_schema
 from pybroker.store.columns.table import Mode, read
 from pybroker.store.columns.timeline import Timeline, before
 from pybroker.store.columns.vectors import ODD_BYTES_MAX, ROWS_MAX
-from pybroker.store.journal.commands import RewrittenDataFile, Trace, encode, encode_add, encode_remove
-from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, encode_batch, encode_record
+from pybroker.store.journal.commands import RemoveMessage, RewrittenDataFile, Trace, encode, encode_add_record
+from pybroker.store.journal.format import (
+    BATCH_HEADER_BYTES,
+    EOF_MARKER,
+    RECORD_HEADER_BYTES,
+    encode_batch,
+    encode_record,
+)
 from pybroker.store.journal.marks import encode_mark
 from tests.descriptors import open_in
 from tests.unit.columns.agreement import assert_agreement, vector_rows, write_file
@@ -39,11 +45,11 @@ def added(number: int, *, broker_in_ms: int = 0) -> bytes:
         broker_in_time=broker_in_ms,
     )
     message.set_text(f"text {number}")
-    return encode_add(to_message(message))
+    return encode_add_record(to_message(message))[RECORD_HEADER_BYTES:]
 
 
 def removed(number: int) -> bytes:
-    return encode_remove(ORDERS, f"ID:h:1:1:1:{number}")
+    return encode(RemoveMessage(ORDERS, f"ID:h:1:1:1:{number}"))
 
 
 # ---------------------------------------------------------------- directories and pieces
@@ -266,7 +272,7 @@ def test_bodies_that_grow_a_thousandfold_leave_in_small_record_batches(tmp_path:
         content=zlib.compress(text),
         compressed=True,
     )
-    write_file(tmp_path, [[encode_add(to_message(message)), REMARK] * 100])
+    write_file(tmp_path, [[encode_add_record(to_message(message))[RECORD_HEADER_BYTES:], REMARK] * 100])
     (piece,) = plan("j", list_files(tmp_path), None)
     rows = 0
     for batch in read(piece, ("text", "trace")):
