@@ -178,7 +178,7 @@ def test_1_a_receipt_is_sent_only_after_the_record_is_on_disk(tmp_path, command)
     run(scenario)
 
 
-def test_a_receipt_goes_before_the_message_it_causes_and_later_ones_behind(tmp_path):
+def test_a_receipt_precedes_the_message_that_it_causes(tmp_path):
     """ActiveMQ answers first, and simple clients take the next frame for their receipt."""
 
     async def scenario() -> None:
@@ -202,7 +202,7 @@ def test_a_receipt_goes_before_the_message_it_causes_and_later_ones_behind(tmp_p
     run(scenario)
 
 
-def test_a_message_held_behind_a_receipt_goes_back_when_its_subscription_ends(tmp_path):
+def test_a_message_behind_a_receipt_is_requeued_on_unsubscribe(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         peer, other = world.peer(), world.peer()
@@ -219,7 +219,7 @@ def test_a_message_held_behind_a_receipt_goes_back_when_its_subscription_ends(tm
     run(scenario)
 
 
-def test_2_a_persistent_message_without_receipt_is_stored_too_and_another_never(tmp_path):
+def test_2_persistent_without_receipt_is_stored_others_are_not(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         peer = world.peer()

@@ -224,7 +224,7 @@ def test_a_marker_that_is_cut_itself_is_no_loss(tmp_path: Path, pristine: Path) 
     assert not replay(directory, StoreState()).damages
 
 
-def test_a_journal_whose_writer_knows_no_markers_is_whole_without(tmp_path: Path) -> None:
+def test_a_journal_of_a_writer_without_markers_is_complete(tmp_path: Path) -> None:
     """An early ActiveMQ; and what a later version adds to its store has markers."""
     for file_id in range(1, 6):
         batch = encode_batch([encode_record(encode(Trace(f"LOADED {file_id}")))])

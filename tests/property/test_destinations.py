@@ -55,7 +55,7 @@ def test_patterns_that_meet_cover_the_same_name(one: str, other: str) -> None:
 
 
 @given(st.lists(PATTERNS, max_size=6), NAMES)
-def test_the_chosen_policy_is_of_an_entry_that_none_other_is_narrower_than(patterns: list[str], name: str) -> None:
+def test_the_chosen_policy_has_the_narrowest_entry(patterns: list[str], name: str) -> None:
     entries = [PolicyEntry(queue(pattern), DestinationPolicy(memory_limit=n)) for n, pattern in enumerate(patterns, 1)]
     limit = PolicyMap(entries).for_destination(queue(name)).memory_limit
     candidates = [pattern for pattern in patterns if matches(pattern, name)]

@@ -152,7 +152,7 @@ def test_a_follower_agrees_with_a_replay(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_long_life_with_deletions_compactions_and_take_overs_needs_no_rebuild(seed: int, tmp_path: Path) -> None:
+def test_deletions_compactions_and_take_overs_need_no_rebuild(seed: int, tmp_path: Path) -> None:
     journal = JournalLives(tmp_path, settings=SETTINGS)
     journal.open()
     soak = Soak([journal.store], text_message, seed)

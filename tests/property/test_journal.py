@@ -60,7 +60,7 @@ def test_what_was_written_is_read(batches: list[list[bytes]]) -> None:
 
 
 @given(batches)
-def test_a_file_cut_anywhere_gives_the_whole_batches_before_the_cut(batches: list[list[bytes]]) -> None:
+def test_a_cut_file_gives_the_complete_batches_before_the_cut(batches: list[list[bytes]]) -> None:
     pieces = [encoded(batch) for batch in batches]
     data = b"".join(pieces) + EOF_MARKER
     for length in range(len(data)):

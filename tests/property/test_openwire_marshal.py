@@ -142,7 +142,7 @@ def frames_of(name: str) -> list[bytes]:
     return found
 
 
-def test_java_values_of_every_type_come_through_in_every_version_and_encoding() -> None:
+def test_java_values_round_trip_in_every_version_and_encoding() -> None:
     source = WireFormat(12)
     golden: list[DataStructure] = []
     for frame in frames_of("v12-loose.bin"):
@@ -234,7 +234,7 @@ def formats() -> list[WireFormat]:
     ]
 
 
-def test_mutated_golden_frames_are_refused_or_mean_something_else() -> None:
+def test_mutated_golden_frames_are_refused_or_differ() -> None:
     dice = random.Random(20)
     outcomes = {False: 0, True: 0}
     for path in sorted(WIRE.glob("v*.bin")):
@@ -246,7 +246,7 @@ def test_mutated_golden_frames_are_refused_or_mean_something_else() -> None:
     assert min(outcomes.values()) > 1000
 
 
-def test_mutated_frames_of_a_stream_with_caching_are_refused_or_mean_something_else() -> None:
+def test_mutated_frames_with_caching_are_refused_or_differ() -> None:
     dice = random.Random(21)
     outcomes = {False: 0, True: 0}
     for path in sorted(WIRE.glob("cached-*.bin")):

@@ -44,7 +44,7 @@ class Messages(Noting, MemoryStore):
 @pytest.mark.parametrize(
     ("broken", "ends"), [(Jobs, (["abandoned"], ["closed"])), (Messages, (["closed"], ["abandoned"]))]
 )
-def test_a_store_that_cannot_be_closed_does_not_keep_the_other_from_it(broken, ends, monkeypatch):
+def test_a_store_that_fails_to_close_does_not_stop_the_other(broken, ends, monkeypatch):
     monkeypatch.setattr(broken, "is_broken", True)
     jobs, store = Jobs(), Messages()
     node = Node(Config(store="memory:"), "n", lambda role, listeners: None)

@@ -52,7 +52,7 @@ def test_an_advisory_topic_goes_with_its_last_listener(world):
     assert not world.broker.topics
 
 
-def test_a_listener_is_let_in_though_there_are_as_many_destinations_as_there_may_be(make_world):
+def test_a_listener_is_accepted_at_the_destinations_limit(make_world):
     world = make_world(limits=Limits(destinations_max=1))
     client = world.client()
     client.send("queue://Q", "a")
@@ -103,7 +103,7 @@ def test_new_listener_gets_what_exists_and_matches(world):
     assert set(names(client.subscribe(PREFIX + "*"))) == {"Connection", "Queue"}
 
 
-def test_what_no_one_hears_is_not_made(world, monkeypatch):
+def test_an_advisory_without_listeners_is_not_created(world, monkeypatch):
     for described in ("consumer_info", "_connection_info", "ProducerInfo", "_destination_info", "from_store"):
         monkeypatch.setattr(advisory, described, None)  # calling it would raise
     client = world.client()
@@ -122,7 +122,7 @@ def test_new_listener_reads_only_what_it_subscribes_to(world, monkeypatch):
     client.subscribe(PREFIX + "TempQueue")
 
 
-def test_producers_are_counted_through_all_that_happens_to_them(world):
+def test_advisories_count_producers(world):
     inbox = world.client().subscribe(PREFIX + "Producer.Queue.Q")
     one, other = world.client(), world.client()
     one.connection.add_producer(ProducerId("c", 1, 1), parse("queue://Q"))
@@ -149,7 +149,7 @@ def test_deleted_temporary_destination_has_one_advisory(world):
     assert names(inbox) == ["TempQueue", "TempQueue"]
 
 
-def test_a_message_that_does_not_decode_dies_without_taking_the_broker_along(world):
+def test_a_message_that_does_not_decode_becomes_a_dead_letter(world):
     inbox = world.client().subscribe(PREFIX + "Expired.Queue.Q")
     world.broker.destinations.queue(parse("queue://Q")).enqueue(
         Message(

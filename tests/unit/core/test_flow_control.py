@@ -33,7 +33,7 @@ def send_answered(client, destination="queue://Q", transaction=None):
 
 
 @pytest.mark.parametrize("makes_room_later", [False, True])
-def test_a_connection_that_closes_while_it_is_not_read_is_read_again(make_world, makes_room_later):
+def test_a_paused_connection_that_closes_is_resumed(make_world, makes_room_later):
     world = make_world(memory_limit=SMALL)
     fill(world)
     producer = world.client()
@@ -48,7 +48,7 @@ def test_a_connection_that_closes_while_it_is_not_read_is_read_again(make_world,
 
 
 @interpreted
-def test_closed_connections_that_waited_for_room_are_let_go(make_world):
+def test_closed_connections_that_waited_are_freed(make_world):
     world = make_world(memory_limit=SMALL)
     fill(world)
     producer = world.client()
@@ -96,7 +96,7 @@ def test_producers_wait_for_a_job_store_that_is_behind(world):
     assert client.throttle.holds == 0
 
 
-def test_a_client_that_comes_while_the_broker_stops_gets_nothing(world):
+def test_a_client_during_the_stop_gets_no_message(world):
     sender = world.client()
     sender.send("queue://Q", "a")
     world.broker.quiesce()
@@ -115,7 +115,7 @@ def test_a_send_that_failed_holds_up_no_later_answer(make_world):
     assert send_answered(client, "queue://EMPTY") == ["answer"]
 
 
-def test_an_answer_to_several_sends_waits_for_room_in_all_their_queues(make_world):
+def test_an_answer_waits_for_space_in_all_queues(make_world):
     world = make_world(memory_limit=SMALL)
     fill(world, "queue://Q")
     fill(world, "queue://R")
@@ -130,7 +130,7 @@ def test_an_answer_to_several_sends_waits_for_room_in_all_their_queues(make_worl
     assert answers == ["answer"]
 
 
-def test_a_listener_that_waits_for_its_own_acknowledgement_goes_on_after_a_while(make_world):
+def test_a_listener_waiting_for_its_own_ack_continues(make_world):
     world = make_world(limits=Limits(memory_bytes_max=SMALL))
     fill(world, "queue://IN")
     client = world.client()
@@ -165,7 +165,7 @@ def test_no_producer_is_released_beyond_twice_the_limit():
     assert answers == []
 
 
-def test_a_full_broker_refuses_though_the_queue_is_not_at_twice_its_own_limit():
+def test_a_full_broker_refuses_before_the_queues_own_limit():
     broker = Usage(limit=100)
     queue = Usage(100, broker)
     queue.acquire(120)
@@ -183,7 +183,7 @@ def test_deleted_queue_answers_waiting_producers(make_world):
     assert world.broker.usage.used == 0
 
 
-def test_a_transaction_is_refused_as_a_whole_when_there_is_no_room_for_part_of_it(make_world):
+def test_a_transaction_is_refused_whole_without_space_for_a_part(make_world):
     world = make_world(memory_limit=SMALL, send_fail_if_no_space=True)
     client = world.client()
     transaction = client.connection.begin()

@@ -6,7 +6,7 @@ from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import DestinationInUse
 
 
-def test_a_pull_consumer_gets_one_message_per_pull_also_after_a_rollback(world):
+def test_a_pull_after_a_rollback_gets_one_message(world):
     client = world.client()
     client.send("queue://Q", "a", "b", "c")
     inbox = client.subscribe("queue://Q", prefetch=0)
@@ -41,7 +41,7 @@ def test_a_pull_while_the_client_does_not_read_is_served_when_it_does(world):
     assert inbox.ids == ["a"]
 
 
-def test_a_consumer_beyond_its_window_after_a_rollback_goes_on_once_it_has_settled_enough(world):
+def test_a_consumer_over_its_window_continues_after_enough_acks(world):
     client = world.client()
     client.send("queue://Q", *"abcdef")
     inbox = client.subscribe("queue://Q", prefetch=2)
@@ -67,7 +67,7 @@ def test_a_grant_is_used_up_by_what_it_was_for(world):
     assert inbox.ids == list("abcde")
 
 
-def test_a_window_that_was_pulled_and_is_pushed_now_is_the_prefetch(world):
+def test_a_window_changed_from_pull_to_push_is_the_prefetch(world):
     client = world.client()
     client.send("queue://Q", *"abcdef")
     inbox = client.subscribe("queue://Q", prefetch=0)
@@ -81,7 +81,7 @@ def test_a_window_that_was_pulled_and_is_pushed_now_is_the_prefetch(world):
     assert inbox.ids == list("abcd")
 
 
-def test_closing_says_what_was_seen_also_behind_a_rollback(world):
+def test_close_reports_seen_messages_after_a_rollback(world):
     client, other = world.client(), world.client()
     client.send("queue://Q", *"abcd")
     inbox = client.subscribe("queue://Q")
@@ -139,7 +139,7 @@ def test_a_queue_that_an_idle_pattern_covers_is_in_use(world):
         client.connection.remove_destination(parse("queue://A.1"))
 
 
-def test_a_queue_that_was_removed_and_made_again_takes_part_in_its_virtual_topic(world):
+def test_a_recreated_queue_belongs_to_its_virtual_topic(world):
     client = world.client()
     for _ in range(2):
         inbox = client.subscribe("queue://Consumer.a.VirtualTopic.X")

@@ -25,7 +25,7 @@ def acknowledged_in_branch(world, client, *names):
 # ---------------------------------------------------------------- ended by another connection
 
 
-def test_a_branch_that_another_connection_prepared_survives_the_one_that_began_it(world):
+def test_a_prepare_by_another_connection_outlives_the_first_one(world):
     beginner, coordinator = world.client(), world.client()
     beginner.connection.begin(BRANCH)
     beginner.send("queue://Q", "a", transaction=BRANCH)
@@ -35,7 +35,7 @@ def test_a_branch_that_another_connection_prepared_survives_the_one_that_began_i
     assert coordinator.subscribe("queue://Q").ids == ["a"]
 
 
-def test_what_another_connection_committed_does_not_come_back_with_the_end_of_the_one_that_began_it(world):
+def test_a_commit_by_another_connection_outlives_the_first_one(world):
     beginner, coordinator = world.client(), world.client()
     acknowledged_in_branch(world, beginner, "a")
     coordinator.connection.commit(BRANCH)
@@ -43,7 +43,7 @@ def test_what_another_connection_committed_does_not_come_back_with_the_end_of_th
     assert coordinator.subscribe("queue://Q").ids == []
 
 
-def test_branches_that_others_end_do_not_fill_the_connection_that_began_them(world, monkeypatch):
+def test_branches_ended_elsewhere_are_freed_by_their_connection(world, monkeypatch):
     monkeypatch.setattr("pybroker.broker.core.connection.TRANSACTIONS_MAX", 3)
     beginner, coordinator = world.client(), world.client()
     for number in range(10):
@@ -54,7 +54,7 @@ def test_branches_that_others_end_do_not_fill_the_connection_that_began_them(wor
     assert not beginner.connection.transactions
 
 
-def test_a_branch_that_another_rolled_back_is_unknown_to_the_one_that_began_it(world):
+def test_a_rollback_by_another_connection_ends_the_branch(world):
     beginner, coordinator = world.client(), world.client()
     beginner.connection.begin(BRANCH)
     coordinator.connection.rollback(BRANCH)
@@ -77,7 +77,7 @@ def test_nothing_is_added_to_a_prepared_branch(world):
     assert world.client().subscribe("queue://Q").ids == ["a"]
 
 
-def test_what_is_sent_again_to_a_prepared_branch_is_there_once(world):
+def test_a_message_resent_to_a_prepared_branch_is_stored_once(world):
     client = world.client()
     message = make_message("a", "queue://Q")
     client.connection.begin(BRANCH)
@@ -112,7 +112,7 @@ def test_doomed_branch_is_rolled_back_by_prepare(world):
     assert not client.connection.transactions
 
 
-def test_what_a_prepared_branch_acknowledged_is_marked_redelivered_after_a_clean_stop(world):
+def test_acks_of_a_prepared_branch_are_redelivered_after_a_stop(world):
     client = world.client()
     acknowledged_in_branch(world, client, "a")
     client.connection.prepare(BRANCH)
@@ -125,13 +125,13 @@ def test_what_a_prepared_branch_acknowledged_is_marked_redelivered_after_a_clean
     assert client.subscribe("queue://Q").counts[0] > 0
 
 
-def test_what_an_open_transaction_acknowledged_counts_as_seen_at_a_stop_that_does_not_wait(world):
+def test_acks_of_an_open_transaction_are_delivered_at_a_stop(world):
     client = world.client()
     acknowledged_in_branch(world, client, "a")
     assert len(list(world.broker.delivered())) == 1
 
 
-def test_only_the_acknowledged_copy_is_locked_when_one_subscription_has_two_of_one_id(world):
+def test_only_the_acknowledged_copy_of_two_is_locked(world):
     client = world.client("me")
     client.subscribe("topic://A.1").consumer.close()
     client.subscribe("topic://A.2").consumer.close()
@@ -148,7 +148,7 @@ def test_only_the_acknowledged_copy_is_locked_when_one_subscription_has_two_of_o
 # ---------------------------------------------------------------- order
 
 
-def test_a_rollback_after_the_consumer_left_keeps_the_order_for_the_next_one(world):
+def test_a_rollback_after_the_consumer_left_keeps_the_order(world):
     first, coordinator = world.client(), world.client()
     acknowledged_in_branch(world, first, "a", "b", "c")
     first.connection.prepare(BRANCH)
@@ -158,7 +158,7 @@ def test_a_rollback_after_the_consumer_left_keeps_the_order_for_the_next_one(wor
     assert waiting.ids == ["a", "b", "c"]
 
 
-def test_a_rollback_keeps_the_order_of_what_several_consumers_that_left_had(world):
+def test_a_rollback_keeps_the_order_of_several_consumers(world):
     first, coordinator = world.client(), world.client()
     inboxes = [first.subscribe("queue://Q") for _ in range(2)]
     first.send("queue://Q", "a", "b", "c", "d")
@@ -185,7 +185,7 @@ def test_rollback_after_a_crash_keeps_order_and_adds_one_strike(make_world):
     assert waiting.ids == ["b", "c"]
 
 
-def test_after_rollbacks_in_any_order_deliveries_are_in_the_order_in_which_they_came(world):
+def test_rollbacks_in_any_order_keep_the_order_of_arrival(world):
     client = world.client()
     inbox = client.subscribe("queue://Q")
     client.send("queue://Q", "a", "b", "c", "d")
@@ -202,7 +202,7 @@ def test_after_rollbacks_in_any_order_deliveries_are_in_the_order_in_which_they_
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_commit_to_a_queue_that_was_deleted_and_made_again_reaches_its_consumers(world, is_prepared):
+def test_a_commit_to_a_recreated_queue_reaches_its_consumers(world, is_prepared):
     client = world.client()
     client.connection.begin(BRANCH)
     client.send("queue://Q", "a", transaction=BRANCH)
@@ -217,7 +217,7 @@ def test_a_commit_to_a_queue_that_was_deleted_and_made_again_reaches_its_consume
     assert world.client().subscribe("queue://Q").ids == []
 
 
-def test_a_commit_to_a_deleted_queue_makes_it_anew(world):
+def test_a_commit_to_a_deleted_queue_creates_it_again(world):
     client = world.client()
     transaction = client.connection.begin()
     client.send("queue://Q", "a", transaction=transaction)
@@ -226,7 +226,7 @@ def test_a_commit_to_a_deleted_queue_makes_it_anew(world):
     assert client.subscribe("queue://Q").ids == ["a"]
 
 
-def test_what_waited_for_its_commit_goes_with_its_queue():
+def test_a_pending_commit_is_removed_with_its_queue():
     world = World(SlowStore())
     client = world.client()
     transaction = client.connection.begin()
@@ -250,7 +250,7 @@ def test_a_commit_to_a_temporary_queue_that_is_gone_does_the_rest(world):
     assert temporary not in world.broker.queues
 
 
-def test_a_rollback_into_a_deleted_subscription_gives_its_memory_back(make_world):
+def test_a_rollback_into_a_deleted_subscription_frees_memory(make_world):
     world = make_world(memory_limit=100_000)
     client = world.client("me")
     inbox = client.subscribe("topic://T", subscription_name="s")
@@ -267,7 +267,7 @@ def test_a_rollback_into_a_deleted_subscription_gives_its_memory_back(make_world
 # ---------------------------------------------------------------- sent again
 
 
-def test_a_message_that_is_there_already_is_not_sent_again_in_a_transaction(world):
+def test_a_duplicate_is_not_sent_again_in_a_transaction(world):
     client = world.client()
     message = make_message("a", "queue://Q")
     client.connection.send(message)
@@ -277,7 +277,7 @@ def test_a_message_that_is_there_already_is_not_sent_again_in_a_transaction(worl
     assert client.subscribe("queue://Q").ids == ["a"]
 
 
-def test_a_message_with_several_copies_that_is_sent_again_is_there_once(world):
+def test_a_resent_message_with_several_copies_is_stored_once(world):
     client = world.client()
     message = make_message("a", "queue://Q,queue://R")
     client.connection.send(message)
@@ -286,7 +286,7 @@ def test_a_message_with_several_copies_that_is_sent_again_is_there_once(world):
     assert client.subscribe("queue://R").ids == ["a"]
 
 
-def test_several_copies_and_what_is_sent_after_them_keep_their_order_before_a_slow_disk():
+def test_copies_and_later_sends_keep_their_order_on_a_slow_disk():
     world = World(SlowStore())
     client = world.client()
     inbox = client.subscribe("queue://Q")

@@ -64,7 +64,7 @@ class Journal:
         return self.files.path(self.file_id).read_bytes()
 
 
-def test_a_piece_is_filled_behind_a_batch_and_the_next_behind_one_that_ends_there(tmp_path: Path) -> None:
+def test_the_hole_is_filled_piece_by_piece_ahead_of_batches(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert journal.files.filled == [], "a file's first batch does not wait for it"
     journal.write(1000)
@@ -92,7 +92,7 @@ def test_a_filled_file_reads_as_one_with_a_hole(tmp_path: Path) -> None:
     assert len(filled.content) == filled.end + len(EOF_MARKER)
 
 
-def test_the_marker_at_the_files_end_stays_and_the_next_file_begins_anew(tmp_path: Path) -> None:
+def test_the_marker_at_the_files_end_is_not_filled(tmp_path: Path) -> None:
     journal = Journal(tmp_path, file_bytes_max=100_000)
     journal.write(1000)
     ((_, stop),) = journal.files.filled

@@ -117,7 +117,7 @@ def test_once_a_number_is_claimed_no_predecessor_gets_past_it(directory: Path) -
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0\0\0\x1c\x02WRITE BATCH\0\0"])
-def test_a_heir_that_came_no_further_than_its_claim_is_cut_off_as_well(directory: Path, tail: bytes) -> None:
+def test_a_new_master_that_only_claimed_a_number_is_cut_off(directory: Path, tail: bytes) -> None:
     master(directory, settings=JournalSettings(preallocation=Preallocation.NONE)).store.abandon()
     path = directory / "db-1.log"
     path.write_bytes(path.read_bytes().removesuffix(EOF_MARKER) + (tail or EOF_MARKER))

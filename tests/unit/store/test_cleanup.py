@@ -76,7 +76,7 @@ def test_a_message_and_its_ack_go_together_message_first() -> None:
     assert gone([add("a")], [ack("a")]) == [1, 2]
 
 
-def test_an_ack_stays_while_a_live_message_keeps_the_file_of_the_message() -> None:
+def test_an_ack_stays_while_its_messages_file_stays() -> None:
     assert gone([add("a"), add("live")], [ack("a")]) == []
 
 
@@ -101,7 +101,7 @@ def test_forgotten_files_are_forgotten() -> None:
     assert removable(state, {3, 4}, 4) == [3]
 
 
-def test_an_update_moves_the_message_and_its_ack_answers_both_records() -> None:
+def test_an_ack_of_an_updated_message_voids_both_records() -> None:
     updated = UpdateMessage(add("a"))
     assert gone([add("a")], [updated]) == [], "the first record has the message's place in the order"
     assert gone([add("a"), add("live")], [updated], [ack("a")]) == [2]
@@ -130,7 +130,7 @@ def test_a_prepare_that_stays_keeps_the_roll_back() -> None:
     assert gone([add("a", transaction=XA)], [Prepare(XA), add("live")], [Rollback(XA)]) == [1]
 
 
-def test_a_committed_ack_and_its_commit_stay_while_the_message_would_come_back() -> None:
+def test_a_committed_ack_and_its_commit_stay_with_the_message() -> None:
     assert gone([add("a"), add("live")], [ack("a", transaction=LOCAL)], [Commit(LOCAL)]) == []
     assert gone([add("a")], [ack("a", transaction=LOCAL)], [Commit(LOCAL)]) == [1, 2, 3]
 
@@ -155,7 +155,7 @@ def test_an_unsubscription_stays_while_the_making_does() -> None:
     assert gone([Subscribe(TOPIC, "s", b"info")], [Unsubscribe(TOPIC, "s")]) == [1, 2]
 
 
-def test_one_subscriptions_ack_stays_while_another_has_the_message_pending() -> None:
+def test_an_ack_stays_while_another_subscription_is_pending() -> None:
     made = [Subscribe(TOPIC, "s", b"info"), Subscribe(TOPIC, "t", b"info")]
     assert gone(made, [publish("a")], [acknowledge("a", "s")], []) == [4]
     assert gone(made, [publish("a")], [acknowledge("a", "s"), acknowledge("a", "t")], []) == [2, 3, 4]

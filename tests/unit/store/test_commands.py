@@ -98,7 +98,7 @@ def payloads(directory: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_record_of_a_real_broker_survives_decoding_and_encoding(sample: Callable[[str], Any], name: str) -> None:
+def test_every_record_of_a_real_broker_round_trips(sample: Callable[[str], Any], name: str) -> None:
     store = sample(name)
     records = payloads(store.kahadb) + (payloads(store.scheduler) if store.scheduler.exists() else [])
 
@@ -174,7 +174,7 @@ def test_the_hot_path_encodes_the_same_bytes(transaction: TransactionId | None) 
     )
 
 
-def test_an_ack_in_an_xa_transaction_names_the_message_as_activemq_does(sample: Callable[[str], Any]) -> None:
+def test_an_ack_in_an_xa_transaction_is_as_activemqs(sample: Callable[[str], Any]) -> None:
     walk = DataFileWalk((sample("05-xa-indoubt-kill9").kahadb / "db-1.log").read_bytes(), 1)
     captured = [each for _, payload in walk if isinstance(each := decode(payload), RemoveMessage)]
     assert captured
@@ -223,7 +223,7 @@ def test_fields_of_later_versions_are_skipped() -> None:
     assert decode(b"\x01" + bytes([len(known + unknown)]) + known + unknown) == AddMessage(queue("Q"), "ID:1", b"\x1c")
 
 
-def test_an_add_may_leave_its_defaults_out_and_shuffle_its_fields() -> None:
+def test_an_add_may_omit_defaults_and_reorder_its_fields() -> None:
     body = b'"\x05\x00\x00\x00\x01\x1c' + b"\x1a\x04ID:1" + b"\x12\x03\x12\x01Q"
 
     assert decode(b"\x01" + bytes([len(body)]) + body) == AddMessage(queue("Q"), "ID:1", b"\x1c", 4, False, None)

@@ -92,9 +92,7 @@ def test_messages_go_and_everything_else_stays_in_order() -> None:
         ((UpdateMessage(ADD),), False),
     ],
 )
-def test_a_file_is_closed_when_nothing_in_it_needs_another_files_answer(
-    commands: tuple[Command, ...], is_closed: bool
-) -> None:
+def test_a_file_is_closed_if_no_other_file_has_to_void_it(commands: tuple[Command, ...], is_closed: bool) -> None:
     assert compact(*commands).is_closed is is_closed
 
 
@@ -175,7 +173,7 @@ class Chain:
         return len(list(self.directory.glob("db-*.log")))
 
 
-def test_one_old_message_holds_the_journal_together_only_for_so_long(tmp_path: Path) -> None:
+def test_one_old_message_does_not_keep_the_journal_forever(tmp_path: Path) -> None:
     chain = Chain(tmp_path, cleanups=3)
     chain.grow()
     grown = chain.file_count
@@ -188,7 +186,7 @@ def test_one_old_message_holds_the_journal_together_only_for_so_long(tmp_path: P
     assert [each.message_id for each in _contents(tmp_path)] == [message(0).message_id]
 
 
-def test_files_that_can_go_do_not_keep_others_from_being_compacted(tmp_path: Path) -> None:
+def test_removable_files_do_not_delay_compactions(tmp_path: Path) -> None:
     chain = Chain(tmp_path, cleanups=3)
     chain.grow()
     grown = chain.file_count
@@ -209,7 +207,7 @@ def test_files_that_can_go_do_not_keep_others_from_being_compacted(tmp_path: Pat
     assert [each.message_id for each in _contents(tmp_path)] == [message(0).message_id]
 
 
-def test_what_a_producer_last_had_stored_outlives_the_compaction_of_its_messages(tmp_path: Path) -> None:
+def test_producer_sequences_outlive_a_compaction(tmp_path: Path) -> None:
     chain = Chain(tmp_path, cleanups=1)
 
     def once(number: int) -> None:

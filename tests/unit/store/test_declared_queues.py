@@ -32,7 +32,7 @@ def test_a_remark_in_other_words_names_none(words: str) -> None:
     assert state.destinations == {}
 
 
-def test_the_file_of_the_latest_remark_counts(kept: DeclaredQueues) -> None:
+def test_the_file_of_the_latest_declaration_counts(kept: DeclaredQueues) -> None:
     for file_id in (3, 7, 5):
         kept.note(A, file_id)
     kept.note(B, 3)
@@ -43,7 +43,7 @@ def test_the_file_of_the_latest_remark_counts(kept: DeclaredQueues) -> None:
     assert kept.last_recorded_in({7}) == [A]
 
 
-def test_what_is_forgotten_is_told_with_every_file_that_names_it(kept: DeclaredQueues) -> None:
+def test_forget_returns_every_file_that_declares_the_queue(kept: DeclaredQueues) -> None:
     for file_id in (3, 7):
         kept.note(A, file_id)
     assert set(kept.forget(A)) == {3, 7}
@@ -52,7 +52,7 @@ def test_what_is_forgotten_is_told_with_every_file_that_names_it(kept: DeclaredQ
     assert kept.files == {3, 7}, "the remarks are still there"
 
 
-def test_files_that_are_gone_say_nothing(kept: DeclaredQueues) -> None:
+def test_removed_files_declare_nothing(kept: DeclaredQueues) -> None:
     kept.note(A, 3)
     kept.note(A, 7)
     kept.note(B, 3)
@@ -62,7 +62,7 @@ def test_files_that_are_gone_say_nothing(kept: DeclaredQueues) -> None:
     assert kept.last_recorded_in(set()) == [B], "nobody says it any more, so it has to be said again"
 
 
-def test_a_kept_queue_is_one_of_the_queues_before_and_after_its_messages() -> None:
+def test_a_declared_queue_exists_before_and_after_its_messages() -> None:
     state = StoreState()
     state.apply(encode_declared([A]), Location(1, 28))
     assert state.queues() == [A]

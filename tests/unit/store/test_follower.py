@@ -164,7 +164,7 @@ def test_an_unchecksummed_batch_of_exactly_a_window_is_read(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("checksum", [0, -1], ids=["none", "negative"])
-def test_a_batch_that_nothing_checks_counts_only_when_something_follows_it(tmp_path: Path, checksum: int) -> None:
+def test_a_batch_without_checksum_counts_only_if_followed(tmp_path: Path, checksum: int) -> None:
     unchecked = bytearray(batch(add(1), checksum=False))
     unchecked[BATCH_HEADER_BYTES - CHECKSUM_BYTES : BATCH_HEADER_BYTES] = checksum.to_bytes(CHECKSUM_BYTES, signed=True)
     path = tmp_path / "db-1.log"
@@ -185,7 +185,7 @@ def test_a_torn_tail_is_left_to_the_promotion(tmp_path: Path) -> None:
     assert (result.torn_tails, result.end) == (replayed(tmp_path)[1].torn_tails, replayed(tmp_path)[1].end)
 
 
-def test_records_behind_damage_are_found_at_the_latest_by_the_promotion(tmp_path: Path) -> None:
+def test_records_behind_damage_are_found_by_the_promotion(tmp_path: Path) -> None:
     damaged = bytearray(batch(add(2)))
     damaged[40] ^= 0xFF
     write_file(tmp_path, 1, [batch(add(1)), bytes(damaged), batch(add(3))])
@@ -383,7 +383,7 @@ def test_it_changes_nothing(follower: Follower, tmp_path: Path) -> None:
     assert seen() == before
 
 
-def test_a_directory_that_cannot_be_read_for_a_while_costs_nothing(
+def test_a_directory_that_is_unreadable_for_a_while_is_harmless(
     follower: Follower, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = tmp_path.with_name("away")
@@ -394,7 +394,7 @@ def test_a_directory_that_cannot_be_read_for_a_while_costs_nothing(
     assert rebuilds(follower, caplog) == []
 
 
-def test_an_unknown_command_is_said_and_nothing_is_believed_after_it(
+def test_an_unknown_command_is_reported_and_ends_the_reading(
     follower: Follower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown = batch(add(4), Trace("strange"))

@@ -24,7 +24,7 @@ def test_a_record_counts_its_own_header() -> None:
     assert len(encode_record(b"")) == RECORD_HEADER_BYTES
 
 
-def test_a_control_record_is_28_bytes_with_length_and_checksum_last() -> None:
+def test_a_control_record_has_28_bytes() -> None:
     header = batch_header(0x01020304, 0x05060708)
 
     assert header == bytes.fromhex("0000001c 02") + b"WRITE BATCH" + bytes.fromhex("01020304 0000000005060708")

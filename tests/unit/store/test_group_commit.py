@@ -278,7 +278,7 @@ class TestAskingInTheThread:
 
 
 class TestReplica:
-    def test_it_has_a_batch_before_the_sink_and_its_confirmation_comes_before_any_callback(self, desk: Build) -> None:
+    def test_a_replica_confirms_a_batch_before_its_callbacks(self, desk: Build) -> None:
         it = desk(replicated=True)
         it.send("a")
         it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))

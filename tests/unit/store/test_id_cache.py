@@ -47,7 +47,7 @@ class Counted(dict[str, int]):
         return super().__iter__()
 
 
-def test_what_was_consumed_in_front_and_has_come_behind_needs_no_walk() -> None:
+def test_changes_at_both_ends_need_no_walk() -> None:
     messages = Counted({f"ID:{number}": number for number in range(1000)})
     listed = list(messages)
     walks = messages.walks
@@ -60,7 +60,7 @@ def test_what_was_consumed_in_front_and_has_come_behind_needs_no_walk() -> None:
     assert found == list(messages)
 
 
-def test_one_that_came_again_from_an_older_transaction_is_not_taken_for_the_one_before() -> None:
+def test_a_message_added_again_by_an_older_transaction_is_new() -> None:
     """Its place in the journal is from before the caching, its place in the queue is from after."""
     state = StoreState()
     transaction = LocalTransactionId("ID:c:1", 1)
@@ -78,9 +78,7 @@ def test_one_that_came_again_from_an_older_transaction_is_not_taken_for_the_one_
     assert cache.pop(orders, messages) == ["ID:1", "ID:5", "ID:3"]
 
 
-def test_what_a_standby_has_listed_ahead_is_what_its_store_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ids_cached_by_a_standby_are_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(id_cache_module, "LONG_QUEUE", 3)
     master = Bench(tmp_path)
     master.store.recover()

@@ -189,7 +189,7 @@ class TestTakeOver:
     @pytest.mark.parametrize(
         ("header", "delivered"), [("cleanShutdown=true", frozenset()), ("cleanShutdown=false", None)]
     )
-    def test_an_activemq_that_stopped_in_order_delivered_nothing_to_mark(
+    def test_a_clean_stop_of_activemq_marks_nothing_redelivered(
         self, directory: Path, header: str, delivered: frozenset[str] | None
     ) -> None:
         directory.mkdir(parents=True)
@@ -199,7 +199,7 @@ class TestTakeOver:
         assert bench.store.recover().delivered == delivered
         bench.store.abandon()
 
-    def test_unfinished_local_transactions_are_rolled_back_in_the_journal(self, directory: Path) -> None:
+    def test_unfinished_local_transactions_are_rolled_back(self, directory: Path) -> None:
         bench = Bench(directory)
         bench.store.recover()
         bench.store.add(message(1), TX)
@@ -381,7 +381,7 @@ class TestCleanStop:
         assert bench.store.recover().delivered is None
         bench.store.abandon()
 
-    def test_closing_twice_and_closing_what_was_never_opened_is_harmless(self, directory: Path) -> None:
+    def test_close_is_harmless_twice_and_before_opening(self, directory: Path) -> None:
         bench = Bench(directory)
         bench.store.close()
         bench.store.recover()
@@ -654,7 +654,7 @@ class TestStartFromAnIndex:
     def messages(bench: Bench) -> Any:
         return bench.store._state.destinations[QUEUE].messages
 
-    def test_it_is_settled_slice_by_slice_once_it_serves(self, directory: Path) -> None:
+    def test_it_is_materialised_slice_by_slice_once_it_serves(self, directory: Path) -> None:
         bench, alarms = self.heir(directory)
         assert alarms == []
         bench.store.cleanup()
@@ -669,7 +669,7 @@ class TestStartFromAnIndex:
         assert alarms == []
         bench.store.abandon()
 
-    def test_one_that_is_closed_or_has_nothing_to_wait_with_leaves_nothing_behind(self, directory: Path) -> None:
+    def test_a_closed_store_or_one_without_timer_materialises_all(self, directory: Path) -> None:
         bench, alarms = self.heir(directory)
         bench.store.cleanup()
         bench.store.abandon()

@@ -244,7 +244,7 @@ def exchange(store: JournalStore, clock: HandClock, numbers: range) -> None:
         clock.now += INTERVAL_MS
 
 
-def test_recovery_is_the_same_with_marks_and_a_clean_stop_is_seen(tmp_path: Path, clock: HandClock) -> None:
+def test_recovery_with_marks_is_the_same_and_sees_a_clean_stop(tmp_path: Path, clock: HandClock) -> None:
     store = opened(tmp_path, clock)
     exchange(store, clock, range(20))
     store.add(message(50))
@@ -268,7 +268,7 @@ def test_who_stops_in_order_is_believed_whatever_the_clock_says(tmp_path: Path, 
     assert [text.split("{")[0] for text in result.closing_traces] == ["pybroker clean stop "]
 
 
-def test_an_index_covers_the_journal_up_to_the_batch_with_its_mark(tmp_path: Path, clock: HandClock) -> None:
+def test_a_snapshot_covers_the_journal_up_to_its_mark(tmp_path: Path, clock: HandClock) -> None:
     store = opened(tmp_path, clock, snapshot_bytes_min=0)
     for number in range(5):
         store.add(message(number))

@@ -149,7 +149,7 @@ def test_reading_creates_nothing(directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_too_many_listeners_are_refused_and_the_file_stays_readable(directory: Path) -> None:
+def test_too_many_listeners_are_refused(directory: Path) -> None:
     with claimed(directory, "amber") as member_file:
         member_file.publish(MASTER)
         with pytest.raises(ConfigError, match="fewer listeners"):
@@ -169,7 +169,7 @@ def test_a_failed_sync_is_reported(directory: Path, monkeypatch: pytest.MonkeyPa
 # ---------------------------------------------------------------- names
 
 
-def test_a_name_of_a_living_member_is_refused_and_its_file_left_alone(directory: Path) -> None:
+def test_the_name_of_a_living_member_is_refused(directory: Path) -> None:
     with claimed(directory, "amber") as first:
         first.publish(MASTER)
         with pytest.raises(ConfigError, match=r"a living member has the name amber.*a name of its own"):
@@ -226,7 +226,7 @@ def test_a_store_that_is_not_there_is_reported(tmp_path: Path) -> None:
         MemberFile.claim(tmp_path / "missing" / "members")
 
 
-def test_a_symbolic_link_in_the_place_of_a_member_file_is_not_followed(directory: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_as_member_file_is_not_followed(directory: Path, tmp_path: Path) -> None:
     directory.mkdir()
     (tmp_path / "victim").write_text("precious")
     (directory / "amber.json").symlink_to(tmp_path / "victim")
@@ -279,7 +279,7 @@ def test_values_that_make_no_sense_are_damage(directory: Path, change: dict[str,
     assert read_members(directory)[0].problem.startswith("damaged: ")
 
 
-def test_fields_of_a_newer_version_are_ignored_and_missing_ones_reported(directory: Path) -> None:
+def test_unknown_fields_are_ignored_and_missing_ones_reported(directory: Path) -> None:
     path = written(directory)
     record = json.loads(path.read_bytes())
     del record["crc32"]
@@ -361,9 +361,7 @@ def test_pruning_removes_the_long_dead_only(directory: Path) -> None:
         assert [status.name for status in read_members(directory)] == ["just-dead", "living"]
 
 
-def test_a_claim_that_meets_the_pruning_of_its_file_gets_a_new_one(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_during_its_pruning_creates_a_new_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between opening the old file and locking it, the file is pruned: the lock would be on a file without a name."""
     path = written(directory)
     aged(path, 0)

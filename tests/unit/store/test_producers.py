@@ -92,7 +92,7 @@ def test_a_strangely_long_id_is_not_remembered(sequences: ProducerSequences) -> 
 # ---------------------------------------------------------------- what cannot have been stored
 
 
-def test_what_comes_behind_all_of_its_producer_or_from_a_new_one_is_beyond(sequences: ProducerSequences) -> None:
+def test_later_messages_and_those_of_new_producers_are_beyond(sequences: ProducerSequences) -> None:
     sequences.note(f"{A}:5")
     mark = sequences.watermarks()
     sequences.note(f"{A}:9")
@@ -111,7 +111,7 @@ def test_nobody_knows_of_an_id_that_is_not_remembered(sequences: ProducerSequenc
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 9, 30])
-def test_nothing_that_was_stored_is_beyond_however_many_producers_are_forgotten(
+def test_no_stored_message_is_beyond_with_forgotten_producers(
     sequences: ProducerSequences, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(producers, "PRODUCERS_MAX", 4)

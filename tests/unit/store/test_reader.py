@@ -87,7 +87,7 @@ def test_a_flipped_payload_costs_its_batch_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("offset", range(16))
-def test_an_overwritten_control_record_costs_its_batch_and_no_other(offset: int) -> None:
+def test_an_overwritten_control_record_loses_only_its_batch(offset: int) -> None:
     damaged = bytearray(ONE + TWO + THREE + EOF_MARKER)
     damaged[len(ONE) + offset] ^= 0xFF
 
@@ -116,7 +116,7 @@ def test_a_torn_batch_is_dropped_whole_and_overwritten_next(length: int) -> None
         assert len(damages) == (TWO[:length].strip(b"\0") != b"")
 
 
-def test_a_damaged_last_batch_is_at_the_end_even_with_a_marker_behind_it() -> None:
+def test_a_damaged_last_batch_before_a_marker_is_at_the_end() -> None:
     damaged = bytearray(ONE + TWO + EOF_MARKER + THREE)
     damaged[len(ONE + TWO) - 1] ^= 1
 
@@ -156,7 +156,7 @@ def test_a_length_that_the_checksum_contradicts_is_not_believed() -> None:
         bytes.fromhex("80000008 01") + b"abc",  # negative
     ],
 )
-def test_records_must_fill_their_batch_exactly_even_without_checksum(body: bytes) -> None:
+def test_records_must_fill_their_batch_without_checksum_too(body: bytes) -> None:
     payloads, damages, _ = walked(encode_batch([body], checksum=False) + THREE)
 
     assert payloads == [b"three"]
@@ -199,9 +199,7 @@ def test_a_directory_or_file_that_cannot_be_read_is_named(tmp_path: Path) -> Non
         load(tmp_path / "db-1.log")
 
 
-def test_large_file_that_fails_to_read_is_an_error_with_its_offset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_error_in_a_large_file_reports_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mapped, such a file would kill the process at the bytes that the disk does not give."""
     path = tmp_path / "db-1.log"
     path.write_bytes(ONE)

@@ -194,7 +194,7 @@ def test_queues_are_what_a_real_broker_found(sample: Callable[[str], Any], name:
     assert bodies.damages == []
 
 
-def test_a_store_with_priorities_gives_class_by_class_each_in_arrival_order(sample: Callable[[str], Any]) -> None:
+def test_priorities_give_class_by_class_in_arrival_order(sample: Callable[[str], Any]) -> None:
     state, _ = recovered(sample("06-priority").kahadb)
 
     for destination in state.queues():
@@ -297,7 +297,7 @@ def test_the_outcome_of_transactions_in_doubt_decides(
     assert state.prepared == {}
 
 
-def test_unfinished_local_transactions_are_returned_and_their_effects_absent(sample: Callable[[str], Any]) -> None:
+def test_unfinished_local_transactions_have_no_effect(sample: Callable[[str], Any]) -> None:
     """What is absent is part of the comparison of queues above; this is about who has to be told."""
     state, result = recovered(sample("04-localtx-kill9").kahadb)
 
@@ -423,7 +423,7 @@ def test_files_are_replayed_in_the_order_of_their_numbers(tmp_path: Path) -> Non
     assert texts(tmp_path, state) == [SECOND.message_id]
 
 
-def test_a_record_that_does_not_decode_is_damage_and_the_rest_counts(tmp_path: Path) -> None:
+def test_a_record_that_does_not_decode_is_damage(tmp_path: Path) -> None:
     write(tmp_path, 1, [encode_add(FIRST), b"\x01\x00", encode_add(SECOND)])
 
     state, result = recovered(tmp_path)
@@ -608,7 +608,7 @@ def test_a_body_whose_file_is_gone_is_named(tmp_path: Path) -> None:
         bodies.message(entry)
 
 
-def test_bodies_larger_than_the_read_ahead_and_from_many_files_come_back(tmp_path: Path) -> None:
+def test_large_bodies_from_many_files_are_read(tmp_path: Path) -> None:
     """Alternating priority classes make the reader go back to files it has let go."""
     expected = []
     for file_id in range(1, 41):

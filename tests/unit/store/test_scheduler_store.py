@@ -200,7 +200,7 @@ LOST_MOVES: dict[str, Any] = {
 }
 
 
-def test_a_job_whose_moves_were_collected_is_where_the_last_one_put_it(tmp_path: Path) -> None:
+def test_a_job_with_collected_moves_is_at_its_last_move(tmp_path: Path) -> None:
     write(tmp_path, **LOST_MOVES)
     assert literally(tmp_path) == {("stays", 9000, 0), ("a", 100, 8)}, "what a recovery without index makes of it"
     life = Life(tmp_path)
@@ -209,7 +209,7 @@ def test_a_job_whose_moves_were_collected_is_where_the_last_one_put_it(tmp_path:
     assert literally(tmp_path) == {("stays", 9000, 0), ("a", 400, 5)}, "and now the journal says so itself"
 
 
-def test_a_job_that_ended_after_moves_that_were_collected_is_over(tmp_path: Path) -> None:
+def test_a_job_that_ended_after_collected_moves_is_over(tmp_path: Path) -> None:
     write(tmp_path, **LOST_MOVES, db4=[RemoveScheduledJob("JMS", "a", 400)])
     life = Life(tmp_path)
     assert list(life.jobs) == ["stays"]
@@ -217,7 +217,7 @@ def test_a_job_that_ended_after_moves_that_were_collected_is_over(tmp_path: Path
     assert literally(tmp_path) == {("stays", 9000, 0)}
 
 
-def test_a_job_that_never_moves_is_not_meant_by_a_record_about_another_time(tmp_path: Path) -> None:
+def test_a_record_of_another_time_does_not_move_a_single_job(tmp_path: Path) -> None:
     """Of two jobs of one name one ended, and the file with its making was collected."""
     write(tmp_path, db1=[added("same", 100)], db3=[RemoveScheduledJob("JMS", "same", 200)])
     life = Life(tmp_path)

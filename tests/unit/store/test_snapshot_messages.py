@@ -123,7 +123,7 @@ def test_what_is_not_text_is_not_there() -> None:
     assert waiting(messages) == 9
 
 
-def test_a_state_is_settled_slice_by_slice_and_lookups_on_the_way_do_no_harm() -> None:
+def test_a_state_is_materialised_slice_by_slice_amid_lookups() -> None:
     state = StoreState()
     long, longer = queue("LONG"), queue("LONGER")
     state.queue_messages(queue("PLAIN"))["a"] = 1

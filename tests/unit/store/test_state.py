@@ -87,13 +87,13 @@ def subscribe(key: str, *, retroactive: bool = False, info: bytes = b"info") -> 
 # ---------------------------------------------------------------- queues
 
 
-def test_messages_come_back_in_the_order_in_which_they_were_added(journal: Journal) -> None:
+def test_messages_are_in_the_order_in_which_they_were_added(journal: Journal) -> None:
     journal.write(add("b"), add("a"), add("c"), remove("a"))
 
     assert journal.ids() == ["b", "c"]
 
 
-def test_an_entry_says_where_its_record_lies_and_how_large_the_message_is(journal: Journal) -> None:
+def test_an_entry_has_its_location_and_size(journal: Journal) -> None:
     journal.state.apply(add("a"), Location(OFFSET_MAX, OFFSET_MAX))
 
     expected = Entry("a", Location(OFFSET_MAX, OFFSET_MAX), 5, PriorityClass.DEFAULT)
@@ -201,13 +201,13 @@ def test_a_subscription_gets_what_comes_after_it(journal: Journal) -> None:
     assert (journal.ids(T, "one"), journal.ids(T, "two")) == (["a", "b"], ["b"])
 
 
-def test_a_retroactive_subscription_also_gets_what_others_have_pending(journal: Journal) -> None:
+def test_a_retroactive_subscription_gets_pending_messages(journal: Journal) -> None:
     journal.write(subscribe("one"), publish("a"), publish("b"), ack("a", "one"), subscribe("two", retroactive=True))
 
     assert journal.ids(T, "two") == ["b"]
 
 
-def test_a_message_goes_with_the_last_subscriptions_ack_in_any_order(journal: Journal) -> None:
+def test_a_message_is_removed_by_the_last_subscriptions_ack(journal: Journal) -> None:
     journal.write(subscribe("one"), subscribe("two"), publish("a"), publish("b"))
     journal.write(ack("b", "one"), ack("b", "one"), ack("b", "two"), ack("a", "two"))
 
@@ -221,7 +221,7 @@ def test_an_ack_of_an_unknown_subscription_does_nothing(journal: Journal) -> Non
     assert journal.ids(T, "nobody") == []
 
 
-def test_a_message_removed_without_a_subscription_is_gone_for_all(journal: Journal) -> None:
+def test_a_removal_without_subscription_is_for_all(journal: Journal) -> None:
     journal.write(subscribe("one"), publish("a"), RemoveMessage(T, "a"), publish("b"), ack("b", "one"))
 
     assert (journal.ids(T), journal.ids(T, "one")) == ([], [])
@@ -265,7 +265,7 @@ def test_operations_take_effect_in_their_order(journal: Journal) -> None:
     assert journal.ids() == ["b"]
 
 
-def test_nothing_of_a_transaction_shows_before_its_end_or_after_a_rollback(journal: Journal) -> None:
+def test_a_transaction_has_no_effect_before_its_commit(journal: Journal) -> None:
     journal.write(add("a"), add("b", transaction=LOCAL), remove("a", LOCAL))
     assert journal.ids() == ["a"]
 
@@ -359,7 +359,7 @@ def test_a_remark_in_other_words_changes_nothing(journal: Journal, words: str) -
 
 
 @pytest.mark.parametrize(("outcome", "left"), [(Commit(XA), ["b", "c"]), (Rollback(XA), ["a", "b"])])
-def test_the_outcome_of_a_prepared_transaction_counts_when_it_comes(
+def test_a_prepared_transaction_takes_effect_at_its_outcome(
     journal: Journal, outcome: Command, left: list[str]
 ) -> None:
     journal.write(add("a"), add("b"), remove("a", XA), add("c", transaction=XA), Prepare(XA), outcome)
@@ -368,7 +368,7 @@ def test_the_outcome_of_a_prepared_transaction_counts_when_it_comes(
     assert journal.state.prepared == {}
 
 
-def test_the_end_of_a_replay_names_what_was_neither_finished_nor_prepared(journal: Journal) -> None:
+def test_finish_returns_the_unfinished_unprepared_transactions(journal: Journal) -> None:
     other = XATransactionId(2, b"g", b"b")
     journal.write(add("a", transaction=LOCAL), add("b", transaction=XA), add("c", transaction=other), Prepare(other))
 
@@ -396,7 +396,7 @@ def test_a_copied_ack_behind_its_commit_counts(journal: Journal) -> None:
     assert journal.state.finish() == []
 
 
-def test_a_copied_ack_of_a_transaction_that_was_not_committed_does_not(journal: Journal) -> None:
+def test_a_copied_ack_of_an_uncommitted_transaction_does_not(journal: Journal) -> None:
     journal.state.expect_compacted_files()
     journal.write(add("a"), Rollback(LOCAL), Commit(SECOND_LOCAL))
     journal.next_file()
@@ -406,7 +406,7 @@ def test_a_copied_ack_of_a_transaction_that_was_not_committed_does_not(journal: 
     assert journal.state.finish() == [LOCAL]
 
 
-def test_a_copied_commit_behind_the_acks_of_its_messages_adds_only_the_others(journal: Journal) -> None:
+def test_a_copied_commit_adds_only_unacknowledged_messages(journal: Journal) -> None:
     journal.state.expect_compacted_files()
     journal.write(subscribe("one"), subscribe("two"))
     journal.write(*(each._replace(transaction=LOCAL) for each in (add("a"), add("b"), publish("t"), publish("u"))))
@@ -426,7 +426,7 @@ def test_a_message_sent_again_after_its_ack_is_a_new_one(journal: Journal) -> No
     assert journal.ids() == ["a"]
 
 
-def test_outside_compacted_files_an_id_used_again_is_a_new_transaction(journal: Journal) -> None:
+def test_a_reused_id_outside_compacted_files_is_a_new_one(journal: Journal) -> None:
     journal.state.expect_compacted_files()
     journal.write(add("a"), Commit(LOCAL), remove("a", LOCAL))
 
@@ -462,7 +462,7 @@ def test_an_ack_refers_to_the_file_of_its_message(journal: Journal) -> None:
     assert journal.references() == {2: {1}}
 
 
-def test_an_ack_refers_to_every_record_that_would_create_the_message_again(journal: Journal) -> None:
+def test_an_ack_refers_to_every_record_that_adds_its_message(journal: Journal) -> None:
     """The first version, a duplicate, and an update."""
     for command in (add("a"), add("a"), UpdateMessage(add("a")), remove("a")):
         journal.write(command)
@@ -511,7 +511,7 @@ def test_a_removed_destination_refers_to_all_it_held(journal: Journal) -> None:
     assert journal.references() == {3: {1, 2}, 4: {1, 2}}
 
 
-def test_an_unsubscription_refers_to_every_making_of_its_subscription(journal: Journal) -> None:
+def test_an_unsubscription_refers_to_every_subscribe_record(journal: Journal) -> None:
     for command in (subscribe("one"), subscribe("one"), publish("a"), Unsubscribe(T, "one")):
         journal.write(command)
         journal.next_file()
@@ -529,7 +529,7 @@ def test_unfinished_transactions_name_their_files(journal: Journal) -> None:
     assert journal.state.transaction_files() == {1, 2, 3}
 
 
-def test_a_subscription_needs_its_latest_record_and_with_messages_pending_the_earlier_ones_too(
+def test_a_subscription_needs_earlier_records_while_pending(
     journal: Journal,
 ) -> None:
     journal.write(subscribe("one"))

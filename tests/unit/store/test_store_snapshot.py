@@ -117,7 +117,7 @@ def test_everything_comes_back(journal: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @interpreted
-def test_a_state_has_nothing_that_the_index_does_not_know() -> None:
+def test_every_part_of_the_state_is_in_the_snapshot() -> None:
     known = {"destinations", "inflight", "prepared", "usage", "compacted", "sequences", "declared", "_seen"}
     assert vars(StoreState()).keys() == known, "what was added to the state belongs into the index, and its version up"
 
@@ -132,9 +132,7 @@ def test_a_start_reads_only_what_follows(journal: Path, caplog: pytest.LogCaptur
     assert reader.resumed_at.file_id == 2
 
 
-def test_a_long_queue_stays_in_columns_until_a_standby_has_the_time(
-    journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_queue_stays_in_columns_until_the_ids_are_cached(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 3)
     index(journal, Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4")))
     reader = follower(journal)
@@ -152,7 +150,7 @@ def test_a_long_queue_stays_in_columns_until_a_standby_has_the_time(
 
 
 @pytest.mark.parametrize(("count", "kind"), [(1, SnapshotMessages), (20, dict)])
-def test_a_long_queue_is_settled_when_there_is_much_to_read_behind_the_index(
+def test_a_long_queue_is_materialised_before_many_records(
     journal: Path, monkeypatch: pytest.MonkeyPatch, count: int, kind: type
 ) -> None:
     monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 3)
@@ -282,7 +280,7 @@ def test_an_index_over_what_is_not_there_is_not_written(journal: Path) -> None:
         write(snapshot(StoreState(), Location(2, 17)), journal, allowed)
 
 
-def test_nor_one_that_would_end_where_a_file_began_that_was_deleted_meanwhile(journal: Path) -> None:
+def test_a_snapshot_is_not_written_if_its_last_file_was_deleted(journal: Path) -> None:
     before = (journal / SNAPSHOT_NAME).read_bytes()
     with pytest.raises(UnusableSnapshotError, match=r"db-3\.log was deleted meanwhile"):
         write(snapshot(StoreState(), Location(3, 0)), journal, allowed)
@@ -342,7 +340,7 @@ def test_one_index_is_written_at_a_time(journal: Path) -> None:
     assert read(journal) is not None
 
 
-def test_an_index_is_due_when_time_has_passed_and_the_journal_has_grown(tmp_path: Path) -> None:
+def test_a_snapshot_is_due_after_time_and_growth(tmp_path: Path) -> None:
     writer = indexer(tmp_path, grown=1500)
     assert not writer.is_due(Location(9, 0), 0)
     assert not writer.is_due(Location(9, 0), INTERVAL_MS - 1)
@@ -352,7 +350,7 @@ def test_an_index_is_due_when_time_has_passed_and_the_journal_has_grown(tmp_path
     assert writer.is_due(Location(10, 500), 6 * INTERVAL_MS)
 
 
-def test_a_clean_stop_writes_none_for_a_standby_or_a_little_journal(journal: Path) -> None:
+def test_a_clean_stop_writes_none_for_a_standby_or_small_journal(journal: Path) -> None:
     (journal / SNAPSHOT_NAME).unlink()
 
     def never() -> Any:
@@ -363,7 +361,7 @@ def test_a_clean_stop_writes_none_for_a_standby_or_a_little_journal(journal: Pat
     assert not (journal / SNAPSHOT_NAME).exists()
 
 
-def test_a_clean_stop_writes_it_anew_when_a_covered_file_was_changed(journal: Path) -> None:
+def test_a_clean_stop_writes_one_if_a_covered_file_changed(journal: Path) -> None:
     covered = Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4"))
     taken = snapshot(replayed(journal)[0], covered)
     writer = indexer(journal, grown=10_000)
@@ -376,9 +374,7 @@ def test_a_clean_stop_writes_it_anew_when_a_covered_file_was_changed(journal: Pa
     assert (journal / SNAPSHOT_NAME).stat().st_mtime_ns > before
 
 
-def test_an_index_that_cannot_be_written_is_said_and_nothing_more(
-    journal: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_snapshot_that_cannot_be_written_is_only_logged(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
     (journal / (SNAPSHOT_NAME + store_snapshot.UNFINISHED_SUFFIX)).mkdir()
     covered = Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4"))
     indexer(journal).end(covered, lambda: snapshot(replayed(journal)[0], covered))

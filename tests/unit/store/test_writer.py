@@ -225,7 +225,7 @@ class TestBatches:
         assert [[len(p) for _, p in batch] for batch in batches(tmp_path / "db-1.log")] == [[5], [1], [5000], [1]]
         rig.writer.close()
 
-    def test_unwritten_bytes_counts_the_open_batch_and_those_on_their_way(self, rig: Rig) -> None:
+    def test_unwritten_bytes_counts_open_and_submitted_batches(self, rig: Rig) -> None:
         assert rig.writer.unwritten_bytes == 0
         rig.files.hold_write.clear()
         rig.writer.append(encode_record(b"x" * 95))
@@ -263,7 +263,7 @@ class TestLocations:
         assert contents(tmp_path) == expected
         assert len({location.file_id for location, _ in expected}) > 10
 
-    def test_a_file_is_closed_when_the_next_batch_would_reach_its_limit(self, tmp_path: Path) -> None:
+    def test_a_file_is_closed_before_a_batch_reaches_its_limit(self, tmp_path: Path) -> None:
         limit = 2000
         rig = Rig(tmp_path, file_bytes_max=limit)
         end = 28 + len(FIRST)
@@ -295,7 +295,7 @@ class TestLocations:
 
 
 class TestFiles:
-    def test_a_preallocated_file_has_its_full_length_and_two_eof_markers(self, rig: Rig, tmp_path: Path) -> None:
+    def test_a_preallocated_file_has_two_eof_markers(self, rig: Rig, tmp_path: Path) -> None:
         data = (tmp_path / "db-1.log").read_bytes()
         end = 28 + len(FIRST)
         assert len(data) == rig.settings.file_bytes_max
@@ -398,7 +398,7 @@ class TestCallbacks:
             rig.writer.append(FIRST)
         rig.writer.close()
 
-    def test_a_job_runs_once_everything_before_it_is_written_and_synced(self, tmp_path: Path) -> None:
+    def test_a_job_runs_after_everything_before_it_is_synced(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000.0)
         done = threading.Event()
         calls: list[str] = []
@@ -618,7 +618,7 @@ class TestInline:
         assert len(rig.log) == waiters
         rig.writer.close()
 
-    def test_what_arrived_behind_a_batch_of_the_threads_is_the_loops_again(self, quick: Rig) -> None:
+    def test_changes_after_a_batch_of_the_thread_are_written_inline(self, quick: Rig) -> None:
         self.send(quick, b"many", INLINE_WAITERS_MAX + 1)
         quick.loop.turn()
         self.send(quick, b"lone")
@@ -640,7 +640,7 @@ class TestInline:
         quick.writer.close()
 
     @pytest.mark.parametrize("operation", ["fill", "write", "sync"])
-    def test_a_failed_operation_stops_everything_and_is_reported_once(self, quick: Rig, operation: str) -> None:
+    def test_a_failed_operation_stops_the_writer_and_is_reported(self, quick: Rig, operation: str) -> None:
         quick.files.fail_at[operation] = OSError(errno.EIO, os.strerror(errno.EIO))
         self.send(quick)
         quick.loop.turn()
@@ -657,7 +657,7 @@ class TestInline:
         assert isinstance(quick.failures[0].__cause__, OSError)
         assert quick.files.calls == attempts, "a failed operation is not tried again"
 
-    def test_a_closed_fence_means_that_nobody_is_told_although_it_was_synced(self, quick: Rig) -> None:
+    def test_a_closed_fence_prevents_callbacks_after_the_sync(self, quick: Rig) -> None:
         quick.fence = LockNotHeld("the lock file was replaced")
         self.send(quick)
         quick.loop.turn()
@@ -666,7 +666,7 @@ class TestInline:
         with pytest.raises(LockNotHeld):
             quick.writer.close()
 
-    def test_a_callback_that_raises_costs_neither_others_nor_the_writer(self, quick: Rig) -> None:
+    def test_a_callback_that_raises_stops_no_other_callback(self, quick: Rig) -> None:
         def raises() -> None:
             raise RuntimeError("a bug")
 
@@ -721,9 +721,7 @@ class TestFailure:
         ("operation", "number"),
         [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC), ("sync", errno.EDQUOT)],
     )
-    def test_a_failed_operation_stops_everything_and_is_reported_once(
-        self, rig: Rig, operation: str, number: int
-    ) -> None:
+    def test_a_failed_operation_stops_the_writer_and_is_reported(self, rig: Rig, operation: str, number: int) -> None:
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.note("before"))
         rig.settle()
@@ -749,7 +747,7 @@ class TestFailure:
         assert isinstance(rig.failures[0].__cause__, OSError)
         assert rig.files.calls == attempts, "a failed operation is not tried again"
 
-    def test_a_closed_fence_means_that_nobody_is_told_although_it_was_synced(self, rig: Rig) -> None:
+    def test_a_closed_fence_prevents_callbacks_after_the_sync(self, rig: Rig) -> None:
         rig.fence = LockNotHeld("the lock file was replaced")
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.note("told"))

@@ -76,7 +76,7 @@ def test_a_captured_scheduler_is_sound(sample: Callable[[str], Any]) -> None:
     assert (result.findings, result.records["ADD_SCHEDULED_JOB"]) == ([], 10)
 
 
-def test_each_hand_made_damage_is_told_with_what_activemq_would_do(sample: Callable[[str], Any]) -> None:
+def test_each_damage_is_reported_with_activemqs_reaction(sample: Callable[[str], Any]) -> None:
     """What ActiveMQ does was tried out, with its index and without."""
     store = sample("10-corrupt-batch")
     (store.kahadb / "db.data").unlink()
@@ -133,7 +133,7 @@ def test_a_message_that_was_consumed_later_is_no_loss(tmp_path: Path) -> None:
     assert "of the messages 1 had been consumed" in only(tmp_path).what
 
 
-def test_a_batch_cut_in_a_file_that_was_not_written_last_is_damage(tmp_path: Path) -> None:
+def test_a_cut_batch_in_an_earlier_file_is_damage(tmp_path: Path) -> None:
     write(tmp_path, [add(1), add(2)], [add(3)])
     path = tmp_path / "db-1.log"
     path.write_bytes(path.read_bytes()[:-40])
@@ -158,7 +158,7 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path, in_use: bool, kind: str) -> No
     assert found(tmp_path, in_use=in_use) == [("notice", kind)]
 
 
-def test_a_message_that_does_not_decode_is_damage_though_its_batch_is_sound(tmp_path: Path) -> None:
+def test_a_message_that_does_not_decode_is_damage(tmp_path: Path) -> None:
     write(tmp_path, [add(1), AddMessage(QUEUE, "ID:x", b"\x1c\x00"), b"\x01\x02\x03\x04"], [add(2)])
     assert found(tmp_path) == [("damage", "damaged record")] * 2
 
@@ -192,7 +192,7 @@ def test_a_cut_marker_that_activemq_stumbles_over_is_a_hazard(tmp_path: Path, co
 
 
 @pytest.mark.parametrize("zeros", [0, 100])
-def test_an_end_that_is_missing_is_damage_where_markers_are_written(tmp_path: Path, zeros: int) -> None:
+def test_a_missing_end_is_damage_where_markers_are_written(tmp_path: Path, zeros: int) -> None:
     write(tmp_path, [add(1)])
     write(tmp_path, [add(2)], first=2, marker=bytes(zeros))
     write(tmp_path, [add(3)], first=3)
@@ -214,14 +214,14 @@ def test_below_an_empty_file_the_end_may_be_missing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- one against the other
 
 
-def test_acknowledgements_of_messages_that_no_file_has_are_damage_where_no_file_is_missing(tmp_path: Path) -> None:
+def test_acks_of_unknown_messages_in_whole_journals_are_damage(tmp_path: Path) -> None:
     write(tmp_path, [add(1), add(2)], [ack(1), ack(7), add(3)])
     finding = only(tmp_path)
     assert (finding.level, finding.kind) == (Level.DAMAGE, "acknowledged, never added")
     assert ":7" in finding.what
 
 
-def test_what_was_compacted_out_of_the_acknowledgements_own_file_is_not_missed(tmp_path: Path) -> None:
+def test_adds_dropped_by_compaction_are_not_missed(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [ack(7)])
     assert found(tmp_path) == []
 
@@ -242,7 +242,7 @@ def test_acknowledgements_whose_messages_may_be_gone_are_normal(
     assert found(tmp_path) == []
 
 
-def test_live_messages_in_a_file_that_activemq_skips_are_a_hazard(tmp_path: Path) -> None:
+def test_live_messages_in_a_skipped_file_are_a_hazard(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2), ack(1)], [RewrittenDataFile(2), ack(1), add(3)])
     finding = only(tmp_path)
     assert (finding.level, finding.kind) == (Level.HAZARD, "skipped file")
@@ -251,7 +251,7 @@ def test_live_messages_in_a_file_that_activemq_skips_are_a_hazard(tmp_path: Path
     assert found(tmp_path) == []
 
 
-def test_copied_acknowledgements_behind_their_commit_are_a_hazard(tmp_path: Path) -> None:
+def test_copied_acks_behind_their_commit_are_a_hazard(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [Commit(TX)], [RewrittenDataFile(9), ack(1, transaction=TX)])
     assert found(tmp_path) == [("hazard", "late acknowledgements")]
 

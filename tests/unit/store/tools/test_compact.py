@@ -99,7 +99,7 @@ def test_captured_stores_mean_the_same_afterwards(sample: Callable[[str], Any], 
     assert [kind for kind in kinds(directory) if kind != "in doubt"] == []
 
 
-def test_a_busy_journal_means_the_same_afterwards_in_one_file_or_in_many(tmp_path: Path) -> None:
+def test_a_compacted_journal_has_the_same_state(tmp_path: Path) -> None:
     for number, file_bytes_max in enumerate((1, 700, 1 << 20)):
         directory = write(tmp_path / str(number), *BUSY)
         before = contents(directory)
@@ -123,7 +123,7 @@ def test_what_is_no_message_is_remembered_too(tmp_path: Path) -> None:
     assert result.closing_traces[-1] == remark
 
 
-def test_after_an_activemq_that_stopped_in_order_no_message_counts_as_seen(sample: Callable[[str], Any]) -> None:
+def test_a_compaction_keeps_activemqs_clean_stop(sample: Callable[[str], Any]) -> None:
     """Its index says that it did, and goes."""
     directory = sample("01-mixed").kahadb
     compacted(directory)
@@ -204,9 +204,7 @@ class Mortal(JournalFiles):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("archive", [False, True], ids=["delete", "archive"])
-def test_killed_at_any_step_the_store_means_the_same_and_can_be_compacted_again(
-    tmp_path: Path, archive: bool, after: bool
-) -> None:
+def test_a_kill_at_any_step_leaves_the_same_state(tmp_path: Path, archive: bool, after: bool) -> None:
     for life in range(1, 60):
         directory = write(tmp_path / str(life), *BUSY)
         before = contents(directory)

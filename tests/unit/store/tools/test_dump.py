@@ -110,7 +110,7 @@ def test_what_does_not_decode_is_shown_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
-def test_damage_stands_where_it_lies_and_what_was_rescued_is_marked(sample: Callable[[str], Any]) -> None:
+def test_damage_is_shown_in_place_with_rescued_records_marked(sample: Callable[[str], Any]) -> None:
     with JournalSnapshot(sample("10-corrupt-batch").kahadb) as snapshot:
         items = list(dump(snapshot))
     damaged = [number for number, item in enumerate(items) if isinstance(item, DumpedGap)]

@@ -168,7 +168,7 @@ def test_a_committed_message_is_there_and_an_open_one_is_not(tmp_path: Path) -> 
     ]
 
 
-def test_a_durable_subscriptions_prepared_acknowledgement_names_it(tmp_path: Path) -> None:
+def test_a_prepared_ack_names_its_durable_subscription(tmp_path: Path) -> None:
     write(tmp_path, [subscribe("s"), add(1, TOPIC), ack(1, TOPIC, key="client:s", transaction=XA), Prepare(XA)])
     message, subscription, transaction = exported(tmp_path)
     assert (message["destination"], subscription["pending"]) == ("topic://T", [])

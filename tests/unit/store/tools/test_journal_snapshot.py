@@ -14,7 +14,7 @@ from pybroker.store.journal.tools.scan import Scan
 from tests.unit.store.tools.journals import add, batch, write
 
 
-def test_files_are_read_as_they_were_though_they_are_deleted_and_replaced(tmp_path: Path) -> None:
+def test_deleted_and_replaced_files_are_read_as_they_were(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)])
     before = {number: (tmp_path / f"db-{number}.log").read_bytes() for number in (1, 2)}
     with JournalSnapshot(tmp_path) as snapshot:
@@ -24,9 +24,7 @@ def test_files_are_read_as_they_were_though_they_are_deleted_and_replaced(tmp_pa
         assert {number: bytes(snapshot.load(number)[:]) for number in (1, 2)} == before
 
 
-def test_a_file_that_vanishes_while_they_are_opened_makes_it_look_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_vanishes_during_the_opening_restarts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file opened before may need the vanished one's acknowledgements."""
     write(tmp_path, [add(1)], [add(2)], [add(3)])
     opened = module._opened  # pyright: ignore[reportPrivateUsage]
@@ -79,7 +77,7 @@ def test_many_files_are_open_at_once(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_the_files_written_last_are_the_highest_and_the_next_below_compacted_and_empty_ones(tmp_path: Path) -> None:
+def test_writable_files_are_the_highest_and_below_compacted_ones(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)], [RewrittenDataFile(1)], [RewrittenDataFile(1)])
     with JournalSnapshot(tmp_path) as snapshot:
         assert snapshot.writable == {2, 3, 4}

@@ -46,9 +46,7 @@ def test_a_sound_store_is_rescued_whole(sample: Callable[[str], Any], tmp_path: 
     assert alive(tmp_path / "new") == alive(source)
 
 
-def test_of_a_damaged_store_everything_readable_is_rescued_in_its_place(
-    sample: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_every_readable_record_is_rescued_in_place(sample: Callable[[str], Any], tmp_path: Path) -> None:
     source = sample("10-corrupt-batch").kahadb
     items = salvaged(source, tmp_path / "new")
     lost = [item for item in items if isinstance(item, LostBytes)]

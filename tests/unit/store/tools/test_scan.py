@@ -52,7 +52,7 @@ def test_sound_batches_give_their_records_and_no_gap() -> None:
     [(START, (1,)), (START + 4, (9,)), (START + 7, (0,)), (START + 16, (0, 0, 0, 1)), (START + 16, (127,))],
     ids=["size", "type", "magic", "length too short", "length too long"],
 )
-def test_behind_a_damaged_control_record_the_checksum_proves_every_record(offset: int, values: tuple[int, ...]) -> None:
+def test_the_checksum_proves_records_of_a_damaged_header(offset: int, values: tuple[int, ...]) -> None:
     records, (gap,) = scanned(changed(FILE, offset, *values))
 
     rescued = [record for record in records if record.integrity is not RecordIntegrity.SOUND]
@@ -73,7 +73,7 @@ def test_with_a_damaged_checksum_nothing_is_proven() -> None:
     ]
 
 
-def test_a_record_whose_parts_disagree_is_left_out_and_its_neighbours_are_kept() -> None:
+def test_a_record_whose_parts_disagree_is_left_out() -> None:
     records, (gap,) = scanned(changed(FILE, inner_id(FILE, SECOND) + 3, 0x58))
     assert [record.payload for record in records if record.integrity is RecordIntegrity.UNPROVEN] == [
         RECORDS[0],
@@ -97,7 +97,7 @@ def test_zeros_leave_what_is_around_them() -> None:
     assert not gap.beginning.strip(b"\0")
 
 
-def test_what_looks_like_a_record_inside_a_damaged_message_is_not_looked_into() -> None:
+def test_a_record_inside_a_damaged_message_is_ignored() -> None:
     inside = encode_record(encode(Trace("planted")))
     data = BEFORE + batch(add(2, body=b"x" * 40 + inside), add(3)) + EOF_MARKER
     assert inside in data
@@ -133,7 +133,7 @@ def test_a_last_batch_that_is_all_there_was_changed() -> None:
         assert [record.payload for record in records[:4]] == [encode(add(number)) for number in (1, 2, 3, 4)]
 
 
-def test_in_a_preallocated_file_the_zeros_at_a_records_end_are_its_own() -> None:
+def test_zeros_at_a_records_end_belong_to_the_record() -> None:
     """Used bytes are what is not zero; but an add ends with one."""
     data = changed(BEFORE + AFTER, START + 7, 0) + EOF_MARKER + bytes(4096) + EOF_MARKER
     records, (gap,) = scanned(data)

@@ -38,7 +38,7 @@ def test_what_was_set_aside_is_no_journal(tmp_path: Path, name: str) -> None:
     assert_all_sound(tmp_path, but="damaged record")
 
 
-def test_a_directory_without_a_journal_fails_it_where_one_has_to_be(tmp_path: Path) -> None:
+def test_a_missing_journal_fails_the_soundness_check(tmp_path: Path) -> None:
     assert_all_sound(tmp_path)
     with pytest.raises(AssertionError, match="no journal"):
         assert_sound(tmp_path)

@@ -44,7 +44,7 @@ def test_a_file_of_dead_messages_can_go(tmp_path: Path) -> None:
     assert [reason.cause for reason in files[3].reasons] == [Cause.WRITTEN]
 
 
-def test_live_messages_are_counted_by_destination_the_oldest_named(tmp_path: Path) -> None:
+def test_live_messages_are_counted_by_destination(tmp_path: Path) -> None:
     found = reasons(tmp_path, [*(add(number) for number in range(1, 6)), add(9, OTHER), ack(1)])
     assert [(reason.cause, reason.what, reason.count) for reason in found] == [
         (Cause.MESSAGES, f"messages of {QUEUE}", 4),
@@ -82,7 +82,7 @@ def test_open_transactions_hold_their_files(tmp_path: Path) -> None:
     assert found[1].examples == (message_id(2),)
 
 
-def test_acknowledgements_are_followed_along_chains_to_what_holds_them(tmp_path: Path) -> None:
+def test_acks_are_followed_along_chains_to_their_root(tmp_path: Path) -> None:
     write(tmp_path, [add(1), add(2)], [ack(2), add(3), add(4)], [ack(3), ack(4)], [Trace("written")])
     files = explained(tmp_path)
     (second,), (third,) = files[2].reasons, files[3].reasons
@@ -112,7 +112,7 @@ def test_what_activemq_alone_keeps_is_told(tmp_path: Path) -> None:
     "name",
     ["02-consumed-gc", "03-durable", "04-localtx-kill9", "05-xa-indoubt-kill9", "07-large", "11-redelivered-updates"],
 )
-def test_the_decision_is_the_collectors_and_each_file_has_a_reason(sample: Callable[[str], Any], name: str) -> None:
+def test_the_decision_is_the_collectors_and_has_a_reason(sample: Callable[[str], Any], name: str) -> None:
     directory = sample(name).kahadb
     state = StoreState()
     replay(directory, state)
