@@ -13,6 +13,7 @@ from typing import Final
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
@@ -67,7 +68,6 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.heartbeat import HeartbeatMonitor
 from pybroker.client.messages import RESENT, Message, Outgoing
 from pybroker.client.openwire_messages import Receipt, encode_body, received
 
@@ -130,7 +130,7 @@ class OpenWireConversation:
         self._agreement: Agreement | None = None
         self._format = WireFormat()
         self._frame_bytes_max = frame_bytes_max
-        self._monitor: HeartbeatMonitor | None = None
+        self._monitor: InactivityMonitor | None = None
         self._greeting_due_at: float | None = None
         self._is_open = False
         self._is_restoring = False
@@ -303,13 +303,12 @@ class OpenWireConversation:
             return float("inf")
         if monitor is None:
             first = now + agreement.initial_delay_ms / 1000
-            monitor = self._monitor = HeartbeatMonitor(agreement.max_inactivity_ms / 1000, first, first)
-        if monitor.has_timed_out(now):
-            raise ConnectionLost(f"the broker was silent for more than {monitor.duration:g} s")
+            monitor = self._monitor = InactivityMonitor(agreement.max_inactivity_ms / 1000, first, first)
+        if monitor.is_peer_dead(now):
+            raise ConnectionLost(f"the broker was silent for more than {monitor.seconds:g} s")
         if monitor.is_heartbeat_due(now):
             self._put(wire.KeepAliveInfo())
-            monitor.has_written = False  # a heart-beat itself must not delay the next one
-        return min(monitor.read_at, monitor.write_at)
+        return monitor.next_check
 
     def _put(self, command: wire.DataStructure) -> None:
         frame = self._format.encode(command)
@@ -321,7 +320,7 @@ class OpenWireConversation:
         self._out += INT.pack(len(frame))
         self._out += frame
         if self._monitor is not None:
-            self._monitor.has_written = True
+            self._monitor.wrote()
 
     def _commands(self, request: Request) -> Sequence[wire.BaseCommand]:
         match request:

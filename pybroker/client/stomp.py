@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
 from pybroker.client.conversation import (
@@ -55,7 +56,6 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.heartbeat import HeartbeatMonitor
 from pybroker.client.stomp_messages import read_message, send_body, send_headers, write_destination
 
 INACTIVITY_MS: Final = 30_000
@@ -113,7 +113,7 @@ class StompConversation:
         self._is_open = False
         self._is_restoring = False
         self._has_heartbeats = False
-        self._monitor: HeartbeatMonitor | None = None
+        self._monitor: InactivityMonitor | None = None
         self._greeting_due_at: float | None = None
         self._sizes: dict[int, int] = {}  # the body sizes of unanswered sends
 
@@ -239,17 +239,18 @@ class StompConversation:
             return float("inf")
         if self._monitor is None:
             first = now + self._initial_seconds
-            self._monitor = HeartbeatMonitor(self._inactivity_seconds, first, now)
-        if self._monitor.has_timed_out(now):
+            self._monitor = InactivityMonitor(self._inactivity_seconds, first, now)
+        if self._monitor.is_peer_dead(now):
             raise ConnectionLost(f"the broker was silent for more than {self._inactivity_seconds:g} s")
         if self._monitor.is_heartbeat_due(now):
             self._out += HEART_BEAT
-        return min(self._monitor.read_at, self._monitor.write_at)
+            self._monitor.wrote()
+        return self._monitor.next_check
 
     def _put(self, frame: _ToSend, version: Version = Version.V1_2) -> None:
         self._out += encode_frame(*frame, version)
         if self._monitor is not None:
-            self._monitor.has_written = True
+            self._monitor.wrote()
 
     def _connect_headers(self, login: Login) -> dict[str, str]:
         headers = {"accept-version": "1.2", "host": self._host or "localhost", "client-id": login.client_id}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RemoteProtocolError, RequestError
+from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
     BrokerId,
@@ -30,7 +31,6 @@ from pybroker.broker.domain.ports import BrokerPort
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.faults import WrongState
-from pybroker.transports.openwire.inactivity import Inactivity
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.states import TRANSITIONS, OpenWireEvent, OpenWireState
 from pybroker.transports.session import Link, Session
@@ -94,7 +94,7 @@ class OpenWireSession(Session):
         """The client, while it is connected and sends messages in the bytes that the store keeps."""
         self._connection_id = ""
         self._client_log = ClientLog()
-        self._inactivity: Inactivity | None = None
+        self._inactivity: InactivityMonitor | None = None
         self._wakes_at = 0.0
         self._wakes_for_pull = False
         self._frames = FrameReader(_OFFER_FRAME_MAX)
@@ -181,7 +181,7 @@ class OpenWireSession(Session):
                     RemoteProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds")
                 )
                 return
-            if self._inactivity.is_keep_alive_due(now):
+            if self._inactivity.is_heartbeat_due(now):
                 self._peer.send(KeepAliveInfo())
             try:
                 if self._client is not None:
@@ -230,7 +230,8 @@ class OpenWireSession(Session):
         self._peer = peer = Peer(self._link, agreement.wire_format())
         self._frames.frame_bytes_max = agreement.frame_bytes_max
         now = self._link.time()
-        self._inactivity = Inactivity(agreement.max_inactivity_ms, agreement.initial_delay_ms, now)
+        first = now + agreement.initial_delay_ms / 1000
+        self._inactivity = InactivityMonitor(agreement.max_inactivity_ms / 1000, first, first)
         self._enter(OpenWireEvent.AGREE)
         peer.send(
             BrokerInfo(

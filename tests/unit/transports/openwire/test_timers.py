@@ -7,6 +7,7 @@ import pytest
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionId,
@@ -15,7 +16,6 @@ from pybroker.broker.domain.openwire.commands import (
     MessagePull,
     Response,
 )
-from pybroker.transports.openwire.inactivity import Inactivity
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, of_kind, settings, texts
 
 SHORT = dataclasses.replace(JAVA, max_inactivity_ms=900, initial_delay_ms=3000)
@@ -27,7 +27,7 @@ def keep_alives(client: OpenWireClient) -> int:
 
 
 def test_smaller_limit_wins() -> None:
-    inactivity = Inactivity(900, 3000, 0.0)
+    inactivity = InactivityMonitor(0.9, 3.0, 3.0)
     assert (inactivity.seconds, inactivity.next_check) == (0.9, 3.0)
 
 
