@@ -98,7 +98,10 @@ class Waiter:
         """Send a message; wait until a persistent one is on disk, and another one is passed to the transport."""
         with self.link as state:
             pending = state.send(producer, destination, body, headers)
-        await self.wait(pending, timeout, "sending")
+        if pending.is_done:  # a message without an answer
+            pending.result()
+        else:
+            await self.wait(pending, timeout, "sending")
         if self.link.is_congested:
             await self.wait_until_writable(timeout)
 
