@@ -186,7 +186,7 @@ def _add_removed_queues(history: History, found: Mapping[str, RetentionFacts]) -
             _add_reference(found[row.directory], file_id, kept[row.directory].forget(queue(row.destination)))
             continue
         for each in decode_declared(row.trace):
-            kept[row.directory].note(each, file_id)
+            kept[row.directory].record(each, file_id)
 
 
 if __name__ == "__main__":

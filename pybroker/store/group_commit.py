@@ -1,4 +1,4 @@
-"""Group commit: the event loop gathers changes and goes on; one thread makes them last, batch after batch.
+"""Group commit: the event loop gathers changes without waiting; one thread makes them durable, batch after batch.
 
 ```text
 event loop   change change change | change change ...     | callbacks of batch 1
@@ -9,26 +9,26 @@ thread               `-> write, sync, fence --------------'-> batch 2 -> ...
 
 * All changes of one turn of the loop are one batch. While a batch is being written, whatever arrives is the next one:
   the slower the disk or the database and the busier the broker, the larger the batches.
-* A batch that nobody waits for, of acknowledgements mostly, is left open for a few milliseconds: to write it at once
-  would make the next producer wait for that write before its own.
+* A batch without waiters, mostly of acknowledgements, stays open for a few milliseconds: to write it at once would make
+  the next producer wait for that write before its own.
 * No lock and no queue entry per change: the open batch belongs to the loop, a closed one to the thread.
 * The fence runs after the write and before any callback. A master that lost its lock may have written, but acknowledges
   nothing.
-* A failure is never retried here; a sink knows what may be. The writer stops, nobody is called back any more, and one
-  failure is reported.
+* A failure is never retried here; only a sink may retry. The writer stops, makes no more callbacks, and reports one
+  failure.
 
-What is written, and how, is the sink's: a journal's data files, or a database. Two things help where they apply:
+The sink writes: into a journal's data files, or into a database. Two optimisations help where they apply:
 
 * *Inline.* A batch through the thread costs one hop each way, and several hand-overs of the interpreter lock to a
   thread that the loop competes with: where a disk is quick, that is more than the write. So a short batch that few wait
-  for is written on the loop, if the sink allows it and such writes were short on average of late. A slow disk gets its
-  batches through the thread, and a trial now and then. What is given up: should a disk that was quick until now hang in
-  such a write, the loop hangs with it.
-* *Gathering.* Who was just answered often has the next thing to send, a moment later. To begin the next batch at once
-  would leave it out, and those who wait would share two batches in turn instead of one. So the next batch waits for as
-  many as there could be, for a part of the time that the last one took.
+  for is written on the loop, if the sink allows it and recent writes were short on average. A slow disk gets its
+  batches through the thread, and a trial now and then. The price: if a disk that was quick hangs in such a write, the
+  loop hangs with it.
+* *Gathering.* A client that was just answered often sends again a moment later. To begin the next batch at once would
+  miss that send, and the clients would alternate between two batches instead of sharing one. So the next batch waits
+  for as many waiters as the last one had, for a part of the time that the last one took.
 
-A `Replica` is a second taker of each batch: it has it before the sink, and nobody is told before it has confirmed.
+A `Replica` is a second receiver of each batch: it gets it before the sink, and callbacks wait for its confirmation.
 """
 
 import logging
@@ -44,28 +44,28 @@ from pybroker.store.runtime import Callback, StoreRuntime, Worker
 from pybroker.store.sink import InlineSink, Replica, Sink, Source
 
 ABANDON_SECONDS = 1.0
-"""How long giving up waits for a write under way. The heir seals or fences off what it may still do."""
+"""Seconds that `abandon` waits for a running write. A new master seals the file or fences the write off."""
 
 IDLE_SECONDS = 0.005
-"""How long changes that nobody waits for wait for others to share a write with."""
+"""Seconds that a batch without waiters stays open, to share a write with later changes."""
 
 IDLE_BYTES_MAX = 256 * 1024
-"""Beyond that much they are written anyway."""
+"""Size at which a batch without waiters is written at once."""
 
 INLINE_BYTES_MAX = 256 * 1024
-"""What a disk takes hardly longer for than for a single record."""
+"""Size up to which a write takes hardly longer than one record's."""
 
 INLINE_WAITERS_MAX = 64
-"""With more clients the next batch fills while this one is written, and the thread is the quicker way."""
+"""With more waiters the next batch fills while this one is written, and the thread is quicker."""
 
 TRIAL_EVERY = 64
 """Batches that a slow disk gets through the thread before one is tried on the loop: it may have become quick."""
 
 NEWEST_SHARE = 1 / 8
-"""Of the newest write in the moving average. One of ten milliseconds counts against a quick disk for ten more."""
+"""Weight of the newest write in the moving average. One of ten milliseconds counts for ten more writes."""
 
 GATHER_SECONDS_MAX = 0.004
-"""How long a batch waits at most for those who were just answered."""
+"""Seconds that a batch waits at most for clients that were just answered."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,30 +73,29 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How batches gather and go.
+class CommitPolicy:
+    """Policy for gathering and writing batches.
 
     Attributes:
-        noun: what stops or is closed, in messages.
-        writer: what the thread is called.
-        inline_seconds_max: a sink whose writes take longer on average is never waited for on the loop; 0: none is.
-        gather_share: of the time that the last batch took, how long the next waits for those who were answered; 0: it
-            does not.
-        asks_in_thread: the fence is asked in the thread also where nothing is written, since it takes a while.
-        watch_seconds: how often the fence is asked where nothing is written; 0: it is not.
+        noun: the store's name in messages.
+        writer: the thread's name.
+        inline_seconds_max: only sinks with a shorter average write are written to on the loop; 0: none.
+        gather_share: part of the last batch's time that the next one waits for clients that were answered; 0: none.
+        fences_in_thread: the fence is slow, and is called in the thread also when nothing is written.
+        watch_seconds: interval of the fence's calls when nothing is written; 0: no calls.
     """
 
     noun: str
     writer: str
     inline_seconds_max: float = 0.0
     gather_share: float = 0.0
-    asks_in_thread: bool = False
+    fences_in_thread: bool = False
     watch_seconds: float = 0.0
 
 
 @final
 class _Batch(Generic[C]):
-    """What is written together, and who wants to know when."""
+    """Changes that are written together, with the callbacks that wait for them."""
 
     __slots__ = ("byte_count", "callbacks", "content", "number")
 
@@ -114,22 +113,22 @@ class _Question(NamedTuple):
 
 
 class GroupCommit(Generic[C]):
-    """Has changes written in batches, from one event loop.
+    """Writes changes in batches, from one event loop.
 
     Args:
-        source: where changes gather: `wake` says that one has.
-        sink: where batches go.
-        manner: how.
-        runtime: the world around; its fence is the lock's part of what the sink asks.
-        inline: the sink, where the loop may write too.
-        replica: who else has to have each batch.
+        source: gathers changes; `wake` reports the first one.
+        sink: writes batches.
+        policy: when to gather and write.
+        runtime: event loop, thread and lock; the sink calls its fence too.
+        inline: the sink, if the loop may write too.
+        replica: second receiver of each batch.
     """
 
     def __init__(
         self,
         source: Source[C],
         sink: Sink[C],
-        manner: Manner,
+        policy: CommitPolicy,
         runtime: StoreRuntime,
         *,
         inline: InlineSink[C] | None = None,
@@ -137,7 +136,7 @@ class GroupCommit(Generic[C]):
     ) -> None:
         self._source = source
         self._sink = sink
-        self._manner = manner
+        self._policy = policy
         self._runtime = runtime
         self._inline_sink = inline
         self._replica = replica
@@ -147,7 +146,7 @@ class GroupCommit(Generic[C]):
         self._failure: Exception | None = None
         self._write_seconds = 0.0
         self._done_count = 0  # the thread's
-        # What follows belongs to the loop.
+        # The following belongs to the loop.
         self._is_open = False
         self._waiters: list[Callback] = []
         self._number = 1
@@ -162,8 +161,8 @@ class GroupCommit(Generic[C]):
         self._sent_at = 0.0
         self._inline_seconds = 0.0
         self._until_trial = 0
-        self._to_tell: list[Callback] = []
-        self._is_telling = False
+        self._to_notify: list[Callback] = []
+        self._is_notifying = False
         self._is_fence_due = False
         self._stopped: StoreError | None = None
         self._has_failed = False
@@ -171,10 +170,10 @@ class GroupCommit(Generic[C]):
     # ------------------------------------------------------------ the loop's side
 
     def write_now(self, write: Callable[[C], object]) -> None:
-        """Have all that has gathered written by a function, before there is a thread. Blocks.
+        """Write all gathered changes by a function, before the thread is started. Blocks.
 
         Raises:
-            Exception: what the function raises; then there must not be a thread.
+            Exception: raised by the function; then the thread must not be started.
         """
         self.send()
         for batch in self._under_way:
@@ -186,10 +185,10 @@ class GroupCommit(Generic[C]):
     def start(self) -> None:
         """Start the thread."""
         self._turn_end_scheduled = False
-        self._worker = self._runtime.spawn(self._manner.writer.replace(" ", "-"), self._run)
+        self._worker = self._runtime.spawn(self._policy.writer.replace(" ", "-"), self._run)
 
-    def allow(self) -> None:
-        """Make sure that changes may still be made.
+    def require_running(self) -> None:
+        """Check that the writer has not stopped.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -198,17 +197,17 @@ class GroupCommit(Generic[C]):
             raise self._stopped
 
     def wake(self) -> None:
-        """Take note that something has gathered: it is due at the end of the turn, unless a write is under way."""
+        """Report a change: it is written at the end of the loop's turn, unless a write is running."""
         if not self._is_open:
             self._is_open = True
             if not self._writing_count and not self._expected_count:
                 self._schedule_turn_end()
 
     def when_durable(self, callback: Callback) -> None:
-        """Call back when all that has gathered so far is written; at once when it is. Never after a failure.
+        """Call back when all changes so far are written; at once if they are. Never after a failure.
 
-        In order of the calls. What a callback raises is logged and goes no further, but for errors of a store or of the
-        lock: they end the writer once the others were called.
+        In order of the calls. A callback's exception is logged; an error of a store or of the lock also stops the
+        writer after the other callbacks.
         """
         if self._is_open:
             self._waiters.append(callback)
@@ -216,12 +215,12 @@ class GroupCommit(Generic[C]):
                 if len(self._waiters) >= self._expected_count:
                     self._expected_count = 0
                     self._schedule_turn_end()
-            elif not self._turn_end_scheduled and not self._writing_count:  # until now nobody waited
+            elif not self._turn_end_scheduled and not self._writing_count:  # the first waiter
                 self._schedule_turn_end()
         elif self._under_way:  # its fence may have been asked already
-            self._under_way[-1].callbacks.append(partial(self.tell, (callback,)) if self._is_fence_due else callback)
-        elif self._is_telling or self._is_fence_due:  # behind those who were first
-            self.tell((callback,))
+            self._under_way[-1].callbacks.append(partial(self.notify, (callback,)) if self._is_fence_due else callback)
+        elif self._is_notifying or self._is_fence_due:  # behind those who were first
+            self.notify((callback,))
         elif self._stopped is None:
             callback()
 
@@ -229,13 +228,13 @@ class GroupCommit(Generic[C]):
         """Have the next callbacks wait for the fence: they confirm something, though nothing was changed."""
         self._is_fence_due = True
 
-    def tell(self, callbacks: Sequence[Callback]) -> None:
+    def notify(self, callbacks: Sequence[Callback]) -> None:
         """Call back at the end of the turn, without a write, if the fence lets pass; a closed one stops the writer."""
         if self._stopped is None:
-            self._to_tell += callbacks
-            if not self._is_telling:
-                self._is_telling = True
-                self._runtime.call_soon(self._ask)
+            self._to_notify += callbacks
+            if not self._is_notifying:
+                self._is_notifying = True
+                self._runtime.call_soon(self._check_fence)
 
     def send(self) -> None:
         """Close the open batch, and pass it on."""
@@ -243,7 +242,7 @@ class GroupCommit(Generic[C]):
             self._enqueue(self._take_open())
 
     def submit(self, job: Callback) -> None:
-        """Have the thread run a job once all that has gathered so far is written and synced, and the fence lets pass.
+        """Run a job in the thread, once all changes so far are written and synced and the fence permits.
 
         A job that raises fails the writer.
         """
@@ -258,17 +257,17 @@ class GroupCommit(Generic[C]):
 
     @property
     def write_seconds(self) -> float:
-        """How long a short write took of late, on the loop or in the thread, in seconds; 0 before the first."""
+        """Moving average of the seconds of short writes, on the loop or in the thread; 0 before the first."""
         return self._write_seconds
 
     @property
     def unwritten_bytes(self) -> int:
-        """How much has gathered, or is not known to be written."""
+        """Bytes that have gathered, or are not known to be written."""
         return self._under_way_bytes + self._source.open_bytes
 
     @property
     def is_full(self) -> bool:
-        """True while there is no room for more than what makes room."""
+        """True while there is space only for acknowledgements."""
         return self._sink.is_full
 
     def close(self) -> None:
@@ -280,7 +279,7 @@ class GroupCommit(Generic[C]):
         """
         if self._stopped is None:
             self.send()
-            self._stop(StoreUnavailable(f"the {self._manner.noun} is closed"))
+            self._stop(StoreUnavailable(f"the {self._policy.noun} is closed"))
             self._inbox.put(None)
             self._sink.hurry()
         if self._worker is not None:
@@ -289,13 +288,13 @@ class GroupCommit(Generic[C]):
             raise self._failure
 
     def abandon(self) -> None:
-        """Stop without writing anything more, as if killed: what does not last yet never will.
+        """Stop without writing anything more, as if killed: changes that are not durable are lost.
 
-        For a master that lost its lock. Nobody is called back any more. A write under way is waited for, though not for
-        long: a disk that hangs must not keep a master from giving up. Harmless when repeated, and after `close`.
+        For a master that lost its lock. No callback runs any more. Waits for a running write, but only briefly: a disk
+        that hangs must not keep the process a master. Harmless when repeated, and after `close`.
         """
         self._abandoned.set()
-        self._stop(StoreUnavailable(f"the {self._manner.noun} was given up"))
+        self._stop(StoreUnavailable(f"the {self._policy.noun} was given up"))
         self._inbox.put(None)
         self._sink.interrupt()
         if self._worker is not None:
@@ -307,7 +306,7 @@ class GroupCommit(Generic[C]):
             self._runtime.call_soon(self._turn_ended)
 
     def _turn_ended(self) -> None:
-        """Have this turn's changes written, unless the thread is busy: then `_written` will."""
+        """Write this turn's changes, unless the thread is busy: then `_written` does."""
         self._turn_end_scheduled = False
         if not self._is_open or self._writing_count or self._stopped is not None:
             return
@@ -321,7 +320,7 @@ class GroupCommit(Generic[C]):
             self._enqueue(batch)
 
     def _may_wait(self) -> bool:
-        """Return True if nobody waits for the open batch, which so may take along what somebody will."""
+        """Return True if the open batch has no waiters and may stay open for later changes."""
         return not self._waiters and self._runtime.call_later is not None and self._source.open_bytes <= IDLE_BYTES_MAX
 
     def _write_later(self) -> None:
@@ -330,7 +329,7 @@ class GroupCommit(Generic[C]):
             call_later(IDLE_SECONDS, partial(self._idled, self._number))
 
     def _idled(self, number: int) -> None:
-        """Have a batch written that nobody waits for; if it is written, give the next one as much time."""
+        """Write a batch without waiters; if it was written already, wait as long for the next one."""
         self._is_idling = False
         if not self._is_open or self._writing_count or self._stopped is not None:
             return
@@ -360,7 +359,7 @@ class GroupCommit(Generic[C]):
         self._inbox.put(batch)
 
     def _is_better_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> bool:
-        """Return True if a batch is one for the loop itself; the thread has no batch to write."""
+        """Return True if the loop should write a batch itself; the thread has no batch to write."""
         return (
             0 < len(batch.callbacks) <= INLINE_WAITERS_MAX
             and batch.byte_count <= INLINE_BYTES_MAX
@@ -370,23 +369,23 @@ class GroupCommit(Generic[C]):
         )
 
     def _is_thread_idle(self) -> bool:
-        """Tell whether the thread has nothing to do, so that the loop may use the sink."""
+        """Return True if the thread has nothing to do, so that the loop may use the sink."""
         return not self._writing_count and self._submitted_count == self._done_count
 
     def _is_sink_quick(self) -> bool:
-        """Return True if writes on the loop were short of late; now and then one is tried to see if they are again."""
-        seconds_max = self._manner.inline_seconds_max
+        """Return True if recent writes on the loop were short; now and then one is tried although they were not."""
+        seconds_max = self._policy.inline_seconds_max
         if self._inline_seconds < seconds_max:
             return True
         self._until_trial = (self._until_trial or TRIAL_EVERY) - 1
         return not self._until_trial and seconds_max > 0
 
     def _write_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> None:
-        """Do what the thread does with a batch, here and now."""
+        """Write a batch on the loop, as the thread does."""
         try:
             seconds = inline.write_inline(batch.content)
         except Exception as error:  # as in `_run`
-            failure = self._note_failure(error)
+            failure = self._record_failure(error)
             self._inbox.put(None)
             self._failed(failure)
             return
@@ -394,7 +393,7 @@ class GroupCommit(Generic[C]):
             self._enqueue(batch)
             return
         self._inline_seconds += (seconds - self._inline_seconds) * NEWEST_SHARE
-        self._note_seconds(batch, seconds)
+        self._record_seconds(batch, seconds)
         if self._replica is None and not self._under_way:
             self._call(batch.callbacks)
         else:
@@ -403,7 +402,7 @@ class GroupCommit(Generic[C]):
             self._confirm(batch)
 
     def _written(self, batch: _Batch[C]) -> None:
-        """Tell those who wait for a batch; then what has arrived meanwhile is due."""
+        """Confirm a batch; then the changes gathered meanwhile are due."""
         if self._abandoned.is_set():
             return
         self._writing_count -= 1
@@ -414,14 +413,14 @@ class GroupCommit(Generic[C]):
         self._confirm(batch)
 
     def _confirm(self, batch: _Batch[C]) -> None:
-        """Take note that the sink has a batch: those who wait for it are told when all up to it are confirmed."""
+        """Record that the sink has a batch; its callbacks run once all batches up to it are confirmed."""
         if self._replica is None:
-            self._settle(batch.number)
+            self._complete(batch.number)
         else:
-            self._replica.when_confirmed(batch.number, partial(self._settle, batch.number))
+            self._replica.when_confirmed(batch.number, partial(self._complete, batch.number))
 
-    def _settle(self, number: int) -> None:
-        """Tell those who wait for batches up to that number."""
+    def _complete(self, number: int) -> None:
+        """Run the callbacks of the batches up to a number."""
         under_way = self._under_way
         while under_way and under_way[0].number <= number:
             batch = under_way.popleft()
@@ -430,8 +429,8 @@ class GroupCommit(Generic[C]):
                 self._call(batch.callbacks)
 
     def _expect(self, count: int) -> None:
-        """Have the next batch wait for so many who wait for it, for a short while."""
-        call_later, share = self._runtime.call_later, self._manner.gather_share
+        """Make the next batch wait briefly for that many waiters."""
+        call_later, share = self._runtime.call_later, self._policy.gather_share
         if call_later is not None and share and count > 1 and self._source.open_bytes <= IDLE_BYTES_MAX:
             self._expected_count = count
             seconds = min(GATHER_SECONDS_MAX, share * (self._runtime.monotonic() - self._sent_at))
@@ -444,36 +443,36 @@ class GroupCommit(Generic[C]):
             if self._is_open:
                 self._schedule_turn_end()
 
-    def _ask(self) -> None:
+    def _check_fence(self) -> None:
         """Ask the fence for those who need nothing else; in the thread where that takes a while."""
         if self._stopped is not None:
             return
-        callbacks, self._to_tell = self._to_tell, []
+        callbacks, self._to_notify = self._to_notify, []
         # The lock's fence alone where messages were consumed before they were written: they cannot get lost.
         is_due, self._is_fence_due = self._is_fence_due, False
-        if self._manner.asks_in_thread or (is_due and not self._is_thread_idle()):
+        if self._policy.fences_in_thread or (is_due and not self._is_thread_idle()):
             self._submitted_count += 1
             self._inbox.put(_Question(callbacks))
             return
         try:
             self._sink.fence() if is_due else self._runtime.fence()
-        except Exception as error:  # LockNotHeld; what the thread is at fails in the same way, or is never told
+        except Exception as error:  # LockNotHeld; the running batch fails in the same way, or is never confirmed
             failure = self._sink.explain(error)
-            logger.error("the %s stops: %s", self._manner.writer, failure)
+            logger.error("the %s stops: %s", self._policy.writer, failure)
             self._failed(failure)
         else:
-            self._told(callbacks)
+            self._fence_passed(callbacks)
 
-    def _told(self, callbacks: Sequence[Callback]) -> None:
-        """Tell those whom the fence was asked for; then others are due who have come meanwhile."""
+    def _fence_passed(self, callbacks: Sequence[Callback]) -> None:
+        """Run the callbacks for which the fence was called; then later ones are due."""
         if not self._abandoned.is_set():
-            self._is_telling = bool(self._to_tell)
-            if self._is_telling:
-                self._runtime.call_soon(self._ask)
+            self._is_notifying = bool(self._to_notify)
+            if self._is_notifying:
+                self._runtime.call_soon(self._check_fence)
             self._call(callbacks)
 
     def _watch(self) -> None:
-        """Have the fence asked: by the thread, and as a job, since the loop writes nothing meanwhile."""
+        """Call the fence in the thread, as a job, while nothing is written."""
         if not self._writing_count:
             self.submit(_nothing)
 
@@ -482,20 +481,20 @@ class GroupCommit(Generic[C]):
         for callback in callbacks:
             try:
                 callback()
-            except (StoreError, LockError, OSError) as error:  # the others still learn that their changes are safe
+            except (StoreError, LockError, OSError) as error:  # the others are still called: their changes are safe
                 logger.exception("a callback failed")
                 failure = failure or error
-            except Exception:  # of what one client asked for, who is not answered; what is written is as good as before
-                logger.exception("a callback failed, and the %s goes on", self._manner.noun)
+            except Exception:  # one client is not answered; what was written is not affected
+                logger.exception("a callback failed, and the %s goes on", self._policy.noun)
         if failure is not None:
             self._failed(failure)
 
     def _failed(self, error: Exception) -> None:
-        """Stop for good and say why, once."""
+        """Stop permanently and report the reason, once."""
         if self._has_failed or self._abandoned.is_set():
             return
         self._has_failed = True
-        reason = StoreUnavailable(f"the {self._manner.noun} has stopped: {error}")
+        reason = StoreUnavailable(f"the {self._policy.noun} has stopped: {error}")
         reason.__cause__ = error
         self._stop(reason)
         self._runtime.on_failure(error)
@@ -511,18 +510,18 @@ class GroupCommit(Generic[C]):
     # ------------------------------------------------------------ the thread's side
 
     def _run(self) -> None:
-        """Do what arrives, in order, until the end or the first failure."""
+        """Process the queue in order, until the end or the first failure."""
         try:
             self._sink.begin()
             self._work()
             self._sink.close(in_order=not self._abandoned.is_set())
         except Exception as error:  # the fence's LockNotHeld; whatever else it is, going on would be worse
-            failure = self._note_failure(error)
+            failure = self._record_failure(error)
             if not self._abandoned.is_set():
                 self._runtime.post(partial(self._failed, failure))
 
     def _work(self) -> None:
-        """Take and do, until told to end."""
+        """Process items until None or `abandon`."""
         sink = self._sink
         while (item := self._next()) is not None and not self._abandoned.is_set():
             if callable(item):
@@ -533,14 +532,14 @@ class GroupCommit(Generic[C]):
             elif isinstance(item, _Question):
                 sink.fence()
                 self._done_count += 1
-                self._runtime.post(partial(self._told, item.callbacks))
+                self._runtime.post(partial(self._fence_passed, item.callbacks))
             else:
-                self._note_seconds(item, sink.write(item.content))
+                self._record_seconds(item, sink.write(item.content))
                 self._runtime.post(partial(self._written, item))
 
     def _next(self) -> "_Batch[C] | _Question | Callback | None":
-        """Wait for the next thing to do; meanwhile do what is due."""
-        watch_seconds = self._manner.watch_seconds
+        """Wait for the next item; meanwhile do the sink's due work and watch the fence."""
+        watch_seconds = self._policy.watch_seconds
         watch_at = self._runtime.monotonic() + watch_seconds
         while True:
             seconds = self._sink.rest()
@@ -556,19 +555,19 @@ class GroupCommit(Generic[C]):
             except Empty:
                 continue  # something is due
 
-    # ------------------------------------------------------------ whoever writes
+    # ------------------------------------------------------------ loop and thread
 
-    def _note_seconds(self, batch: _Batch[C], seconds: float) -> None:
+    def _record_seconds(self, batch: _Batch[C], seconds: float) -> None:
         if batch.byte_count <= INLINE_BYTES_MAX:
             self._write_seconds += (seconds - self._write_seconds) * NEWEST_SHARE
 
-    def _note_failure(self, error: Exception) -> Exception:
-        """Let go of everything as it is; return the failure to report, which is the first one."""
-        if self._failure is not None:  # loop and thread: the one found closed what the other has let go of
+    def _record_failure(self, error: Exception) -> Exception:
+        """Close the sink as it is; return the failure to report, which is the first one."""
+        if self._failure is not None:  # loop and thread: one failed because the other had closed the sink
             return self._failure
         failure = self._failure = self._sink.explain(error)
         if not self._abandoned.is_set():
-            logger.error("the %s stops: %s", self._manner.writer, failure)
+            logger.error("the %s stops: %s", self._policy.writer, failure)
         self._sink.close(in_order=False)
         return failure
 

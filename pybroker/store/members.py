@@ -176,7 +176,7 @@ class MemberFile:
                 path = directory / (candidate + _SUFFIX)
                 fd = _open_and_lock(path)
                 if fd is not None:
-                    os.ftruncate(fd, 0)  # or a dead predecessor's state would pass for ours until we publish
+                    os.ftruncate(fd, 0)  # or a dead member's state would pass for ours until we publish
                     return cls(path, fd)
         except OSError as error:
             raise _unavailable(directory, "cannot claim a member file", error) from error
@@ -303,7 +303,7 @@ def _read(path: Path) -> MemberStatus | None:
     name = path.name.removesuffix(_SUFFIX)
     alive = False
     try:
-        # Without O_NONBLOCK a pipe somebody put there would hold the reader up for ever.
+        # Without O_NONBLOCK a pipe under this name would block the reader forever.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             alive = _is_locked(fd)

@@ -122,7 +122,7 @@ class MemoryStore:
         return self._supports_paging
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
-        """Keep a message, once; a topic's only if somebody subscribed durably. False: it is there already."""
+        """Keep a message, once; a topic's only with durable subscriptions. False: it is there already."""
         if self._contains(message.destination, message.message_id):
             return False
         if message.destination.is_queue or message.destination in self._topics:
@@ -245,7 +245,7 @@ class MemoryStore:
         """Nothing is kept that is not needed."""
 
     def abandon(self) -> None:
-        """Nobody can take this store over, so there is nothing to leave as it is."""
+        """No other process can take this store over, so nothing happens."""
 
     def close(self, delivered: Iterable[str] = ()) -> None:
         """Record what consumers have seen, for the next `recover`."""
@@ -280,7 +280,7 @@ class MemoryStore:
         return message_id in self._messages.get(destination, {})
 
     def _add(self, message: Message) -> None:
-        self._sequences.note(message.message_id)
+        self._sequences.record(message.message_id)
         backlogs = self._topics.get(message.destination, {})
         gone = message.destination.is_topic and not backlogs  # the subscriptions, since the message was sent
         if gone or self._contains(message.destination, message.message_id):

@@ -1,8 +1,8 @@
-"""What each producer last had stored: the memory behind duplicate suppression (ActiveMQ's producer audit).
+"""Each producer's last stored sequence number, for duplicate suppression (ActiveMQ's producer audit).
 
-A client that lost its connection sends again what it got no answer for, with the ids it had. Ids of one producer end in
-a number that grows with every send, so one number per producer tells what of it was stored, whether or not the message
-has been consumed since. Who asks, and when, is the core's business.
+A client that lost its connection sends unanswered messages again with the same ids. Ids of one producer end in a number
+that grows with every send, so one number per producer shows which of its messages were stored, consumed or not. The
+core decides when to check.
 
 ```text
 ID:host-40001-1700000000000-3:1 : 1 : 1 : 42
@@ -13,8 +13,7 @@ ID:host-40001-1700000000000-3:1 : 1 : 1 : 42
 The highest number stands for all below it. Two things keep that true. Only what is committed counts, so a transaction
 that was rolled back may be sent again under the same ids. And of one producer nothing is committed behind what it sent
 later, since a session has one local transaction at a time. (An XA session may suspend a branch and send in another.
-It is harmless, because nobody need ask about a send in a transaction: of an open one nothing is stored, and a client
-never repeats one that it has asked to be committed.)
+It is harmless: of an open transaction nothing is stored, and a client never repeats one whose commit it requested.)
 
 Producers that have not sent for a long time are forgotten, so the memory has a bound: two generations of a dict are an
 LRU at the price of one look-up per message.
@@ -30,12 +29,12 @@ PRODUCER_ID_LENGTH_MAX = 512
 """Producers with longer ids are not remembered: strange ones must not fill the memory. Real ones have about 50."""
 
 
-UNSAID = 0
-"""In place of a data file: no record says so yet, since the message was consumed before it was written."""
+NOT_JOURNALLED = 0
+"""Stands for a data file: no record exists, since the message was consumed before it was written."""
 
 
 class ProducerSequences:
-    """The highest sequence number of each producer, and the data file that says so."""
+    """The highest sequence number of each producer, and the data file that records it."""
 
     __slots__ = ("_older", "_recent")
 
@@ -44,37 +43,37 @@ class ProducerSequences:
         self._recent: dict[str, list[int]] = {}
         self._older: dict[str, list[int]] = {}
 
-    def note(self, message_id: str, file_id: int = 0) -> None:
-        """Record that a message is stored. An id that does not end in a sequence number is ignored.
+    def record(self, message_id: str, file_id: int = 0) -> None:
+        """Record that a message is stored. An id without a sequence number at its end is ignored.
 
         Args:
             message_id: the producer's id, a colon, and the sequence number.
-            file_id: the data file with the record, or `UNSAID`.
+            file_id: the data file with the record, or `NOT_JOURNALLED`.
         """
         producer_id, _, text = message_id.rpartition(":")
         try:
             sequence = int(text)
         except ValueError:
-            return  # no OpenWire client's, so nobody will ask
+            return  # not an OpenWire client's, which alone sends again
         known = self._recent.get(producer_id)
         if known is None:
-            self._meet(producer_id, sequence, file_id)
+            self._add_producer(producer_id, sequence, file_id)
         elif sequence >= known[0]:
             known[0] = sequence
             known[1] = file_id
 
     def restore(self, sequences: Mapping[str, int], file_id: int = 0) -> None:
-        """Record what an earlier memory knew."""
+        """Record sequence numbers that were stored earlier."""
         for producer_id, sequence in sequences.items():
-            self.note(f"{producer_id}:{sequence}", file_id)
+            self.record(f"{producer_id}:{sequence}", file_id)
 
     def last(self, producer_id: str) -> int:
-        """Return the highest number noted for a producer, -1 for one that is not remembered."""
+        """Return the highest number of a producer, -1 if it is not remembered."""
         known = self._recent.get(producer_id) or self._older.get(producer_id)
         return known[0] if known else -1
 
-    def said_by(self, file_ids: Collection[int]) -> dict[str, int]:
-        """Return producers and sequences that only these data files know of; those first that were met first."""
+    def recorded_in(self, file_ids: Collection[int]) -> dict[str, int]:
+        """Return the producers that these data files record, with their sequences, the oldest producers first."""
         return {
             producer_id: sequence
             for generation in (self._older, self._recent)
@@ -83,16 +82,16 @@ class ProducerSequences:
         }
 
     def items(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield producers with their sequence and the data file that says it; those first that were met first."""
+        """Yield producers with their sequence and its data file, the oldest producers first."""
         for generation in (self._older, self._recent):
             yield from generation.items()
 
     def watermarks(self) -> "Watermarks":
-        """Return how far each producer has come by now."""
+        """Return the current sequence number of each producer."""
         return Watermarks({producer_id: sequence for producer_id, (sequence, _) in self.items()})
 
-    def _meet(self, producer_id: str, sequence: int, file_id: int) -> None:
-        """Remember a producer that is new, or was not heard of for a generation."""
+    def _add_producer(self, producer_id: str, sequence: int, file_id: int) -> None:
+        """Add a producer that is new, or move it from the older generation."""
         if not _is_usual(producer_id, sequence):
             return
         known = max(self._older.pop(producer_id, [-1, 0]), [sequence, file_id])
@@ -102,17 +101,17 @@ class ProducerSequences:
 
 
 class Watermarks:
-    """How far each producer had come at some moment, to tell what cannot have been stored by then."""
+    """Each producer's sequence number at some moment: later messages cannot have been stored by then."""
 
     __slots__ = ("_highest", "_is_complete")
 
     def __init__(self, highest: dict[str, int]) -> None:
         self._highest = highest
-        # Whoever forgets producers goes on to remember at least so many.
+        # With fewer producers than this none was forgotten.
         self._is_complete = len(highest) < PRODUCERS_MAX
 
     def is_beyond(self, message_id: str) -> bool:
-        """Return True if a message came later, to judge by its id. False: nobody knows."""
+        """Return True if a message's id shows that it came later; False if that is unknown."""
         producer_id, _, text = message_id.rpartition(":")
         try:
             sequence = int(text)

@@ -1,6 +1,6 @@
 """Opens files of a store for reading without waiting, and only regular ones.
 
-A pipe under the name of a data file would hold whoever opens it up for ever, and a device would give bytes without end.
+A pipe under the name of a data file would block its reader forever, and a device would give bytes without end.
 """
 
 import errno

@@ -1,6 +1,6 @@
-"""What a store runs in: an event loop, time, threads, the lock's fence, and who is told of its failure.
+"""A store's runtime: event loop, time, threads, the lock's fence, and a callback for its failure.
 
-A store takes all of it from here, so that a test or a simulation can put it into a world of its own.
+A store uses nothing else, so that a test or a simulation can replace all of it.
 """
 
 import threading
@@ -29,39 +29,39 @@ class Worker(Protocol):
         ...
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, so many seconds at most."""
+        """Wait for its end, for at most that many seconds."""
         ...
 
 
 class Inbox(Protocol):
-    """What a thread is given to do: `queue.SimpleQueue`."""
+    """A thread's queue of work: `queue.SimpleQueue`."""
 
     def put(self, item: Any) -> None:
-        """Put something behind what is there."""
+        """Append an item."""
         ...
 
     def get(self, *, timeout: float | None = None) -> Any:
-        """Wait for the first thing, and take it.
+        """Wait for the first item, and remove it.
 
         Raises:
-            queue.Empty: nothing came in so many seconds.
+            queue.Empty: no item came within the timeout.
         """
         ...
 
 
 class Event(Protocol):
-    """What a thread waits for: `threading.Event`."""
+    """An event that a thread waits for: `threading.Event`."""
 
     def set(self) -> None:
-        """Let everybody go who waits for it."""
+        """Set it, and release all waiters."""
         ...
 
     def is_set(self) -> bool:
-        """Return True if it has come."""
+        """Return True if it is set."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for it, so many seconds at most; tell whether it has come."""
+        """Wait for it, for at most that many seconds; return True if it is set."""
         ...
 
 
@@ -74,21 +74,20 @@ def start_thread(name: str, run: Callback) -> Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRuntime:
-    """The world of one store.
+    """The runtime of one store.
 
     Attributes:
         call_soon: runs a callback at the end of the event loop's turn.
         post: the same, from another thread.
-        call_later: runs a callback after so many seconds; None: what nobody waits for is written at once, and nothing
-            is held.
-        clock: milliseconds since the epoch, for what is written down.
+        call_later: runs a callback after a delay in seconds; None: every batch is written at once, and no write elided.
+        clock: milliseconds since the epoch, for records.
         monotonic: seconds that no clock step changes, for waiting and measuring.
-        fence: raises `LockNotHeld` unless the lock is held. Asked after each write, before anybody is told, in any
+        fence: raises `LockNotHeld` unless the lock is held. Called after each write, before any callback, in any
             thread.
-        on_failure: told once, on the loop, why nothing is written or acknowledged any more.
+        on_failure: called once, on the loop, with the reason why nothing is written or acknowledged any more.
         spawn: starts a thread of that name.
-        inbox: makes a queue from which one thread takes what others put.
-        event: makes an event that has not come.
+        inbox: makes a thread's queue of work.
+        event: makes an event that is not set.
     """
 
     call_soon: Schedule

@@ -1,4 +1,4 @@
-"""What a group commit stands between: a source of changes, a sink that makes them last, and a replica."""
+"""Ports of a group commit: a source of changes, a sink that makes them durable, and a replica."""
 
 from typing import Protocol, TypeVar
 
@@ -9,48 +9,48 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 
 class Source(Protocol[C_co]):
-    """Where changes gather, on the loop."""
+    """A buffer of changes, on the event loop."""
 
     @property
     def open_bytes(self) -> int:
-        """The size of what has gathered."""
+        """The size of the gathered changes."""
         ...
 
     def take(self) -> C_co:
-        """Return what has gathered, and begin anew."""
+        """Return the gathered changes, and begin with none."""
         ...
 
 
 class Sink(Protocol[C_contra]):
-    """Where batches go. Used by one thread at a time, and blocks, but for what says otherwise."""
+    """A destination of batches. Used by one thread at a time; methods block unless they say otherwise."""
 
     @property
     def is_full(self) -> bool:
-        """True while there is no room for more than what makes room. Anybody may look."""
+        """True while there is space only for acknowledgements. May be read in any thread."""
         ...
 
     def begin(self) -> None:
-        """Do what comes before the first batch."""
+        """Prepare for the first batch."""
         ...
 
     def write(self, batch: C_contra) -> float:
-        """Make a batch last, and ask the fence; return how many seconds that took, waiting for room apart.
+        """Make a batch durable, and call the fence; return the seconds it took without waiting for space.
 
         Raises:
-            Exception: it may not have become part of what lasts: the writer stops.
+            Exception: the batch may not be durable; the writer stops.
         """
         ...
 
     def rest(self) -> float | None:
-        """Do what is due between two batches; return in how many seconds something will be, None for nothing."""
+        """Do what is due between two batches; return the seconds until the next call, or None."""
         ...
 
     def sync(self) -> None:
-        """Make last what was written so far."""
+        """Make everything written so far durable."""
         ...
 
     def fence(self) -> None:
-        """Make sure that what was written is still this master's.
+        """Check that everything written is still this master's.
 
         Raises:
             LockNotHeld: it is not.
@@ -58,19 +58,19 @@ class Sink(Protocol[C_contra]):
         ...
 
     def hurry(self) -> None:
-        """Wait for room no longer. Called on the loop."""
+        """Stop waiting for space. Called on the loop."""
         ...
 
     def interrupt(self) -> None:
-        """Cut short what is under way, if that can be done. Called on the loop."""
+        """Interrupt a running write if possible. Called on the loop."""
         ...
 
     def explain(self, error: Exception) -> Exception:
-        """Return what to report for an error."""
+        """Return the error to report for one that was caught."""
         ...
 
     def close(self, *, in_order: bool) -> None:
-        """Let go; out of order, of everything as it is."""
+        """Close; not in order leaves everything as it is."""
         ...
 
 
@@ -78,22 +78,22 @@ class InlineSink(Protocol[C_contra]):
     """A sink whose short batches the loop may write itself."""
 
     def may_write_inline(self, batch: C_contra) -> bool:
-        """Return True if nothing but the write itself would take time."""
+        """Return True if only the write itself would take time."""
         ...
 
     def write_inline(self, batch: C_contra) -> float | None:
-        """Do what `Sink.write` does; None: there is no room, nothing was written, and the thread has to wait for it."""
+        """Write as `Sink.write` does; None if there is no space: nothing was written, and the thread has to wait."""
         ...
 
 
 class Replica(Protocol[C_contra]):
-    """Who takes each batch before it is written, and says when it has it too. Called on the loop.
+    """A second receiver of each batch, which confirms it too. Called on the loop.
 
-    Replication sits here: it sends a batch while this disk writes it, and nothing waits for the one before.
+    Replication implements it: it sends a batch while this disk writes it, without waiting for the previous one.
     """
 
     def take(self, number: int, batch: C_contra) -> None:
-        """Take a batch; the numbers follow one another from 1 on."""
+        """Accept a batch; batches are numbered from 1 without gaps."""
         ...
 
     def when_confirmed(self, number: int, callback: Callback) -> None:

@@ -162,7 +162,7 @@ class HoldingLives(JournalLives):
     def open(self) -> Recovery:
         self.alarms.clear()
         recovery = super().open()
-        room = self.store._room
+        room = self.store._elision
         assert room is not None
         room.is_open = True
         room._share = 1e9  # whatever happens, it goes on

@@ -26,7 +26,7 @@ class HoldingLives(JdbcLives):
     def open(self) -> Recovery:
         self.alarms.clear()
         recovery = super().open()
-        room = self.store._room
+        room = self.store._elision
         assert room is not None
         room.is_open = True
         room._share = 1e9  # whatever happens, it goes on
@@ -170,9 +170,9 @@ def test_what_a_client_sent_is_written_with_what_it_acknowledges_next(lives: Any
         key = (answer.destination, answer.message_id)
         if done is not acknowledge[1]:
             done("ID:another")
-        assert key in lives.store._room
+        assert key in lives.store._elision
         done("ID:server")
-        assert key not in lives.store._room
+        assert key not in lives.store._elision
 
 
 def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_message: Any) -> None:

@@ -44,7 +44,7 @@ def check(reader: Follower) -> None:
         assert answered <= existing
     for producer, (number, file_id) in fresh.sequences.items():
         assert reader.state.sequences.last(producer) == number
-        assert reader.state.sequences.said_by([file_id])[producer] == number
+        assert reader.state.sequences.recorded_in([file_id])[producer] == number
 
 
 class FollowedLives(JournalLives):

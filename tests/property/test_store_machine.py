@@ -89,7 +89,7 @@ def model(history: Iterable[Operation]) -> MemoryStore:
     store = MemoryStore()
     for _, method, arguments in history:
         if method == "note":
-            store._sequences.note(*arguments)
+            store._sequences.record(*arguments)
         else:
             getattr(store, method)(*arguments)
     return store
@@ -156,7 +156,7 @@ class Master:
             snapshot_bytes_min=0,
         )
         self.recovery = self.store.recover()
-        self.room = self.store._room
+        self.room = self.store._elision
         self.open_room()
 
     def _check(self) -> None:

@@ -22,7 +22,7 @@ from pybroker.store.jdbc.limits import check_size
 from pybroker.store.jdbc.postgres import Connection, Copy, describe, statement_seconds
 from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
-from pybroker.store.jdbc.sink import MANNER, DatabaseSink, Tables
+from pybroker.store.jdbc.sink import COMMIT_POLICY, DatabaseSink, Tables
 from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX
 from pybroker.store.jdbc.statements import StatementWriter
 from pybroker.store.producers import ProducerSequences
@@ -99,7 +99,7 @@ class _Gathering:
 
     def note(self, job: Job) -> None:
         """Note the sequence number of the message that a job is named after."""
-        self.sequences.note(job.job_id)
+        self.sequences.record(job.job_id)
         producer_id, _, text = job.job_id.rpartition(":")
         last = self.sequences.last(producer_id)
         if last >= 0 and str(last) == text:
@@ -192,7 +192,7 @@ class JdbcJobStore:
             self._runtime,
             grace=self._grace,
         )
-        self._writer = GroupCommit(self._gathering, sink, MANNER, self._runtime)
+        self._writer = GroupCommit(self._gathering, sink, COMMIT_POLICY, self._runtime)
         self._writer.start()
         return jobs
 
@@ -380,7 +380,7 @@ class JdbcJobStore:
     def _opened(self) -> GroupCommit[JobChanges]:
         if self._writer is None:
             raise StoreUnavailable(f"{self.name}: the store is not open")
-        self._writer.allow()
+        self._writer.require_running()
         return self._writer
 
 

@@ -242,7 +242,7 @@ class Loader:
             packed = pack(sequence, min(max(priority or 0, 0), PRIORITIES[-1]))
             if xid is not None and self._load_doubt(destination, message_id, packed, xid):
                 continue
-            state.sequences.note(message_id)
+            state.sequences.record(message_id)
             contents = self._contents(destination)
             if message_id in contents.messages:
                 self._damaged(f"activemq_msgs, id {sequence}: {message_id} is there twice in {destination}")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from pybroker.store.group_commit import Manner
+from pybroker.store.group_commit import CommitPolicy
 from pybroker.store.jdbc.fence import Fence
 from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway, DatabaseFull, statement_seconds
 from pybroker.store.runtime import StoreRuntime
@@ -30,7 +30,7 @@ RETRY_SECONDS = 0.1
 FULL_RETRY_SECONDS = 0.5
 """Between two looks for room on a full disk."""
 
-MANNER = Manner(noun="store", writer="database writer", gather_share=1.0, asks_in_thread=True)
+COMMIT_POLICY = CommitPolicy(noun="store", writer="database writer", gather_share=1.0, fences_in_thread=True)
 """A commit costs the server a sync, however many messages it has. So a batch waits for the producers that were just
 answered, as long as the last commit took; where they do not come, the next batch waits for no more than came."""
 

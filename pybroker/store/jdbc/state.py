@@ -23,13 +23,13 @@ from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Do
 from pybroker.store.jdbc.limits import TextLimits, check_size
 from pybroker.store.jdbc.stamp import stamped
 from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
-from pybroker.store.producers import UNSAID, ProducerSequences
+from pybroker.store.producers import NOT_JOURNALLED, ProducerSequences
 
 SEQUENCE_MAX = 2**63 - 1
 PRODUCERS_ROWS_MAX = 1000
 """Of the log of producers, before it is begun anew."""
 
-SAID = UNSAID + 1
+STORED = NOT_JOURNALLED + 1
 """Of a producer's sequence number that the tables tell, or the next batch will."""
 
 FITTING_MAX = 1024
@@ -92,7 +92,7 @@ class StoreState:
         return True
 
     def expect(self, message: Message) -> bool:
-        """Take note of a queue's message that is held (see `holding`), unless it is there already: then False.
+        """Take note of a queue's message that is held (see `write_elision`), unless it is there already: then False.
 
         Raises:
             ClientError: its destination or its id does not fit into the tables.
@@ -103,7 +103,7 @@ class StoreState:
         elif message.message_id in contents.messages:
             return False
         self._check(message)
-        self.sequences.note(message.message_id, UNSAID)
+        self.sequences.record(message.message_id, NOT_JOURNALLED)
         return True
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None) -> None:
@@ -291,7 +291,7 @@ class StoreState:
 
         Once their log is long it is begun anew, with those that are remembered here.
         """
-        for producer_id, number in self.sequences.said_by((UNSAID,)).items():
+        for producer_id, number in self.sequences.recorded_in((NOT_JOURNALLED,)).items():
             self._note(f"{producer_id}:{number}")
         self._tell_all()
         if self._producers_rows > PRODUCERS_ROWS_MAX:
@@ -302,13 +302,13 @@ class StoreState:
 
     def restore_producers(self, number: int, sequences: dict[str, int]) -> None:
         """Note producers' sequence numbers as a row of the tables has them."""
-        self.sequences.restore(sequences, SAID)
+        self.sequences.restore(sequences, STORED)
         self._producers_id = number
         self._producers_rows += 1
 
     def restored(self) -> None:
         """Take note that all messages and producers are restored, and that messages may have been deleted meanwhile."""
-        self._untold = self.sequences.said_by((UNSAID,))
+        self._untold = self.sequences.recorded_in((NOT_JOURNALLED,))
         if self.changes.deleted:
             self._tell_all()
 
@@ -514,7 +514,7 @@ class StoreState:
 
     def _note(self, message_id: str) -> None:
         """Note a producer's sequence number, which the message's row tells as long as it is there."""
-        self.sequences.note(message_id, SAID)
+        self.sequences.record(message_id, STORED)
         producer_id, _, text = message_id.rpartition(":")
         number = int(text)
         known = self._untold.get(producer_id)

@@ -3,7 +3,7 @@
 ```text
 recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
 add …     change the state, note the change               (no I/O, no waiting)
-          unless it is held for a moment: it may be consumed first, and then is never written (see `holding`)
+          unless it is held for a moment: it may be consumed first, and then is never written (see `write_elision`)
           `- end of the turn: one transaction of everybody's changes, in a thread of its own
 read      bodies by id, on a second connection, in a second thread
 ```
@@ -29,7 +29,6 @@ from pybroker.broker.domain.ports import Page, PreparedTransaction, Recovery, Su
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
-from pybroker.store.holding import HoldingRoom
 from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
 from pybroker.store.jdbc.fence import MESSAGES, Fence
@@ -38,11 +37,12 @@ from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe
 from pybroker.store.jdbc.reader import QUERY_SECONDS_MAX, READ_ALL, READ_SECONDS, BodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
-from pybroker.store.jdbc.sink import MANNER, DatabaseSink, Tables
+from pybroker.store.jdbc.sink import COMMIT_POLICY, DatabaseSink, Tables
 from pybroker.store.jdbc.stamp import unstamped
 from pybroker.store.jdbc.state import StoreState
 from pybroker.store.jdbc.statements import is_done, statements
 from pybroker.store.runtime import StoreRuntime
+from pybroker.store.write_elision import WriteElisionBuffer
 
 HOLD_SECONDS = 0.005
 """How long a message waits at least to be consumed: about as long as it takes a busy database to commit it. What that
@@ -109,7 +109,7 @@ class JdbcStore:
         self._server = ""
         self._state = StoreState(prioritized=prioritized)
         self._writer: GroupCommit[Changes] | None = None
-        self._room: HoldingRoom | None = None
+        self._elision: WriteElisionBuffer | None = None
         self._reader = self._new_reader()
 
     # ------------------------------------------------------------ opening
@@ -150,8 +150,8 @@ class JdbcStore:
         fence.prepare(connection)
         sink = DatabaseSink(connection, self._connect, fence, _TABLES, self._runtime, grace=self._grace)
         sink.write(self._state.take())
-        self._writer = writer = GroupCommit(self._state, sink, MANNER, self._runtime)
-        self._room = self._new_room(writer)
+        self._writer = writer = GroupCommit(self._state, sink, COMMIT_POLICY, self._runtime)
+        self._elision = self._new_elision_buffer(writer)
         recovery = Recovery(
             queues={
                 queue: self._in_order(contents.messages.items())
@@ -169,10 +169,10 @@ class JdbcStore:
     def _connect(self, seconds: float) -> Connection:
         return Connection(self._url, seconds=seconds, server=self._server)
 
-    def _new_room(self, writer: GroupCommit[Changes]) -> HoldingRoom | None:
+    def _new_elision_buffer(self, writer: GroupCommit[Changes]) -> WriteElisionBuffer | None:
         if self._runtime.call_later is None:
             return None
-        return HoldingRoom(self, writer, self._runtime, hold_seconds=HOLD_SECONDS)
+        return WriteElisionBuffer(self, writer, self._runtime, hold_seconds=HOLD_SECONDS)
 
     def _new_reader(self) -> BodyReader:
         return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: self.on_readable())
@@ -296,8 +296,8 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
-        room = self._room
-        if room is not None and (is_new := room.enter(message, transaction)) is not None:
+        elision = self._elision
+        if elision is not None and (is_new := elision.offer(message, transaction)) is not None:
             return is_new
         is_new = self._state.add(message, transaction)
         self._wake(writer)
@@ -335,8 +335,8 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
-        room = self._room
-        if room is not None and room.leave(destination, message_id, transaction, consumed_by):
+        elision = self._elision
+        if elision is not None and elision.elide(destination, message_id, transaction, consumed_by):
             return
         self._state.remove(destination, message_id, transaction)
         self._wake(writer)
@@ -356,8 +356,8 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
-        if self._room is not None:
-            self._room.flush_before(consumed_by, transaction)
+        if self._elision is not None:
+            self._elision.flush_before(consumed_by, transaction)
         self._state.acknowledge(topic, subscription_key, message_id, transaction)
         self._wake(writer)
 
@@ -452,18 +452,20 @@ class JdbcStore:
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was changed so far is committed."""
-        if self._writer is not None and not (self._room is not None and self._room.when_safe(callback, durable=True)):
+        if self._writer is not None and not (
+            self._elision is not None and self._elision.when_safe(callback, durable=True)
+        ):
             self._writer.when_durable(callback)
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once all messages added so far are committed, or were consumed."""
-        if self._writer is not None and not (self._room is not None and self._room.when_safe(callback)):
+        if self._writer is not None and not (self._elision is not None and self._elision.when_safe(callback)):
             self._writer.when_durable(callback)
 
     @property
     def unwritten_bytes(self) -> int:
         """Bytes changed and not known to be committed."""
-        held = 0 if self._room is None else self._room.byte_count
+        held = 0 if self._elision is None else self._elision.byte_count
         return held if self._writer is None else held + self._writer.unwritten_bytes
 
     @property
@@ -482,7 +484,7 @@ class JdbcStore:
             StoreUnavailable: the store has stopped.
         """
         if self._writer is not None:
-            self._flush_room()
+            self._flush_elision()
             self._state.tell_producers()
             self._wake(self._writer)
 
@@ -498,8 +500,8 @@ class JdbcStore:
             return
         try:
             with suppress(StoreUnavailable):  # it has stopped, and says why when it is closed
-                self._flush_room()
-            self._writer = self._room = None
+                self._flush_elision()
+            self._writer = self._elision = None
             self._state.tell_producers()
             self._state.changes.delivered = delivered_note(delivered, DELIVERED_MAX)
             self._state.changes.count()
@@ -527,18 +529,18 @@ class JdbcStore:
         """Return the writer, which takes changes."""
         if self._writer is None:
             raise StoreUnavailable(f"{self.name}: the store is not open")
-        self._writer.allow()
+        self._writer.require_running()
         return self._writer
 
     def _behind_all(self) -> GroupCommit[Changes]:
         """Return the writer, with all that is held in it: what is sent or decided next must not pass that."""
         writer = self._opened()
-        self._flush_room()
+        self._flush_elision()
         return writer
 
-    def _flush_room(self) -> None:
-        if self._room is not None:
-            self._room.flush()
+    def _flush_elision(self) -> None:
+        if self._elision is not None:
+            self._elision.flush()
 
     def _damaged(self, text: str) -> None:
         self.damages = [*self.damages, text]

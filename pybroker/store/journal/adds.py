@@ -1,6 +1,6 @@
 """The lean path of a replay: runs of `AddMessage` records, which are most of a journal, go straight into the state.
 
-Of a message the state keeps nothing but its id, where it lies and how long it is, so no payload, no message and no
+Of a message the state keeps only its id, location and size, so no payload, no message and no
 command is made here: the bytes are looked at in place. Adds that follow one another are mostly for the same queue, and
 then begin with the same bytes; comparing them takes a tenth of the time that decoding takes.
 
@@ -83,7 +83,7 @@ def _apply_alike(
     head = destination_field(queue) + b"\x1a"
     head_bytes = len(head)
     messages = state.queue_messages(queue)
-    note = state.sequences.note
+    note = state.sequences.record
     file_id = place >> FILE_SHIFT
     count = 0
     try:

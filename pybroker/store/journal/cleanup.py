@@ -74,7 +74,7 @@ def sequence_traces(state: StoreState, file_ids: Collection[int]) -> Iterator[Tr
 
     A client may send a message again if it got no answer, also after the message was consumed and its file removed.
     """
-    sequences = list(state.sequences.said_by(file_ids).items())
+    sequences = list(state.sequences.recorded_in(file_ids).items())
     for start in range(0, len(sequences), TRACE_ENTRIES_MAX):
         yield encode_sequences(dict(sequences[start : start + TRACE_ENTRIES_MAX]))
 

@@ -25,7 +25,7 @@ from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter
-from pybroker.store.producers import UNSAID
+from pybroker.store.producers import NOT_JOURNALLED
 from pybroker.store.runtime import Schedule
 
 COMPACTIONS_MAX = 2
@@ -116,7 +116,7 @@ class GarbageCollector:
 
     def rewrite_metadata(self, file_ids: Sequence[int] = ()) -> None:
         """Write again the metadata that only these files have, or that no file has yet."""
-        for remark in sequence_traces(self._state, (*file_ids, UNSAID)):
+        for remark in sequence_traces(self._state, (*file_ids, NOT_JOURNALLED)):
             self._append(remark)
         kept = self._state.declared.last_recorded_in(file_ids)
         for start in range(0, len(kept), TRACE_ENTRIES_MAX):

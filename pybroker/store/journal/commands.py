@@ -313,7 +313,7 @@ def encode_remove_record(
 ) -> bytes:
     """Return the whole user record of a `RemoveMessage`: the hot path.
 
-    It has an ack in an XA transaction only, see `prepared_ack`; nobody reads the others.
+    It has an ack in an XA transaction only, see `prepared_ack`; others are never read.
     """
     ack = None
     if transaction is not None and isinstance(transaction, XATransactionId):

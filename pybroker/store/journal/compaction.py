@@ -1,6 +1,6 @@
 """Shrinks data files that must stay for their acknowledgements alone, by rewriting them without the dead messages.
 
-One message that nobody consumes, in a dead letter queue say, keeps its data file; the acks for that file's other
+One message that is never consumed, in a dead letter queue say, keeps its data file; the acks for that file's other
 messages keep the next file; the acks for *its* messages the one after, and so on: the whole journal stays for one
 message. What keeps the chain together are messages long dead, so they are dropped where they lie:
 

@@ -31,40 +31,42 @@ class DeclaredQueues:
         files: data files with such a record, void or not.
     """
 
-    __slots__ = ("_said_by", "files")
+    __slots__ = ("_recorded_in", "files")
 
     def __init__(self) -> None:
         self.files: set[int] = set()
-        self._said_by: dict[Destination, list[int]] = {}
+        self._recorded_in: dict[Destination, list[int]] = {}
 
     def __contains__(self, destination: Destination) -> bool:
-        return destination in self._said_by
+        return destination in self._recorded_in
 
-    def note(self, destination: Destination, file_id: int) -> None:
+    def record(self, destination: Destination, file_id: int) -> None:
         """Record that a data file declares a queue."""
         self.files.add(file_id)
-        said_by = self._said_by.setdefault(destination, [])
-        if file_id in said_by:
-            said_by.remove(file_id)
-        said_by.append(file_id)
+        recorded_in = self._recorded_in.setdefault(destination, [])
+        if file_id in recorded_in:
+            recorded_in.remove(file_id)
+        recorded_in.append(file_id)
 
     def forget(self, destination: Destination) -> Collection[int]:
         """Remove a queue; return the data files that declare it."""
-        return self._said_by.pop(destination, ())
+        return self._recorded_in.pop(destination, ())
 
     def forget_files(self, gone: set[int]) -> None:
         """Record that data files were removed."""
         self.files -= gone
-        for said_by in self._said_by.values():
-            said_by[:] = [file_id for file_id in said_by if file_id not in gone]
+        for recorded_in in self._recorded_in.values():
+            recorded_in[:] = [file_id for file_id in recorded_in if file_id not in gone]
 
     def items(self) -> Iterator[tuple[Destination, Sequence[int]]]:
         """Yield queues with the data files that declare them, the latest last."""
-        yield from self._said_by.items()
+        yield from self._recorded_in.items()
 
     def last_recorded_in(self, file_ids: Collection[int]) -> list[Destination]:
         """Return the queues whose latest record is in one of these data files, or in none that is left."""
-        return [each for each, said_by in self._said_by.items() if not said_by or said_by[-1] in file_ids]
+        return [
+            each for each, recorded_in in self._recorded_in.items() if not recorded_in or recorded_in[-1] in file_ids
+        ]
 
 
 def encode_declared(queues: Iterable[Destination]) -> Trace:

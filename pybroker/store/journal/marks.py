@@ -17,7 +17,7 @@ a mark, 36 bytes in all
 +----------+------+---------+--------+--------------+----------------------------------+
 ```
 
-* The time of a record is that of the last mark before it, and never more than a second later, as long as nobody sets
+* The time of a record is that of the last mark before it, and never more than a second later, as long as no one sets
   the clock. When the clock is set back, the marks go back too.
 * A mark is the first record of its batch, also in a file that was compacted. A reader that goes from one batch control
   record to the next finds all of them: `mark_at`.

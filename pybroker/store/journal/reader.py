@@ -48,7 +48,7 @@ WINDOW_BYTES_MAX = 1024 * 1024
 CHECKSUM_BYTES = 8
 """At the end of a batch control record."""
 
-UNBEGUN = "there is nothing but zeros before its EOF marker"
+UNBEGUN = "there are only zeros before its EOF marker"
 """Reason of a damage: a power failure while the file was made may leave this, and a disk that loses what it had."""
 
 Buffer = bytes | mmap.mmap
@@ -80,11 +80,11 @@ class Damage(NamedTuple):
 
 
 def missing_end(file_id: int, offset: int) -> Damage:
-    """Return the damage of a file that was cut, or zeroed, exactly where a batch ended: how much is lost nobody knows.
+    """Return the damage of a file that was cut, or zeroed, exactly where a batch ended; the loss is unknown.
 
     Each write ends with an EOF marker, which only the next one overwrites. So a file that was left for another one has
     a marker, or its end is gone; but for two kinds that the caller has to know: a file that may have been written last,
-    and one by a writer that knows no markers (an early ActiveMQ, or somebody else's).
+    and one by a writer that knows no markers (an early ActiveMQ, or another program's).
     """
     return Damage(file_id, offset, 0, "there is no EOF marker where the file ends, so its end is missing", at_end=True)
 

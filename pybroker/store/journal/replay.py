@@ -193,7 +193,7 @@ class Replay:
             raise unavailable(path, error) from error
         data = load(path)
         end = self._read_on(file_id, data, start)
-        if len(data):  # one without a byte is a file that nobody came to write
+        if len(data):  # an empty file was created and never written
             self._record_end(file_id, end, data[end : end + len(EOF_MARKER)])
         return end
 
@@ -227,7 +227,7 @@ class Replay:
             self.unmarked[file_id] = end
 
     def _record_markers(self, file_id: int) -> None:
-        """Record that whoever wrote this file writes EOF markers."""
+        """Record that this file's writer writes EOF markers."""
         if self._marked_since is None or file_id < self._marked_since:
             self._marked_since = file_id
 

@@ -122,7 +122,7 @@ class JournalSink:
         """Write a batch and call the fence, once; return the seconds it took, or None if the disk is full.
 
         Raises:
-            OSError: nobody knows what the file holds now.
+            OSError: the file's content is unknown.
             LockNotHeld: lock or journal are another master's.
         """
         try:

@@ -2,7 +2,7 @@
 
 To make a dictionary of a million ids takes half a second, and a start needs none: the core wants the ids in their
 order, and those the index has. So the columns stay as they were read, slice by slice, and a slice is entered into the
-dictionary when somebody asks for a message that may be in it, or when its turn comes: the store has one entered every
+dictionary when a message that may be in it is looked up, or when its turn comes: the store has one entered every
 few milliseconds once it serves.
 
 ```text

@@ -69,7 +69,7 @@ class SnapshotWriter:
         """True while the thread writes an index."""
         return self._thread is not None and self._thread.is_alive()
 
-    def note(self, covered: Location, files: Mapping[int, Signature]) -> None:
+    def set_covered(self, covered: Location, files: Mapping[int, Signature]) -> None:
         """Record what the index covers that is there."""
         self._covered, self._files = covered, files
 
@@ -116,7 +116,7 @@ class SnapshotWriter:
         except (BrokerError, UnusableSnapshotError, OSError) as error:
             logger.warning("%s: no index was written, so the next start may take longer: %s", self._directory, error)
             return
-        self.note(taken.covered, written.files)
+        self.set_covered(taken.covered, written.files)
         milliseconds = (self._runtime.monotonic() - begun) * 1000
         logger.info(
             "%s: index up to %s, %d bytes in %.0f ms", self._directory, taken.covered, written.byte_count, milliseconds

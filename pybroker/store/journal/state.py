@@ -165,7 +165,7 @@ class StoreState:
         """
         if transaction_id is None:
             self._insert(destination, message_id, packed)
-            self.sequences.note(message_id, packed >> FILE_SHIFT)
+            self.sequences.record(message_id, packed >> FILE_SHIFT)
         else:
             transaction = self._inflight(transaction_id, packed >> FILE_SHIFT)
             transaction.operations.append(Added(destination, message_id, packed))
@@ -207,12 +207,11 @@ class StoreState:
         self._seen = _ReplayMemory()
 
     def finish(self) -> list[TransactionId]:
-        """End a replay: nothing more will come from whoever wrote the journal.
+        """End a replay: the journal's writer has stopped.
 
-        Returns:
-            Transactions that were left unfinished and unprepared. They are still in `inflight`: whoever opens the store
-            for writing appends a `Rollback` for each and applies it. ActiveMQ does so for local ones only; but an XA
-            branch's id may be used again, and a commit of the new branch must not revive operations of the old.
+        Returns: Transactions that were left unfinished and unprepared. They are still in `inflight`: a store opened for
+        writing appends a `Rollback` for each and applies it. ActiveMQ does so for local ones only; but an XA branch's
+        id may be used again, and a commit of the new branch must not revive operations of the old.
         """
         self._seen = None
         return list(self.inflight)
@@ -398,7 +397,7 @@ class StoreState:
         contents = self._contents(command.destination)
         message_id = command.message_id
         packed = pack(location, len(command.data), command.priority, command.priority_supported)
-        self.sequences.note(message_id, location.file_id)
+        self.sequences.record(message_id, location.file_id)
         old = contents.messages.get(message_id)
         if old is None:
             self._insert(command.destination, message_id, packed)
@@ -454,7 +453,7 @@ class StoreState:
         for operation in transaction.operations:
             if isinstance(operation, Added):
                 self._insert(*operation)
-                self.sequences.note(operation.message_id, operation.packed >> FILE_SHIFT)
+                self.sequences.record(operation.message_id, operation.packed >> FILE_SHIFT)
             else:
                 self._delete(*operation)
         if self._seen is not None and location.file_id in self.compacted:
@@ -500,8 +499,8 @@ class StoreState:
         contents = self.destinations.pop(destination, None)
         if contents is None:
             return
-        if said_by := self.declared.forget(destination):
-            self.usage.refer(location.file_id, said_by)
+        if recorded_in := self.declared.forget(destination):
+            self.usage.refer(location.file_id, recorded_in)
         for subscription in contents.subscriptions.values():
             self.usage.refer(location.file_id, subscription.files)
         for message_id, packed in contents.messages.items():
@@ -518,16 +517,16 @@ class StoreState:
             return
         for kept in decode_declared(text):
             self._contents(kept)
-            self.declared.note(kept, file_id)
+            self.declared.record(kept, file_id)
 
 
 def encode_sequences(sequences: Mapping[str, int]) -> Trace:
-    """Return the remark that says what producers last had stored; ActiveMQ ignores remarks."""
+    """Return the trace record of producers' sequence numbers; ActiveMQ ignores trace records."""
     return Trace(SEQUENCES + json.dumps(sequences, separators=(",", ":")))
 
 
 def decode_sequences(text: str) -> dict[str, int]:
-    """Return what such a remark says; nothing if somebody else wrote it."""
+    """Return the sequence numbers in a trace record; none if its text is not ours."""
     try:
         found: object = json.loads(text.removeprefix(SEQUENCES))
     except (ValueError, RecursionError):

@@ -3,7 +3,7 @@
 ```text
 recover   read the journal, take the directory over (see `takeover`), return the contents (see `recovery`)
 add …     encode -> append to the open batch -> apply to the state            (no I/O, no waiting)
-          unless it is held for a moment: it may be consumed first, and then is never written (see `holding`)
+          unless it is held for a moment: it may be consumed first, and then is never written (see `write_elision`)
 cleanup   decide on the state -> once all of it is durable: remove, or compact, file after file, in the writer's thread
 close     cleanup -> write what is left, and how it stopped (see `clean_stop`)
 ```
@@ -28,7 +28,6 @@ from pybroker.broker.domain.openwire.objects import encode_subscription_info
 from pybroker.broker.domain.ports import Page, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
-from pybroker.store.holding import HoldingRoom
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
 from pybroker.store.journal.clean_stop import INDEX_FILES, clean_stop
@@ -65,8 +64,9 @@ from pybroker.store.journal.store_snapshot import snapshot
 from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.pages import page_count
-from pybroker.store.producers import UNSAID
+from pybroker.store.producers import NOT_JOURNALLED
 from pybroker.store.runtime import StoreRuntime
+from pybroker.store.write_elision import WriteElisionBuffer
 
 _MASK_31 = 2**31 - 1
 _RECORD_REST_BYTES = 256
@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 
 class JournalStore:
-    """Implements `MessageStore` on a KahaDB directory. Whoever opens it holds the directory's lock.
+    """Implements `MessageStore` on a KahaDB directory. The opening process holds the directory's lock.
 
     Args:
         directory: ActiveMQ's `kahadb` directory, or an empty or missing one.
@@ -115,7 +115,7 @@ class JournalStore:
         self.damages: Sequence[Damage] = ()
         """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
         self._epoch = 0
-        """Of this promotion: the number of the data file it began. It only grows, whoever was master."""
+        """Of this promotion: the number of the data file it began. It only grows from master to master."""
         self._runtime = runtime
         self._settings = settings or JournalSettings()
         self._prioritized = prioritized
@@ -138,7 +138,7 @@ class JournalStore:
         )
         self._collector: GarbageCollector | None = None
         self._writer = self._new_writer(1)
-        self._room: HoldingRoom | None = None
+        self._elision: WriteElisionBuffer | None = None
 
     # ------------------------------------------------------------ opening
 
@@ -175,7 +175,9 @@ class JournalStore:
         self.damages = reading.damages
         self._epoch = self._writer.file_id
         self._state = follower.state
-        self._snapshot_writer.note(follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {})
+        self._snapshot_writer.set_covered(
+            follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {}
+        )
         if self._identity is not None:
             reading.recovery.broker_id = keep_identity(self._files, self._identity, self._writer.fence)
         self._collector = GarbageCollector(
@@ -195,7 +197,7 @@ class JournalStore:
         for command, location in zip(commands, locations, strict=True):
             self._state.apply(command, location)
         if self._runtime.call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
-            self._room = HoldingRoom(self, self._writer, self._runtime)
+            self._elision = WriteElisionBuffer(self, self._writer, self._runtime)
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
@@ -271,8 +273,8 @@ class JournalStore:
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
         """Append a persistent message, unless it is there already, or no durable subscription is there to want it.
 
-        A message is there already when a failover client sends again what it got no answer for. Whether anybody wants a
-        topic's message is asked when it is sent, also in a transaction, as ActiveMQ does.
+        A message is there already when a failover client sends it again because it got no answer. A topic's message is
+        stored if it has a durable subscription when it is sent, also in a transaction, as in ActiveMQ.
 
         Returns:
             False if the message is there already.
@@ -289,15 +291,15 @@ class JournalStore:
             return False
         elif contents.is_topic and not contents.subscriptions:
             return True
-        room = self._room
-        if room is not None and (is_new := room.enter(message, transaction)) is not None:
+        elision = self._elision
+        if elision is not None and (is_new := elision.offer(message, transaction)) is not None:
             return is_new
         self.write(message, transaction)
         return True
 
     def expect(self, message: Message) -> bool:
         """Take note of a message that is held; `add` knows that it is not stored."""
-        self._state.sequences.note(message.message_id, UNSAID)
+        self._state.sequences.record(message.message_id, NOT_JOURNALLED)
         return True
 
     def write(self, message: Message, transaction: TransactionId | None = None) -> None:
@@ -323,8 +325,8 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        room = self._room
-        if room is not None and room.leave(destination, message_id, transaction, consumed_by):
+        elision = self._elision
+        if elision is not None and elision.elide(destination, message_id, transaction, consumed_by):
             return
         if self._state.contains(destination, message_id):
             location = self._writer.append(encode_remove_record(destination, message_id, transaction))
@@ -347,8 +349,8 @@ class JournalStore:
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
         if subscription is not None and message_id in subscription.pending:
-            if self._room is not None:
-                self._room.flush_before(consumed_by, transaction)
+            if self._elision is not None:
+                self._elision.flush_before(consumed_by, transaction)
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
             self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 
@@ -417,7 +419,7 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        self._flush_room()
+        self._flush_elision()
         if destination in self._state.destinations:
             self._append(RemoveDestination(destination))
 
@@ -440,18 +442,18 @@ class JournalStore:
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all that was appended so far is written and, if the strategy says so, synced."""
-        if self._room is None or not self._room.when_safe(callback, durable=True):
+        if self._elision is None or not self._elision.when_safe(callback, durable=True):
             self._writer.when_durable(callback)
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once all messages added so far are durable, or were consumed."""
-        if self._room is None or not self._room.when_safe(callback):
+        if self._elision is None or not self._elision.when_safe(callback):
             self._writer.when_durable(callback)
 
     @property
     def unwritten_bytes(self) -> int:
         """Bytes appended and not known to be written."""
-        return self._writer.unwritten_bytes + (0 if self._room is None else self._room.byte_count)
+        return self._writer.unwritten_bytes + (0 if self._elision is None else self._elision.byte_count)
 
     @property
     def epoch(self) -> int:
@@ -470,13 +472,13 @@ class JournalStore:
 
     def _append(self, command: Command) -> None:
         """Encode, append, apply: what every change is."""
-        self._flush_room()
+        self._flush_elision()
         self._state.apply(command, self._writer.append(encode_record(encode(command))))
 
-    def _flush_room(self) -> None:
+    def _flush_elision(self) -> None:
         """Append all that is held: nothing else may pass it."""
-        if self._room is not None:
-            self._room.flush()
+        if self._elision is not None:
+            self._elision.flush()
 
     def _is_unfinished(self, transaction: TransactionId) -> bool:
         return transaction in self._state.inflight or transaction in self._state.prepared
@@ -520,7 +522,7 @@ class JournalStore:
 
     def _append_own_batch(self, remark: Trace) -> Location:
         """Append a remark as a batch of its own, and return where that begins."""
-        self._flush_room()
+        self._flush_elision()
         self._writer.end_batch()
         self._writer.append(encode_record(encode(remark)))
         return self._writer.batch
@@ -546,7 +548,7 @@ class JournalStore:
             self._is_open = False
             if self._collector is not None:
                 self._collector.remove()
-            self._flush_room()
+            self._flush_elision()
             if self._collector is not None:
                 self._collector.rewrite_metadata()
             end = self._append_own_batch(Trace(clean_stop(delivered)))  # behind the index, so that a start reads it

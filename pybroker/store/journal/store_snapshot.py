@@ -23,7 +23,7 @@ version. It is disposable, never wrong by being old, and ActiveMQ ignores it.
 Of a long queue the columns stay what they are at first: see `indexed`.
 
 A state of a million messages is copied in some 30 ms on the event loop (lists of references, nothing is
-converted), and written by a thread, slice by slice, so that nobody waits longer than for one of them.
+converted), and written by a thread, slice by slice, so that the loop waits for one of them at most.
 """
 
 import json
@@ -119,7 +119,7 @@ def snapshot(state: StoreState, covered: Location) -> StoreSnapshot:
         "references": [[file_id, sorted(answered)] for file_id, answered in state.usage.references.items()],
         "compacted": sorted(state.compacted),
         "sequences": [[producer, *said] for producer, said in state.sequences.items()],
-        "kept": [[each.name, list(said_by)] for each, said_by in state.declared.items()],
+        "kept": [[each.name, list(recorded_in)] for each, recorded_in in state.declared.items()],
         "kept_files": sorted(state.declared.files),
     }
     columns = [
@@ -339,7 +339,7 @@ def _read_head(stream: BinaryIO) -> tuple[dict[str, Any], int]:
 def _restore(head: dict[str, Any], columns: "_Columns") -> FollowerStart:
     state = StoreState()
     for producer, number, file_id in head["sequences"]:
-        state.sequences.note(f"{producer}:{number}", file_id)
+        state.sequences.record(f"{producer}:{number}", file_id)
     watermarks = state.sequences.watermarks()
     for described, slices in zip(head["destinations"], head["slices"], strict=True):
         kind, name, is_topic, subscriptions, superseded = described
@@ -359,9 +359,9 @@ def _restore(head: dict[str, Any], columns: "_Columns") -> FollowerStart:
     state.usage.live = {file_id: count for file_id, count in head["live"]}
     state.usage.references = {file_id: set(answered) for file_id, answered in head["references"]}
     state.compacted = set(head["compacted"])
-    for name, said_by in head["kept"]:
-        for file_id in said_by:
-            state.declared.note(Destination(DestinationType.QUEUE, name), file_id)
+    for name, recorded_in in head["kept"]:
+        for file_id in recorded_in:
+            state.declared.record(Destination(DestinationType.QUEUE, name), file_id)
     state.declared.files = set(head["kept_files"])
     covered = Location(*head["covered"])
     files = {file_id: FollowedFile(signature=Signature(size, modified)) for file_id, size, modified in head["files"]}

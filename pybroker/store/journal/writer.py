@@ -1,4 +1,4 @@
-"""Appends records to a journal and knows their locations at once: plain arithmetic, so nobody waits for the disk.
+"""Appends records to a journal and knows their locations at once: plain arithmetic, without waiting for the disk.
 
 How batches are gathered and written is `GroupCommit`'s, where they go is `JournalSink`'s. Which record goes into which
 batch and data file is decided here, by ActiveMQ's own rotation rules.
@@ -8,7 +8,7 @@ Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 
 from collections.abc import Sequence
 
-from pybroker.store.group_commit import GroupCommit, Manner
+from pybroker.store.group_commit import CommitPolicy, GroupCommit
 from pybroker.store.journal.appender import JournalSettings, as_store_unavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
@@ -41,7 +41,7 @@ class JournalWriter:
         file_id: of the first data file to create.
         settings: how to write.
         runtime: the world around.
-        on_shortage: called on the loop, again and again while the disk is full: whoever can should make room.
+        on_shortage: called on the loop, repeatedly while the disk is full, to free space.
         marks: the time marks that batches begin with; None writes none.
     """
 
@@ -59,13 +59,13 @@ class JournalWriter:
         self._settings = settings
         self._marks = marks
         self._sink = JournalSink(files, settings, runtime, on_shortage)
-        manner = Manner(
+        policy = CommitPolicy(
             noun="journal",
             writer="journal writer",
             inline_seconds_max=settings.inline_seconds_max,
             watch_seconds=OWNER_SECONDS,
         )
-        self._commits = GroupCommit(self, self._sink, manner, runtime, inline=self._sink)
+        self._commits = GroupCommit(self, self._sink, policy, runtime, inline=self._sink)
         self._records: list[bytes] = []
         """Of the open batch; it is open when it has some."""
         self._begin = 0
@@ -76,10 +76,10 @@ class JournalWriter:
     # ------------------------------------------------------------ opening
 
     def claim(self) -> None:
-        """Create the first data file already, so that nobody else can: `start` writes into it. Blocks.
+        """Create the first data file, so that no other process can; `start` writes into it. Blocks.
 
         Raises:
-            FileExistsError: somebody else has created it.
+            FileExistsError: it exists already.
             OSError: it cannot be created.
         """
         self._sink.claim(self._file_id)
@@ -92,7 +92,7 @@ class JournalWriter:
         """Create the first data file unless it is claimed, write these records into it, and start the thread. Blocks.
 
         On return the records are durable, the fence has been passed once, and `is_full` is known: what a client sends
-        first must not be accepted only because nobody has looked yet.
+        first must not be accepted only because it was not checked yet.
 
         Args:
             records: what to begin with.
@@ -149,7 +149,7 @@ class JournalWriter:
         ActiveMQ leaves the file empty.
         """
         commits, settings, size = self._commits, self._settings, len(record)
-        commits.allow()
+        commits.require_running()
         if size > RECORD_BYTES_MAX:
             raise ValueError(f"a record of {size} bytes: a data file takes {RECORD_BYTES_MAX}")
         commits.send()
@@ -210,9 +210,9 @@ class JournalWriter:
         """Have the next callbacks wait for the fence, though nothing was appended."""
         self._commits.require_fence()
 
-    def tell(self, callbacks: Sequence[Callback]) -> None:
+    def notify(self, callbacks: Sequence[Callback]) -> None:
         """Call back those who need not wait for the disk, if the fence allows it; a closed one stops the writer."""
-        self._commits.tell(callbacks)
+        self._commits.notify(callbacks)
 
     def end_batch(self) -> None:
         """Make the next record begin a batch."""
@@ -261,7 +261,7 @@ class JournalWriter:
     def abandon(self) -> None:
         """Stop without writing anything more, as if killed: what is not on disk yet never will be.
 
-        For a master that lost its lock. Nobody is called back any more. A write under way is waited for, though not for
+        For a master that lost its lock. No callback runs any more. A write under way is waited for, though not for
         long: a disk that hangs must not keep a master from giving up. Harmless when repeated, and after `close`.
         """
         self._commits.abandon()

@@ -21,11 +21,11 @@ class MemoryJobStore:
         """Keep new jobs."""
         self._jobs.update(dict.fromkeys(jobs))
         for job in jobs:
-            self._sequences.note(job.job_id)
+            self._sequences.record(job.job_id)
 
     def load(self, job: Job) -> bytes:
         """Return a job's message."""
-        assert job.data is not None, "nobody takes it away here"
+        assert job.data is not None, "kept in memory"
         return job.data
 
     def reschedule(self, job: Job, next_time: int, spawned: Job | None = None) -> None:
@@ -68,4 +68,4 @@ class MemoryJobStore:
         """Keep everything for the next `recover`."""
 
     def abandon(self) -> None:
-        """Nobody can take this store over, so there is nothing to leave as it is."""
+        """No other process can take this store over, so nothing happens."""

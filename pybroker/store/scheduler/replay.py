@@ -196,7 +196,7 @@ class _Replay:
         where = place(job)
         if where.told_time == command.execution_time:
             where.told_time = command.next_execution_time
-        elif job.repeat > 0:  # runs nobody tells of any more
+        elif job.repeat > 0:  # runs whose records are gone
             job.repeat = max(1, job.repeat - max(0, command.rescheduled_count - job.run_count - 1))
         job.advance(command.next_execution_time)
         job.run_count = command.rescheduled_count

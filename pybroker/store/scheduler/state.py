@@ -9,7 +9,7 @@ db-3 (live jobs) <--moves, ends-- db-7 <--ends-- db-9        all three stay
 db-4             <--ends--------- db-5                       both go, db-4 first
 ```
 
-What a chain keeps can be much; a live job that is written anew elsewhere ends it.
+What a chain keeps can be much; writing a live job again elsewhere ends it.
 
 Source: ActiveMQ 5.17, `JobSchedulerStoreImpl.checkpointUpdate`. That lets go of all moves but the last one of each job,
 which its index remembers and its journal then does not tell any more; see `replay`.
@@ -93,17 +93,17 @@ class JobState:
     def add(self, job: Job, scheduler: str, location: Location, size: int) -> None:
         """Record where a job was made, by a record of that many bytes."""
         job.place = Place(scheduler, location, size, job.next_time)
-        self.sequences.note(job.job_id, location.file_id)
+        self.sequences.record(job.job_id, location.file_id)
         self.live.setdefault(location.file_id, {})[job] = None
 
     def move(self, job: Job, file_id: int) -> None:
         """Record that a record in that file moves a job."""
-        self.sequences.note(job.job_id, file_id)
+        self.sequences.record(job.job_id, file_id)
         self._refer(file_id, place(job).location.file_id)
 
     def remove(self, job: Job, file_id: int) -> None:
         """Record that a record in that file ends a job."""
-        self.sequences.note(job.job_id, file_id)
+        self.sequences.record(job.job_id, file_id)
         made_in = place(job).location.file_id
         jobs = self.live[made_in]
         del jobs[job]
@@ -148,7 +148,7 @@ def removable(state: JobState, file_ids: Iterable[int], keep_from: int) -> list[
 
 
 def renewable(state: JobState, keep_from: int, *, bytes_max: int, jobs_max: int) -> Sequence[Job]:
-    """Return jobs worth writing anew: those of the oldest file that holds little else than the past.
+    """Return jobs worth writing again: those of the oldest file that holds little else than the past.
 
     Args:
         state: as above.

@@ -57,7 +57,7 @@ SINGLE_REMOVES_MAX: Final = 1000
 """Jobs of a range that are ended one by one. A record about a range makes every replay look at all jobs, so it has to
 be worth it."""
 RENEWALS_MAX: Final = 200
-"""Jobs that one cleanup writes anew."""
+"""Jobs that one cleanup writes again."""
 RENEWED_SHARE: Final = 4
 """A file is worth emptying when at most a quarter of it is alive."""
 
@@ -72,7 +72,7 @@ class _Renewal(NamedTuple):
 
 
 class JournalJobStore:
-    """Implements `JobStore` on a directory. Whoever opens it holds the lock of the store it belongs to.
+    """Implements `JobStore` on a directory. The opening process holds its store's lock.
 
     Args:
         directory: ActiveMQ's `scheduler` directory, or an empty or missing one.
@@ -381,12 +381,12 @@ class JournalJobStore:
         return bool(doomed)
 
     def _keep_sequences(self, file_ids: Collection[int]) -> None:
-        """Write anew what these files are the last to say: what producers last had scheduled."""
-        sequences = list(self._state.sequences.said_by(file_ids).items())
+        """Write again the producers' sequence numbers that only these files have."""
+        sequences = list(self._state.sequences.recorded_in(file_ids).items())
         for start in range(0, len(sequences), TRACE_ENTRIES_MAX):
-            told = dict(sequences[start : start + TRACE_ENTRIES_MAX])
-            location = self._writer.append(encode_record(encode(encode_sequences(told))))
-            self._state.sequences.restore(told, location.file_id)
+            numbers = dict(sequences[start : start + TRACE_ENTRIES_MAX])
+            location = self._writer.append(encode_record(encode(encode_sequences(numbers))))
+            self._state.sequences.restore(numbers, location.file_id)
 
     def _delete(self, file_ids: Iterable[int]) -> None:
         """Remove files, in the writer's thread. One that cannot be removed ends this cleanup, and not the broker."""
@@ -401,14 +401,14 @@ class JournalJobStore:
                     self._files.archive(path, self._settings.archive_directory)
                 deleted.append(file_id)
         except OSError as error:
-            logger.warning("%s: cleanup goes no further for now: %s", self.directory, error)
+            logger.warning("%s: this cleanup ends early, the next one tries again: %s", self.directory, error)
         self._runtime.post(partial(self._deleted, deleted))
 
     def _deleted(self, file_ids: Sequence[int]) -> None:
         self.is_cleaning = False
         self._file_ids.difference_update(file_ids)
         self._state.forget_files(file_ids)
-        logger.info("%s: %d data files were needed no more", self.directory, len(file_ids))
+        logger.info("%s: %d data files were no longer needed", self.directory, len(file_ids))
 
 
 def _making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> bytes:

@@ -34,7 +34,7 @@ def described(state: StoreState) -> dict[str, Any]:
         "prepared": {str(each): (found.operations, found.files) for each, found in state.prepared.items()},
         "live": state.usage.live,
         "compacted": state.compacted,
-        "kept": {str(each): list(said_by) for each, said_by in state.declared.items()},
+        "kept": {str(each): list(recorded_in) for each, recorded_in in state.declared.items()},
     }
 
 

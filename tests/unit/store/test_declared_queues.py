@@ -34,18 +34,18 @@ def test_a_remark_in_other_words_names_none(words: str) -> None:
 
 def test_the_file_of_the_latest_declaration_counts(kept: DeclaredQueues) -> None:
     for file_id in (3, 7, 5):
-        kept.note(A, file_id)
-    kept.note(B, 3)
+        kept.record(A, file_id)
+    kept.record(B, 3)
     assert kept.last_recorded_in({3, 7}) == [B]
     assert kept.last_recorded_in({5}) == [A]
-    kept.note(A, 7)
+    kept.record(A, 7)
     assert kept.last_recorded_in({5}) == []
     assert kept.last_recorded_in({7}) == [A]
 
 
 def test_forget_returns_every_file_that_declares_the_queue(kept: DeclaredQueues) -> None:
     for file_id in (3, 7):
-        kept.note(A, file_id)
+        kept.record(A, file_id)
     assert set(kept.forget(A)) == {3, 7}
     assert A not in kept
     assert list(kept.forget(A)) == []
@@ -53,9 +53,9 @@ def test_forget_returns_every_file_that_declares_the_queue(kept: DeclaredQueues)
 
 
 def test_removed_files_declare_nothing(kept: DeclaredQueues) -> None:
-    kept.note(A, 3)
-    kept.note(A, 7)
-    kept.note(B, 3)
+    kept.record(A, 3)
+    kept.record(A, 7)
+    kept.record(B, 3)
     kept.forget_files({3})
     assert kept.files == {7}
     assert set(kept.forget(A)) == {7}

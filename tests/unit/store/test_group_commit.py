@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
-from pybroker.store.group_commit import GroupCommit, Manner
+from pybroker.store.group_commit import CommitPolicy, GroupCommit
 from pybroker.store.runtime import Callback
 from tests.conformance.conftest import WAIT_SECONDS, Loop
 from tests.runtimes import runtime
@@ -43,7 +43,7 @@ class Desk:
 
     is_full = False
 
-    def __init__(self, manner: Manner, *, replicated: bool, inline: bool) -> None:
+    def __init__(self, policy: CommitPolicy, *, replicated: bool, inline: bool) -> None:
         self.loop = Loop()
         self.log: list[str] = []
         self.text = ""
@@ -53,10 +53,10 @@ class Desk:
         self.timers: list[Callback] = []
         self.lock: Exception | None = None
         self.replica = FakeReplica(self.log) if replicated else None
-        call_later = self.call_later if manner.gather_share else None
+        call_later = self.call_later if policy.gather_share else None
         world = runtime(self.loop.call_soon, on_failure=self.failures.append, fence=self.fence, call_later=call_later)
         parts: dict[str, Any] = {"inline": self if inline else None, "replica": self.replica}
-        self.commits = GroupCommit[str](self, self, manner, world, **parts)
+        self.commits = GroupCommit[str](self, self, policy, world, **parts)
         self.commits.start()
 
     # the source
@@ -129,9 +129,9 @@ Build = Callable[..., Desk]
 def desk() -> Iterator[Build]:
     desks: list[Desk] = []
 
-    def build(manner: Manner | None = None, *, replicated: bool = False, inline: bool = False) -> Desk:
-        manner = manner or Manner(noun="store", writer="test writer", inline_seconds_max=1.0)
-        desks.append(Desk(manner, replicated=replicated, inline=inline))
+    def build(policy: CommitPolicy | None = None, *, replicated: bool = False, inline: bool = False) -> Desk:
+        policy = policy or CommitPolicy(noun="store", writer="test writer", inline_seconds_max=1.0)
+        desks.append(Desk(policy, replicated=replicated, inline=inline))
         return desks[-1]
 
     yield build
@@ -152,8 +152,8 @@ def test_failure_while_the_thread_begins_is_the_only_one(caplog: pytest.LogCaptu
         def write_inline(self, batch: str) -> float | None:
             raise StoreUnavailable("broken")
 
-    manner = Manner(noun="store", writer="test writer", inline_seconds_max=1.0)
-    it = Failing(manner, replicated=False, inline=True)
+    policy = CommitPolicy(noun="store", writer="test writer", inline_seconds_max=1.0)
+    it = Failing(policy, replicated=False, inline=True)
     it.send("a")
     it.loop.turn()
     has_failed.set()
@@ -166,7 +166,7 @@ class TestGathering:
     @pytest.fixture
     def gathering(self, desk: Build) -> Desk:
         """Two producers were just answered."""
-        it = desk(Manner(noun="store", writer="test writer", gather_share=1.0))
+        it = desk(CommitPolicy(noun="store", writer="test writer", gather_share=1.0))
         it.send("a")
         it.send("b")
         it.run_until("told b")
@@ -259,19 +259,19 @@ class TestRequiredFence:
 class TestAskingInTheThread:
     @pytest.fixture
     def asking(self, desk: Build) -> Desk:
-        return desk(Manner(noun="store", writer="test writer", asks_in_thread=True))
+        return desk(CommitPolicy(noun="store", writer="test writer", fences_in_thread=True))
 
     def test_those_who_come_meanwhile_are_told_next_and_in_order(self, asking: Desk) -> None:
-        asking.commits.tell([asking.note("a")])
+        asking.commits.notify([asking.note("a")])
         asking.loop.turn()
-        asking.commits.tell([asking.note("b")])
+        asking.commits.notify([asking.note("b")])
         asking.commits.when_durable(asking.note("c"))
         asking.run_until("c")
         assert asking.log == ["a", "b", "c"]
 
     def test_closed_fence_tells_nobody(self, asking: Desk) -> None:
         asking.lock = LockNotHeld("gone")
-        asking.commits.tell([asking.note("a")])
+        asking.commits.notify([asking.note("a")])
         asking.loop.run_until(lambda: bool(asking.failures))
         assert asking.failures == [asking.lock]
         assert "a" not in asking.log
@@ -372,12 +372,12 @@ class TestEnds:
         assert it.log == ["left"]
         assert it.commits.unwritten_bytes == 0
         with pytest.raises(StoreUnavailable, match="the store was given up"):
-            it.commits.allow()
+            it.commits.require_running()
 
     def test_an_idle_writer_asks_the_fence_now_and_then(self, desk: Build) -> None:
-        it = desk(Manner(noun="store", writer="test writer", watch_seconds=0.01))
+        it = desk(CommitPolicy(noun="store", writer="test writer", watch_seconds=0.01))
         it.lock = LockNotHeld("lost")
         it.loop.run_until(lambda: bool(it.failures))
         assert it.failures == [it.lock]
         with pytest.raises(StoreUnavailable, match="the store has stopped: lost"):
-            it.commits.allow()
+            it.commits.require_running()

@@ -26,7 +26,7 @@ def indexed(numbers: Sequence[int], slice_size: int = 3) -> SnapshotMessages:
     """Return messages by number, as an index has them: each has its number for an entry, in data file 7."""
     sequences = ProducerSequences()
     for number in numbers:
-        sequences.note(message_id(number))
+        sequences.record(message_id(number))
     parts = [numbers[start : start + slice_size] for start in range(0, len(numbers), slice_size)]
     return SnapshotMessages(
         (Slice(list(map(message_id, part)), array("Q", part), [(FILE, len(part))]) for part in parts),

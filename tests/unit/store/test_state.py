@@ -338,7 +338,7 @@ def test_an_update_counts_where_it_lies(journal: Journal) -> None:
     journal.next_file()
     journal.write(UpdateMessage(add("p:1")))
 
-    assert journal.state.sequences.said_by({2}) == {"p": 1}
+    assert journal.state.sequences.recorded_in({2}) == {"p": 1}
 
 
 def test_a_remark_keeps_sequences(journal: Journal) -> None:
@@ -346,7 +346,7 @@ def test_a_remark_keeps_sequences(journal: Journal) -> None:
     journal.write(encode_sequences({"p": 7, "grüße\ud800:1": 2}))
 
     assert last(journal) == 7
-    assert journal.state.sequences.said_by({2}) == {"p": 7, "grüße\ud800:1": 2}
+    assert journal.state.sequences.recorded_in({2}) == {"p": 7, "grüße\ud800:1": 2}
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,7 @@ def test_a_snapshot_is_due_after_time_and_growth(tmp_path: Path) -> None:
     assert not writer.is_due(Location(9, 0), 0)
     assert not writer.is_due(Location(9, 0), INTERVAL_MS - 1)
     assert writer.is_due(Location(9, 0), 2 * INTERVAL_MS)
-    writer.note(Location(9, 0), {})
+    writer.set_covered(Location(9, 0), {})
     assert not writer.is_due(Location(10, 499), 4 * INTERVAL_MS)
     assert writer.is_due(Location(10, 500), 6 * INTERVAL_MS)
 
@@ -365,7 +365,7 @@ def test_a_clean_stop_writes_one_if_a_covered_file_changed(journal: Path) -> Non
     covered = Location(2, (journal / data_file_name(2)).read_bytes().index(b"-qMa4"))
     taken = snapshot(replayed(journal)[0], covered)
     writer = indexer(journal, grown=10_000)
-    writer.note(covered, write(taken, journal, allowed).files)
+    writer.set_covered(covered, write(taken, journal, allowed).files)
     before = (journal / SNAPSHOT_NAME).stat().st_mtime_ns
     writer.end(covered, lambda: taken)
     assert (journal / SNAPSHOT_NAME).stat().st_mtime_ns == before

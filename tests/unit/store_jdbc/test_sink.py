@@ -10,7 +10,7 @@ import pytest
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.group_commit import GroupCommit
 from pybroker.store.jdbc.fence import MESSAGES, Fence
-from pybroker.store.jdbc.sink import MANNER, DatabaseSink, Tables
+from pybroker.store.jdbc.sink import COMMIT_POLICY, DatabaseSink, Tables
 from tests.conformance.conftest import WAIT_SECONDS, Loop
 from tests.runtimes import runtime
 
@@ -62,7 +62,7 @@ class Desk:
         tables = Tables[Batch](lambda _, __, batch: [batch.byte_count], lambda _, __: False)  # type: ignore[list-item]
         connect: Any = None
         sink = DatabaseSink(self.database, connect, FENCE, tables, world)  # type: ignore[arg-type]
-        self.writer = GroupCommit(self, sink, MANNER, world)
+        self.writer = GroupCommit(self, sink, COMMIT_POLICY, world)
         self.writer.start()
 
     @property
@@ -140,7 +140,7 @@ def test_those_who_came_meanwhile_and_those_who_were_answered_share_the_next(des
 
 
 def test_who_has_nothing_to_be_committed_is_told_once_the_fence_was_asked(desk: Desk) -> None:
-    desk.writer.tell([desk._answer, desk._answer])
+    desk.writer.notify([desk._answer, desk._answer])
     assert not desk.answered
     desk.run_until_answered(2)
     assert desk.database.sizes == [FENCE.look]
@@ -149,7 +149,7 @@ def test_who_has_nothing_to_be_committed_is_told_once_the_fence_was_asked(desk: 
 def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Desk) -> None:
     desk.database.gate = threading.Event()
     for _ in range(4):
-        desk.writer.tell([desk._answer])
+        desk.writer.notify([desk._answer])
         desk.turns()
     desk.database.gate.set()
     desk.run_until_answered(4)
@@ -158,7 +158,7 @@ def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Des
 
 def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> None:
     told: list[str] = []
-    desk.writer.tell([lambda: told.append("consumed")])
+    desk.writer.notify([lambda: told.append("consumed")])
     desk.writer.when_durable(lambda: told.append("durable"))
     desk.loop.run_until(lambda: len(told) == 2)
     assert told == ["consumed", "durable"]
@@ -166,10 +166,10 @@ def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> 
 
 def test_nobody_is_told_behind_a_closed_fence(desk: Desk) -> None:
     desk.database.is_taken_over = True
-    desk.writer.tell([desk._answer])
+    desk.writer.notify([desk._answer])
     with pytest.raises(LockNotHeld):
         desk.loop.run_until(lambda: bool(desk.answered))
-    desk.writer.tell([desk._answer])
+    desk.writer.notify([desk._answer])
     desk.turns()
     assert not desk.answered
     with pytest.raises(LockNotHeld):

@@ -190,8 +190,8 @@ def test_a_number_is_logged_at_once_when_its_message_gets_no_row(state: StoreSta
 
 @pytest.mark.parametrize("deletes", [False, True])
 def test_what_only_rows_tell_is_known_after_a_start(state: StoreState, deletes: bool) -> None:
-    state.sequences.note(f"{PRODUCER}:5")
-    state.sequences.note("other:1:5")
+    state.sequences.record(f"{PRODUCER}:5")
+    state.sequences.record("other:1:5")
     if deletes:
         state.changes.delete(1)
     state.restore_producers(1, {PRODUCER: 4, "other:1": 5})

@@ -1,7 +1,7 @@
 """Is a journal what it should be? Every file, batch, checksum and record, and whether they agree with one another.
 
 Beyond what recovery would complain about, a check finds what brokers do silently: acknowledgements of messages that
-should be there and are not, transactions nobody ended, records that ActiveMQ's recovery would skip or revive.
+should be there and are not, transactions that never ended, records that ActiveMQ's recovery would skip or revive.
 
 A scheduler's journal is checked by the same rules, as far as they apply.
 
@@ -198,7 +198,7 @@ class _Check(ObservedReplay):
             f"{what}: {reason}; the batch is as it was written",
             activemq,
             f"{pybroker}; logs it as damaged",
-            "whoever wrote it made the mistake: tell them; salvage leaves the record out",
+            "report it to the maintainers of the broker that wrote it; salvage leaves the record out",
         )
 
     def met_unknown(self, record: Record, error: UnknownCommand) -> None:
@@ -222,7 +222,7 @@ class _Check(ObservedReplay):
             "missing end",
             Location(file.file_id, damage.offset),
             damage.length,
-            f"{damage.reason}; how much it was nobody knows",
+            f"{damage.reason}; the loss is unknown",
             "silently goes on with the next file when it rebuilds its index; stops when it loads a message from there",
             "goes on with the next file; logs it as damaged",
             "put a copy of the file from a backup in its place",
@@ -240,10 +240,10 @@ class _Check(ObservedReplay):
                 "damaged checksum",
                 Location(file.file_id, offset),
                 len(EOF_MARKER),
-                "a batch's checksum is negative, which nobody writes; the batch goes unchecked",
+                "a batch's checksum is negative, which no broker writes; the batch goes unchecked",
                 "takes the batch as it is",
                 "takes the batch as it is",
-                "look at its messages; salvage writes the batch anew",
+                "look at its messages; salvage writes the batch again",
             )
         stray = scan.stray_bytes
         is_last = file.file_id == self.snapshot.last_file_id

@@ -1,4 +1,4 @@
-"""Rewrites a stopped store so that only what is alive remains, in new files. Whoever calls holds the store's lock.
+"""Rewrites a stopped store so that only what is alive remains, in new files. The caller holds the store's lock.
 
 ```text
 db-3 .. db-9     as they are                                            the state of all of them is what is alive
@@ -13,7 +13,7 @@ So a crash at any point leaves a store that means what it meant before. Before a
 read back and compared with what should be alive.
 
 Topics: a durable subscription is made right before the first message that is pending for it, and what other
-subscriptions of that topic are done with is acknowledged anew for them.
+subscriptions of that topic are done with is acknowledged for them again.
 
 Source: ActiveMQ 5.17, `MessageDatabase.process(KahaRemoveDestinationCommand)`.
 """

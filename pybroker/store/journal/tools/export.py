@@ -1,7 +1,7 @@
 """What a store holds, for other programs: messages in dispatch order, subscriptions, transactions, scheduled messages.
 
 It is what recovery would find: messages of unfinished transactions are not there, and those with an acknowledgement in
-a prepared transaction are shown with that transaction, because nobody gets them before it is decided.
+a prepared transaction are shown with that transaction, because no consumer gets them before it is decided.
 """
 
 from collections.abc import Iterator

@@ -113,7 +113,7 @@ class Scan:
     Attributes:
         batch_count: sound batches met so far.
         unchecked_count: how many of them have no checksum.
-        odd_checksums: offsets of batches with a checksum that nobody writes, and that therefore goes unchecked.
+        odd_checksums: offsets of batches with a checksum that no broker writes, which goes unchecked.
     """
 
     def __init__(self, data: Buffer, file_id: int, *, is_writable: bool = True) -> None:

@@ -51,7 +51,7 @@ class Cause(enum.Enum):
     """It has acknowledgements, outcomes or ends of subscriptions that records of staying files need."""
     JOBS = "scheduled messages"
     METADATA = "metadata"
-    """It is the last to say something that a remark will say in its place."""
+    """It has metadata that no other file has; it is written again before the file is removed."""
     ACTIVEMQ = "ActiveMQ only"
     """It holds nothing that pybroker needs."""
 
@@ -288,7 +288,7 @@ def why_jobs(snapshot: JournalSnapshot) -> Explanation:
                     what="scheduled messages",
                     count=len(jobs),
                     examples=_first(job.job_id for job in jobs),
-                    remedy="none: they go with their time; repeated ones are written anew now and then",
+                    remedy="none: they go with their time; repeated ones are written again now and then",
                 )
             )
         answered = sorted(state.references.get(file.file_id, set()) & file_ids - free)
@@ -421,8 +421,8 @@ class _Why(ObservedReplay):
     # ------------------------------------------------------------ of files that go
 
     def _remarks(self, file_id: int) -> Iterator[Reason]:
-        """Yield what a file is the last to say and the collector says anew before the file goes."""
-        producers = self.state.sequences.said_by((file_id,))
+        """Yield the metadata that only a file has, and that is written again before the file is removed."""
+        producers = self.state.sequences.recorded_in((file_id,))
         queues = [str(queue) for queue in self.state.declared.last_recorded_in((file_id,))]
         for names, what in ((list(producers), "producers' latest messages"), (queues, "queues kept while empty")):
             if names:
@@ -431,7 +431,7 @@ class _Why(ObservedReplay):
                     what=f"{what}, which it is the last to name",
                     count=len(names),
                     examples=_first(names),
-                    remedy="none: a remark says it anew before the file goes",
+                    remedy="none: it is written again before the file is removed",
                 )
 
     def _activemq_reasons(self, file_id: int) -> Iterator[Reason]:
@@ -443,7 +443,7 @@ class _Why(ObservedReplay):
                 yield Reason(
                     cause=Cause.ACTIVEMQ,
                     what=f"{what}, which ActiveMQ keeps and pybroker does not need",
-                    remedy="none: ActiveMQ writes it anew now and then",
+                    remedy="none: ActiveMQ writes it again now and then",
                 )
 
 
@@ -451,7 +451,7 @@ def _note(*, is_damaged: bool, is_renewed: bool, is_shrinkable: bool) -> str:
     if is_damaged:
         return f"moves to {DAMAGED_DIRECTORY} at the next cleanup, since it is damaged"
     if is_renewed:
-        return "goes once its idle subscriptions are written anew, which the next cleanup does"
+        return "goes once its idle subscriptions are written again, which the next cleanup does"
     if is_shrinkable:
         return "stays for its acknowledgements alone; is compacted when nothing else can be freed"
     return ""

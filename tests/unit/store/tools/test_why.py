@@ -70,7 +70,7 @@ def test_an_idle_subscription_is_written_anew(tmp_path: Path) -> None:
     write(tmp_path, [subscribe("a")], [Trace("written")])
     file = explained(tmp_path)[1]
     assert file.is_held
-    assert file.note.startswith("goes once its idle subscriptions are written anew")
+    assert file.note.startswith("goes once its idle subscriptions are written again")
 
 
 def test_open_transactions_hold_their_files(tmp_path: Path) -> None:

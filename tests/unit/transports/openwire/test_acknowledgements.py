@@ -156,8 +156,8 @@ def test_send_is_not_lost_by_the_next_acknowledgement(tmp_path: Path) -> None:
         runtime=runtime(call_later=lambda seconds, callback: None, clock=lambda: NOW_MS),
     )
     world = World(store)
-    assert store._room is not None
-    store._room.is_open, store._room._share = True, 1e9  # whatever happens, it goes on
+    assert store._elision is not None
+    store._elision.is_open, store._elision._share = True, 1e9  # whatever happens, it goes on
     requests, replies = queue("REQUESTS"), queue("REPLIES")
     asking, serving, idle = world.client("asking"), world.client("serving"), world.client("idle")
     serving.consume(requests)
@@ -166,7 +166,7 @@ def test_send_is_not_lost_by_the_next_acknowledgement(tmp_path: Path) -> None:
     serving.say(serving.message(replies, "!", response_required=False), serving.acknowledgement([request]))
     assert [len(contents.messages) for contents in store._state.destinations.values()] == [0, 1]
     idle.send(replies, "?", response_required=False)
-    assert store._room.byte_count > 0, "another's is held"
+    assert store._elision.byte_count > 0, "another's is held"
     store.abandon()
 
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, misc"
-"""The room in front of the writer: what is consumed in time is never written, and nobody is told too early."""
+"""The buffer in front of the writer: what is consumed in time is never written, and nobody is told too early."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.store import holding
-from pybroker.store.holding import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, HoldingRoom
+from pybroker.store import write_elision
 from pybroker.store.journal.store import JournalStore
+from pybroker.store.write_elision import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, WriteElisionBuffer
 from tests.conformance.conftest import WAIT_SECONDS, text_message
 from tests.runtimes import runtime
 
@@ -23,7 +23,7 @@ QUEUE, OTHER, NEWS = queue("Q"), queue("OTHER"), topic("NEWS")
 
 
 class World:
-    """A room, with time and disk turned by hand."""
+    """A buffer, with time and disk turned by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -39,7 +39,7 @@ class World:
             call_later=lambda seconds, callback: self.alarms.append((seconds, callback)),
             monotonic=lambda: self.now,
         )
-        self.room = HoldingRoom(self, self, world)
+        self.buffer = WriteElisionBuffer(self, self, world)
 
     def expect(self, message: Message) -> bool:
         return True
@@ -47,7 +47,7 @@ class World:
     def when_durable(self, callback: Callable[[], None]) -> None:
         self.waiting.append(callback)
 
-    def tell(self, callbacks: Sequence[Callable[[], None]]) -> None:
+    def notify(self, callbacks: Sequence[Callable[[], None]]) -> None:
         self.soon += callbacks
 
     def write(self, message: Message) -> None:
@@ -57,12 +57,12 @@ class World:
 
     def add(self, *names: int) -> None:
         for name in names:
-            self.room.add(text_message(QUEUE, name))
-            assert self.room.when_safe(lambda name=name: self.told.append(str(name)))
+            self.buffer.add(text_message(QUEUE, name))
+            assert self.buffer.when_safe(lambda name=name: self.told.append(str(name)))
 
     def consume(self, *names: int) -> None:
         for name in names:
-            assert self.room.consume(QUEUE, text_message(QUEUE, name).message_id)
+            assert self.buffer.consume(QUEUE, text_message(QUEUE, name).message_id)
 
     def ring(self) -> None:
         """Let the time pass that was asked for."""
@@ -83,11 +83,11 @@ class World:
 
     def watch(self, seconds: float, count: int) -> None:
         """Have so many watched adds consumed after that time."""
-        for number in range(count * holding.WATCH_EVERY):
+        for number in range(count * write_elision.WATCH_EVERY):
             message_id = f"watched:{number}"
-            self.room.passed(message_id)
+            self.buffer.observe_add(message_id)
             self.now += seconds
-            self.room.consumed(message_id)
+            self.buffer.observe_consumption(message_id)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ class TestHeld:
         world.turn()
         assert world.told == ["1", "2"]
         world.ring()
-        assert (world.written, world.alarms, world.room.byte_count) == ([], [], 0)
+        assert (world.written, world.alarms, world.buffer.byte_count) == ([], [], 0)
 
     def test_nobody_is_told_before_what_was_sent_earlier_is_safe(self, world: World) -> None:
         world.add(1, 2, 3)
@@ -122,7 +122,7 @@ class TestHeld:
         world.ring()
         world.turn()
         assert (world.written, world.told) == (["1", "3"], [])
-        assert not world.room.when_safe(lambda: None)
+        assert not world.buffer.when_safe(lambda: None)
         world.sync()
         assert world.told == ["1", "2", "3"]
 
@@ -141,10 +141,10 @@ class TestHeld:
 
     def test_one_behind_two_writes_waits_for_the_second(self, world: World) -> None:
         world.add(1)
-        world.room.flush()
+        world.buffer.flush()
         first, world.waiting = world.waiting, []
         world.add(2)
-        world.room.flush()
+        world.buffer.flush()
         for callback in first:
             callback()
         world.add(3)
@@ -156,27 +156,27 @@ class TestHeld:
 
     def test_what_a_connection_sent_and_all_before_it_is_written_when_that_is_asked(self, world: World) -> None:
         world.add(1)
-        world.room.add(replace(text_message(QUEUE, 2), connection_id="ID:b"))
+        world.buffer.add(replace(text_message(QUEUE, 2), connection_id="ID:b"))
         world.add(3)
-        world.room.flush_from("ID:c")
+        world.buffer.flush_from("ID:c")
         assert world.written == []
-        world.room.flush_from("ID:b")
-        world.room.flush_from("ID:b")
+        world.buffer.flush_from("ID:b")
+        world.buffer.flush_from("ID:b")
         assert world.written == ["1", "2"]
         world.consume(3)
-        world.room.flush_from(text_message(QUEUE, 3).connection_id)
+        world.buffer.flush_from(text_message(QUEUE, 3).connection_id)
         assert world.written == ["1", "2"]
 
     def test_connections_of_whom_nothing_is_here_are_forgotten(self, world: World) -> None:
         world.add(1)
         for number in range(2, 3 * NEWEST_MAX):
-            world.room.add(replace(text_message(QUEUE, number), connection_id=f"ID:{number}"))
+            world.buffer.add(replace(text_message(QUEUE, number), connection_id=f"ID:{number}"))
             if not number % 10:
                 world.ring()
-            assert len(world.room._newest) <= NEWEST_MAX + 20
+            assert len(world.buffer._newest) <= NEWEST_MAX + 20
         world.ring()
         world.ring()
-        assert not world.room._newest
+        assert not world.buffer._newest
 
     def test_a_message_has_at_least_its_time(self, world: World) -> None:
         world.add(1)
@@ -190,16 +190,16 @@ class TestHeld:
     def test_one_that_left_is_unknown(self, world: World) -> None:
         world.add(1)
         message_id = text_message(QUEUE, 1).message_id
-        assert (QUEUE, message_id) in world.room
-        assert not world.room.consume(OTHER, message_id)
+        assert (QUEUE, message_id) in world.buffer
+        assert not world.buffer.consume(OTHER, message_id)
         world.consume(1)
-        assert (QUEUE, message_id) not in world.room
-        assert not world.room.consume(QUEUE, message_id)
+        assert (QUEUE, message_id) not in world.buffer
+        assert not world.buffer.consume(QUEUE, message_id)
 
     def test_more_than_so_many_bytes_are_not_held(self, world: World) -> None:
-        world.room.add(text_message(QUEUE, 1))
-        world.room.add(text_message(QUEUE, 2, "x" * HELD_BYTES_MAX))
-        assert (world.written, world.room.byte_count) == (["1", "2"], 0)
+        world.buffer.add(text_message(QUEUE, 1))
+        world.buffer.add(text_message(QUEUE, 2, "x" * HELD_BYTES_MAX))
+        assert (world.written, world.buffer.byte_count) == (["1", "2"], 0)
 
     def test_a_writer_that_stopped_takes_nothing_and_nobody_is_told(self, world: World) -> None:
         world.add(1, 2)
@@ -211,43 +211,43 @@ class TestHeld:
 
 class TestWhetherItPays:
     def test_consumers_that_keep_up_make_it_pay(self, world: World) -> None:
-        assert not world.room.is_open
+        assert not world.buffer.is_open
         world.watch(0.0005, 10)
-        assert world.room.is_open
+        assert world.buffer.is_open
 
     def test_consumers_that_take_longer_do_not(self, world: World) -> None:
         world.watch(HOLD_SECONDS + 0.002, 100)
-        assert not world.room.is_open
+        assert not world.buffer.is_open
 
     def test_nor_does_a_queue_without_consumers(self, world: World) -> None:
         for number in range(1000):
-            world.room.passed(str(number))
-        assert not world.room.is_open
+            world.buffer.observe_add(str(number))
+        assert not world.buffer.is_open
 
     def test_nor_a_disk_that_is_quicker_than_any_consumer(self, world: World) -> None:
         world.write_seconds = 10e-6
         world.watch(20e-6, 100)
-        assert not world.room.is_open
+        assert not world.buffer.is_open
 
     def test_a_burst_that_is_too_large_does_not_end_it(self, world: World) -> None:
         """What it has written had not had its time."""
         world.watch(0.0005, 20)
         world.add(*range(50))
-        world.room.add(text_message(QUEUE, 50, "x" * HELD_BYTES_MAX))
-        assert (len(world.written), world.room.is_open) == (51, True)
+        world.buffer.add(text_message(QUEUE, 50, "x" * HELD_BYTES_MAX))
+        assert (len(world.written), world.buffer.is_open) == (51, True)
 
     def test_bursts_nobody_consumes_of_do(self, world: World) -> None:
         world.watch(0.0005, 10)
         for number in range(20):
-            world.room.add(text_message(QUEUE, number, "x" * HELD_BYTES_MAX))
-        assert not world.room.is_open
+            world.buffer.add(text_message(QUEUE, number, "x" * HELD_BYTES_MAX))
+        assert not world.buffer.is_open
 
     def test_it_ends_when_nobody_consumes_any_more(self, world: World) -> None:
         world.watch(0.0005, 10)
         for number in range(20):
-            world.room.add(text_message(QUEUE, number))
+            world.buffer.add(text_message(QUEUE, number))
             world.ring()
-        assert not world.room.is_open
+        assert not world.buffer.is_open
         assert len(world.written) == 20
 
 
@@ -269,13 +269,13 @@ class Journal:
             ),
         )
         self.store.recover()
-        self.room.is_open = True
-        self.room._share = 1e9
+        self.buffer.is_open = True
+        self.buffer._share = 1e9
 
     @property
-    def room(self) -> HoldingRoom:
-        assert self.store._room is not None
-        return self.store._room
+    def buffer(self) -> WriteElisionBuffer:
+        assert self.store._elision is not None
+        return self.store._elision
 
     def add(self, name: int, destination: Destination = QUEUE) -> str:
         message = text_message(destination, name)
@@ -326,7 +326,7 @@ class TestInTheStore:
     def test_it_is_held_once(self, journal: Journal) -> None:
         journal.add(1)
         assert not journal.store.add(text_message(QUEUE, 1))
-        journal.room.is_open = False
+        journal.buffer.is_open = False
         assert not journal.store.add(text_message(QUEUE, 1)), "it is still there"
         journal.add(2)
         assert journal.stored() == ["1", "2"]
@@ -340,7 +340,7 @@ class TestInTheStore:
         assert [type(failure) for failure in journal.failures] == [LockNotHeld]
         journal.add(2)
         with pytest.raises(StoreUnavailable):
-            journal.room.flush()
+            journal.buffer.flush()
 
     def test_what_was_made_of_a_message_is_written_before_its_removal(self, journal: Journal) -> None:
         message_id = journal.add(1)
@@ -361,9 +361,9 @@ class TestInTheStore:
 
     def test_that_another_was_consumed_does_not_end_the_wait(self, journal: Journal) -> None:
         """Else the acknowledgement of each message that is written would have the next ones written."""
-        journal.room.is_open = False
+        journal.buffer.is_open = False
         written = journal.add(1)
-        journal.room.is_open = True
+        journal.buffer.is_open = True
         held = journal.add(2)
         journal.store.remove(QUEUE, written, consumed_by="ID:another")
         assert journal.stored() == []
@@ -394,7 +394,7 @@ class TestInTheStore:
 
     def test_no_later_record_passes_a_message(self, journal: Journal) -> None:
         journal.add(1)
-        journal.room.is_open = False
+        journal.buffer.is_open = False
         journal.add(2)
         assert journal.stored() == ["1", "2"]
 
@@ -411,9 +411,9 @@ class TestInTheStore:
         assert unwritten == [0]
 
     def test_acknowledgement_before_a_held_message_is_waited_for(self, journal: Journal) -> None:
-        journal.room.is_open = False
+        journal.buffer.is_open = False
         first = journal.add(1)
-        journal.room.is_open = True
+        journal.buffer.is_open = True
         journal.store.remove(QUEUE, journal.add(2))
         journal.turn()
         journal.store.remove(QUEUE, first)
@@ -425,13 +425,13 @@ class TestInTheStore:
         assert unwritten == [0]
 
     def test_whoever_waits_for_the_disk_waits_for_what_was_appended_before(self, journal: Journal) -> None:
-        journal.room.is_open = False
+        journal.buffer.is_open = False
         first = journal.add(1)
-        journal.room.is_open = True
+        journal.buffer.is_open = True
         second = journal.add(2)
         journal.store.when_durable(lambda: journal.told.append("durable"))
         journal.store.remove(QUEUE, second)
-        assert journal.room.when_safe(lambda: None) is False
+        assert journal.buffer.when_safe(lambda: None) is False
         assert journal.told == []
         journal.turn()
         assert sorted(journal.told) == ["1", "2", "durable"]

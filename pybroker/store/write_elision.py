@@ -1,20 +1,20 @@
-"""A room in front of the writer: a queue's message that is consumed right away need not be written at all.
+"""Write elision: a buffer in front of the writer, so that a queue's message consumed at once is never written.
 
 ```text
- add ──> [ m1 m2 m3 … ]  ── consumed: gone, and whoever sent it is told ──>
+ add ──> [ m1 m2 m3 … ]  ── consumed: dropped, and its producer is confirmed ──>
               └── after a moment, or when anything else is sent: to the writer, in order
 ```
 
 A producer is promised that its message is on disk *or* consumed. Where consumers keep up, the second comes first: a
-message goes out to a consumer and its acknowledgement comes back in less time than a disk needs for a sync. Nothing
-passes the room that was sent: whoever opens it has any other message written behind all that is held.
+message goes out to a consumer and its acknowledgement comes back in less time than a disk needs for a sync. No send
+overtakes a held message: any other message is written behind all that are held.
 
-Whether holding pays is learned by watching. While nothing is held, one add in a few is watched: is it consumed within
-the time it would have been held, beyond the write that goes first? While messages are held, each of them counts that
-was consumed or has had its time. Where nobody consumes nothing is ever held.
+The buffer measures if holding pays. While nothing is held, it watches one add in a few: is it consumed within the time
+it would have been held, plus the write before it? While messages are held, each counts as consumed or expired. Without
+consumers nothing is ever held.
 
-What is held is known to nobody else. Should the master die, its producer was not answered and sends it again, as new; a
-consumer that had it already, unknown to the next master, then gets it unmarked, as it does from an ActiveMQ.
+A held message is only in memory. If the master dies, the producer was not answered and sends it again as a new message;
+a consumer that had received it already then gets it without a redelivery mark, as from an ActiveMQ.
 """
 
 from collections import deque
@@ -32,26 +32,26 @@ HOLD_SECONDS = 0.002
 """How long a message waits at least to be consumed, where a write is a sync of a disk; twice that at most."""
 
 HELD_BYTES_MAX = 1 << 20
-"""Beyond that much all of it is written."""
+"""With more bytes held, all of them are written."""
 
 NEWEST_MAX = 1024
-"""Connections remembered as senders of what is held, before those are looked for of whom nothing is here any more."""
+"""Connections remembered as senders; with more, those without held messages are removed."""
 
 QUICK_SECONDS = 50e-6
-"""A disk whose writes take less is quicker than any consumer: nothing is held before it."""
+"""A disk with shorter writes is quicker than any consumer, and nothing is held."""
 
 WATCH_EVERY = 16
-"""Of so many adds that are not held one is watched."""
+"""Of this many adds that are not held one is watched."""
 
 HELD_SHARE, WATCHED_SHARE = 1 / 16, 1 / 4
-"""Of the newest observation in the moving share of messages consumed in time."""
+"""Weight of the newest observation, held or watched, in the moving share of messages consumed in time."""
 
 BEGIN_SHARE, END_SHARE = 0.6, 0.5
-"""The share of messages consumed in time from which on holding begins, and below which it ends."""
+"""Shares of messages consumed in time at which holding begins, and below which it ends."""
 
 
-class _Held:
-    """A message in the room, and who wants to know; without its message, one that was consumed behind another."""
+class _HeldMessage:
+    """A held message with the callbacks that wait for it; its message is None once it was consumed."""
 
     __slots__ = ("callbacks", "message", "number")
 
@@ -59,18 +59,18 @@ class _Held:
         self.message: Message | None = message
         self.number = number
         self.callbacks: list[tuple[Callback, bool]] = []
-        """Each with whether it waits for the disk in any case."""
+        """Each with a flag: True if it waits for durability in any case."""
 
 
-class Behind(Protocol):
-    """The store behind the room."""
+class BackingStore(Protocol):
+    """The store behind the buffer."""
 
     def expect(self, message: Message) -> bool:
-        """Take note of a message that is to be held, unless it is stored already: then False."""
+        """Record a message that is to be held; return False if it is stored already."""
         ...
 
     def write(self, message: Message) -> None:
-        """Have a message written.
+        """Write a message.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -79,55 +79,55 @@ class Behind(Protocol):
 
 
 class Commits(Protocol):
-    """The store's `GroupCommit`, or what passes on to it."""
+    """The store's `GroupCommit`, or a delegate to it."""
 
     @property
     def write_seconds(self) -> float:
-        """How long a write takes of late; 0 as long as nobody knows."""
+        """Moving average of a write's seconds; 0 before the first."""
         ...
 
     def when_durable(self, callback: Callback) -> None:
-        """Call back once all that was written so far is durable."""
+        """Call back once everything written so far is durable."""
         ...
 
-    def tell(self, callbacks: Sequence[Callback]) -> None:
-        """Call these back at the end of the turn, if the fence allows it."""
+    def notify(self, callbacks: Sequence[Callback]) -> None:
+        """Call these back at the end of the loop's turn if the fence permits it."""
         ...
 
 
-class HoldingRoom:
+class WriteElisionBuffer:
     """Messages that may be consumed before they are written.
 
     Args:
-        store: the store behind.
-        commits: what makes its writes last.
-        runtime: the world around, which has a timer.
-        hold_seconds: how long a message waits at least to be consumed; twice that at most.
+        store: writes the messages that are not consumed.
+        commits: makes its writes durable.
+        runtime: the event loop, with a timer.
+        hold_seconds: the time to wait for a consumer at least; twice that at most.
     """
 
     def __init__(
-        self, store: Behind, commits: Commits, runtime: StoreRuntime, *, hold_seconds: float = HOLD_SECONDS
+        self, store: BackingStore, commits: Commits, runtime: StoreRuntime, *, hold_seconds: float = HOLD_SECONDS
     ) -> None:
         self.is_open = False
         """True while it pays to hold messages."""
         self.byte_count = 0
         self._store = store
         self._commits = commits
-        assert runtime.call_later is not None, "what is held has its time"
+        assert runtime.call_later is not None, "held messages need a timer"
         self._call_later = runtime.call_later
         self._monotonic = runtime.monotonic
         self._hold_seconds = hold_seconds
-        self._order: deque[_Held] = deque()
-        self._by_key: dict[tuple[Destination, str], _Held] = {}
+        self._order: deque[_HeldMessage] = deque()
+        self._by_key: dict[tuple[Destination, str], _HeldMessage] = {}
         self._newest: dict[str, int] = {}
         """By connection, the number of the newest message it sent that may be here."""
         self._number = 0
         self._old_number = 0
-        """Of the newest message that was here when the clock was wound: it has had its time when it rings."""
-        self._is_ticking = False
+        """Of the newest message when the timer was armed: at its end this message has waited long enough."""
+        self._is_timer_armed = False
         self._flush_count = 0
         self._is_flushed = True
-        """True when all that was flushed is known to be durable."""
+        """True if everything flushed is known to be durable."""
         self._has_passed = False
         """True when a message was not held, and was not waited for since."""
         self._share = 0.0
@@ -135,12 +135,12 @@ class HoldingRoom:
         self._watched = ""
         self._watched_at = 0.0
 
-    # ------------------------------------------------------------ what a store asks
+    # ------------------------------------------------------------ the store's calls
 
-    def enter(self, message: Message, transaction: TransactionId | None) -> bool | None:
-        """Hold a message, if that is worth while: then True, or False if it is here or in the store already.
+    def offer(self, message: Message, transaction: TransactionId | None) -> bool | None:
+        """Hold a message if that pays; return True, or False if it is held or stored already.
 
-        None: the store is to write it, behind all that is here.
+        None: the store has to write it, behind all held messages.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -153,18 +153,18 @@ class HoldingRoom:
                 if is_new:
                     self.add(message)
                 return is_new
-            self.passed(message.message_id)
+            self.observe_add(message.message_id)
         self.flush()
         self._has_passed = True
         return None
 
-    def leave(
+    def elide(
         self, destination: Destination, message_id: str, transaction: TransactionId | None, consumed_by: str | None
     ) -> bool:
-        """Let go of a queue's message that is settled; False: the store is to write that.
+        """Drop a held message that is acknowledged; return False if the store has to write the removal.
 
-        One that was dead-lettered or expired (None), or whose acknowledgement does not count at once, is written
-        first, and so is what became of it.
+        A message that was dead-lettered or expired (None), or acknowledged in a transaction, is written before its
+        removal.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -174,7 +174,7 @@ class HoldingRoom:
             return False
         if self.consume(destination, message_id, consumed_by):
             return True
-        self.consumed(message_id)  # and what else is held may be consumed yet
+        self.observe_consumption(message_id)  # the other held messages may still be consumed
         return False
 
     # ------------------------------------------------------------ held
@@ -183,26 +183,27 @@ class HoldingRoom:
         return key in self._by_key
 
     def add(self, message: Message) -> None:
-        """Hold a message that is not here.
+        """Hold a message that is not held yet.
 
         Raises:
             StoreUnavailable: the writer has stopped.
         """
         self._number = number = self._number + 1
-        self._by_key[message.destination, message.message_id] = held = _Held(message, number)
+        self._by_key[message.destination, message.message_id] = held = _HeldMessage(message, number)
         self._order.append(held)
         self._newest[message.connection_id] = number
         self.byte_count += len(message.data)
-        if not self._is_ticking:
-            self._wind()
+        if not self._is_timer_armed:
+            self._arm_timer()
         if self.byte_count > HELD_BYTES_MAX:
             self.flush()
-            self._unconsumed(1)  # not one for each: they have not had their time
+            self._observe_unconsumed(1)  # not one for each: they have not waited long enough
 
     def consume(self, destination: Destination, message_id: str, consumed_by: str = "") -> bool:
-        """Let go of a message that was consumed; False when it is not here.
+        """Drop a consumed message; return False if it is not held.
 
-        What else its consumer's connection sent is written first, and this one if it is older: that may be made of it.
+        Other messages of its consumer's connection are written first, and so is this one if it is older than they
+        are: they may be made of it.
         """
         key = (destination, message_id)
         if (newest := self._newest.get(consumed_by)) is not None:
@@ -222,8 +223,8 @@ class HoldingRoom:
         """Call back once all that is here now, or was not held, was consumed or is durable; False when nothing is here.
 
         Args:
-            callback: what to call.
-            durable: all that was to be written by then has to be durable too.
+            callback: the function to call.
+            durable: everything written by then has to be durable too.
         """
         if not self._order:
             return False
@@ -235,7 +236,7 @@ class HoldingRoom:
         return True
 
     def flush_from(self, connection_id: str) -> None:
-        """Have written what a connection sent, and all before it: what it did next is not to count without.
+        """Write the messages of a connection and all before them, which must precede its next operation.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -245,9 +246,9 @@ class HoldingRoom:
             self._flush_through(newest)
 
     def flush_before(self, consumed_by: str | None, transaction: TransactionId | None) -> None:
-        """Have written what must not come later than an acknowledgement: what its consumer's connection sent.
+        """Write what must precede an acknowledgement: the messages that its consumer's connection sent.
 
-        All of it where the acknowledgement does not count at once, or the message was dead-lettered or expired (None).
+        All messages if it is part of a transaction, or if the message was dead-lettered or expired (None).
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -258,7 +259,7 @@ class HoldingRoom:
             self.flush_from(consumed_by)
 
     def flush(self) -> None:
-        """Have all that is here written.
+        """Write all held messages.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -268,8 +269,8 @@ class HoldingRoom:
 
     # ------------------------------------------------------------ not held
 
-    def passed(self, message_id: str) -> None:
-        """Learn of an add that was not held."""
+    def observe_add(self, message_id: str) -> None:
+        """Record an add that was not held."""
         self._unwatched += 1
         if self._unwatched >= WATCH_EVERY:
             if self._watched:  # the last one is not consumed yet
@@ -278,7 +279,7 @@ class HoldingRoom:
             self._watched = message_id
             self._watched_at = self._monotonic()
 
-    def consumed(self, message_id: str) -> None:
+    def observe_consumption(self, message_id: str) -> None:
         """Record that a message that was not held was consumed."""
         if message_id == self._watched:
             self._watched = ""
@@ -290,9 +291,9 @@ class HoldingRoom:
     # ------------------------------------------------------------ private
 
     def _release(self) -> None:
-        """Let those in front go that were consumed.
+        """Remove the consumed messages at the front.
 
-        Whoever waits for them is told at the end of the turn, or when the last ones that were not consumed are durable.
+        Their callbacks run at the end of the loop's turn, or when the last messages flushed are durable.
         """
         order, is_flushed = self._order, self._is_flushed
         while order and order[0].message is None:
@@ -300,7 +301,7 @@ class HoldingRoom:
                 if durable or not is_flushed:
                     self._commits.when_durable(callback)
                 else:
-                    self._commits.tell((callback,))
+                    self._commits.notify((callback,))
         if not order:
             self._newest.clear()
         if not is_flushed:
@@ -309,27 +310,27 @@ class HoldingRoom:
     def _flushed(self, flush_count: int) -> None:
         self._is_flushed = flush_count == self._flush_count
 
-    def _wind(self) -> None:
+    def _arm_timer(self) -> None:
         if len(self._newest) > NEWEST_MAX:
             oldest = self._order[0].number
             self._newest = {sender: number for sender, number in self._newest.items() if number >= oldest}
-        self._is_ticking = True
+        self._is_timer_armed = True
         self._old_number = self._number
-        self._call_later(self._hold_seconds, self._rung)
+        self._call_later(self._hold_seconds, self._on_timer)
 
-    def _rung(self) -> None:
-        """Have written what was here for long enough."""
-        self._is_ticking = False
+    def _on_timer(self) -> None:
+        """Write the messages that have waited long enough."""
+        self._is_timer_armed = False
         try:
-            self._unconsumed(self._flush_through(self._old_number))
-        except StoreUnavailable:  # the writer has said why, and nobody is told anything any more
+            self._observe_unconsumed(self._flush_through(self._old_number))
+        except StoreUnavailable:  # the writer has logged the reason, and calls nothing back any more
             self._order.clear()
             self._by_key.clear()
         if self._order:
-            self._wind()
+            self._arm_timer()
 
     def _flush_through(self, number: int) -> int:
-        """Have written what is here up to that number; return how many messages those were."""
+        """Write the held messages up to a number; return their count."""
         order, count = self._order, 0
         while order and order[0].number <= number:
             held = order.popleft()
@@ -345,8 +346,8 @@ class HoldingRoom:
         self._release()
         return count
 
-    def _unconsumed(self, count: int) -> None:
-        """Record that so many messages were not consumed in time."""
+    def _observe_unconsumed(self, count: int) -> None:
+        """Record that messages were not consumed in time."""
         self._share *= (1.0 - HELD_SHARE) ** count
         if self._share < END_SHARE:
             self.is_open = False
