@@ -3,7 +3,7 @@
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pybroker.store.journal.files import JournalFiles
@@ -38,10 +38,10 @@ class SmallDisk(JournalFiles):
         os.pwrite(descriptor, data[: max(0, size + free - offset)], offset)
         self._refuse(self.directory)
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         if sum(map(len, content)) > self.free():
             self._refuse(self.path(file_id))
-        super().replace(file_id, content)
+        super().replace(file_id, content, *fence)
 
     def allocate(self, path: Path, byte_count: int) -> None:
         if byte_count > self.free():

@@ -204,10 +204,10 @@ class VolatileFiles(JournalFiles):
         finally:
             self._creating = False
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         self._creating = True  # it syncs what it writes, before anybody sees it
         try:
-            super().replace(file_id, content)
+            super().replace(file_id, content, *fence)
         finally:
             self._creating = False
 

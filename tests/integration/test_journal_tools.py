@@ -91,9 +91,9 @@ class Mortal(JournalFiles):
             raise Killed
         self._changes -= 1
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         self._step()
-        super().replace(file_id, content)
+        super().replace(file_id, content, *fence)
 
     def remove(self, *paths: Path) -> None:
         for path in paths:

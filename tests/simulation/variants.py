@@ -42,7 +42,7 @@ def _no_new_owner(self: JournalFiles, name: str, own: os.stat_result, *, next_na
     return ""
 
 
-def _no_seal(self: JournalFiles, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+def _no_seal(self: JournalFiles, file_id: int, *content: Any) -> None:
     """Leave a former master's file where it can write to it."""
 
 
@@ -58,7 +58,7 @@ _create = JournalFiles.create
 def _put_unsynced(
     self: JournalFiles, path: Path, content: Sequence[bytes | memoryview], fence: Callable[[], None] = lambda: None
 ) -> None:
-    copy = path.with_name(path.name + ".sealed")
+    copy = path.with_name(f"{path.name}.{self._newest_own}.sealed")
     descriptor = self._os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     self.write(descriptor, content, 0)
     self._os.close(descriptor)

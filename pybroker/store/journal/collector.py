@@ -200,7 +200,7 @@ class GarbageCollector:
         if walk.damages:
             return False  # An operator may still want to examine it.
         if small.dropped_count:
-            self._check()
-            self._files.replace(file_id, encode_data_file(small.records, checksum=self._settings.checksum))
+            content = encode_data_file(small.records, checksum=self._settings.checksum)
+            self._files.replace(file_id, content, self._check)
             logger.info("%s: db-%d.log: %d dead messages dropped", self._files.directory, file_id, small.dropped_count)
         return small.is_closed

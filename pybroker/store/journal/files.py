@@ -66,6 +66,8 @@ class JournalFiles:
         self.directory = directory
         self._os = system
         self._name = os.fspath(directory)
+        self._newest_own = 0
+        """The newest data file created here, whose number no other process has: part of the names of copies."""
         self._spare = -1  # a descriptor that `find_new_owner` may close, to open the directory when there is no other
 
     def path(self, file_id: int) -> Path:
@@ -86,6 +88,7 @@ class JournalFiles:
             is_claim: the name stays if anything fails after its creation, see decision 030.
         """
         descriptor = self._os.open(self.path(file_id), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._newest_own = file_id
         try:
             self.write(descriptor, (EOF_MARKER,), 0)
             if preallocate_bytes > 2 * len(EOF_MARKER):
@@ -204,21 +207,26 @@ class JournalFiles:
             self._os.link(path, target / path.name)
         self._sync_directory(target)
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(
+        self, file_id: int, content: Sequence[bytes | memoryview], fence: Callable[[], None] = lambda: None
+    ) -> None:
         """Replace a data file's content, see `put`."""
-        self.put(self.path(file_id), content)
+        self.put(self.path(file_id), content, fence)
 
     def put(self, path: Path, content: Sequence[bytes | memoryview], fence: Callable[[], None] = lambda: None) -> None:
         """Replace a file of the directory by a new one with that content, in one step: a crash leaves one of the two.
 
         The former file is not changed: a process that has it open writes into a file without a name.
 
+        A process that is frozen between fence and replacement replaces nothing when it goes on as a former master: the
+        copy's name is its own, and the new master has removed the copy. `fence` then raises `LockNotHeld`.
+
         Args:
             path: of the file.
             content: the whole of it.
-            fence: called before the replacement; if it raises, the former file stays.
+            fence: called before the replacement, and after one that failed; if it raises, the former file stays.
         """
-        copy = path.with_name(path.name + SEALED_SUFFIX)
+        copy = path.with_name(f"{path.name}.{self._newest_own}{SEALED_SUFFIX}")
         descriptor = self._os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             offset = 0
@@ -227,7 +235,11 @@ class JournalFiles:
                 offset += len(piece)
             self._os.fsync(descriptor)
             fence()
-            self._os.replace(copy, path)
+            try:
+                self._os.replace(copy, path)
+            except FileNotFoundError:
+                fence()
+                raise
         except BaseException:
             self._remove_unfinished(copy, descriptor)
             raise

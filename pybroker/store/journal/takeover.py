@@ -4,8 +4,9 @@
 step                                                       what a failure, or a kill, leaves behind
 1  read all data files                                     the directory as it was
 2  claim c, the number behind the highest                  the same, and an empty file c from here on
+   call the fence, remove unfinished copies
 3  read the rest of the files below c, and report
-4  call the fence, remove ActiveMQ's index and half copies a journal without an index: ActiveMQ makes it again
+4  call the fence, remove ActiveMQ's index               a journal without an index: ActiveMQ makes it again
 5  seal the files below c that may have been written last  some sealed; the next master seals them and c
 6  begin: write into c                                     a torn tail in c
 ```
@@ -28,6 +29,9 @@ killed ActiveMQ as well as from a frozen pybroker:
   read, after it was compared with that. That cuts off a torn tail, and also a former master that is still alive: it
   then writes into a file without a name, which no later recovery finds. Empty files, of masters that only claimed a
   number, are sealed likewise.
+* **No copy of a former master.** One that was frozen between its check and the renaming of a copy must not replace what
+  was read. Unfinished copies are removed between claim and last read: its renaming then fails, or came before the read.
+  It makes no other copy, since its next check finds the claim; and no two masters' copies have the same name.
 * **No index.** ActiveMQ's describes the journal as it was; after any file was cut or removed it would refuse to start,
   so the index goes first. ActiveMQ makes it again from the journal.
 
@@ -141,10 +145,13 @@ class TakeOver:
             reading.read()
             writer = self._claim_next(reading.read)
             with _closed_on_failure(writer):
+                if unfinished := self._files.unfinished():
+                    writer.fence()
+                    self._files.remove(*unfinished)
                 end = reading.finish(writer.file_id)
                 self._report(end)
                 writer.fence()
-                self._files.remove(*(self._directory / name for name in self._index_files), *self._files.unfinished())
+                self._files.remove(*(self._directory / name for name in self._index_files))
                 self._seal(end, writer.fence)
                 begin(reading)
         except OSError as error:
@@ -218,7 +225,7 @@ class TakeOver:
             offset = end.flaw(file_id, content)
             if offset is not None:
                 raise _changed(path, offset)
-            self._reserve.spend_on(partial(self._files.replace, file_id, (content, EOF_MARKER)))
+            self._reserve.spend_on(partial(self._files.replace, file_id, (content, EOF_MARKER), fence))
 
     def _keep_torn(self, path: Path) -> None:
         """Keep a copy of a file whose end is cut off: an apparent torn write may be damage to a complete one."""

@@ -32,10 +32,10 @@ class Hooked(JournalFiles):
             self.before_create.pop(0)()
         return super().create(file_id, preallocate_bytes, is_claim=is_claim)
 
-    def replace(self, file_id: int, content: Any) -> None:
+    def replace(self, file_id: int, content: Any, *fence: Callable[[], None]) -> None:
         if self.before_replace:
             self.before_replace.pop(0)()
-        super().replace(file_id, content)
+        super().replace(file_id, content, *fence)
 
 
 @pytest.fixture

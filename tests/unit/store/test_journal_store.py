@@ -176,9 +176,9 @@ class TestTakeOver:
         states: list[set[str]] = []
 
         class Files(JournalFiles):
-            def replace(self, file_id: int, content: Any) -> None:
+            def replace(self, file_id: int, content: Any, *fence: Callable[[], None]) -> None:
                 states.append(names(self.directory))
-                super().replace(file_id, content)
+                super().replace(file_id, content, *fence)
 
         bench = Bench(directory, files=Files(directory))
         bench.store.recover()

@@ -1,6 +1,7 @@
 """The steps of a take-over, on their own: their order, and what a failure at each of them leaves behind."""
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,15 @@ STEPS = [
     "read",
     "fence 1",
     "create 2",
-    "finish 2",
     "fence 2",
+    "remove copies",
+    "finish 2",
+    "fence 3",
     "remove index",
     "keep 1",
-    "fence 3",
+    "fence 4",
     "replace 1",
+    "fence 5",
     "begin",
 ]
 """Of a take-over from a master that was killed in a write."""
@@ -71,16 +75,16 @@ class Disk(JournalFiles):
         super().write(descriptor, buffers, offset)
 
     def remove(self, *paths: Path) -> None:
-        self.at("spend reserve" if paths[0].name == RESERVE_NAME else "remove index")
+        self.at({RESERVE_NAME: "spend reserve", HALF_COPY: "remove copies"}.get(paths[0].name, "remove index"))
         super().remove(*paths)
 
     def link(self, path: Path, target: Path) -> None:
         self.at(f"keep {data_file_id(path.name)}")
         super().link(path, target)
 
-    def replace(self, file_id: int, content: Any) -> None:
+    def replace(self, file_id: int, content: Any, *fence: Callable[[], None]) -> None:
         self.at(f"replace {file_id}")
-        super().replace(file_id, content)
+        super().replace(file_id, content, *fence)
 
 
 class Reading:
@@ -202,12 +206,37 @@ def test_failure_at_any_step_leaves_a_journal_to_take_over(directory: Path, step
     left = names(directory)
     passed = STEPS[: STEPS.index(step)]
     assert ("db-2.log" in left) == ("create 2" in passed), "a claim stays"
-    assert (INDEX not in left) == (HALF_COPY not in left) == ("remove index" in passed)
-    assert (directory / "db-1.log").read_bytes() == WRITTEN + (EOF_MARKER if "replace 1" in passed else TORN)
+    assert (HALF_COPY not in left) == ("remove copies" in passed)
+    assert (INDEX not in left) == ("remove index" in passed)
+    assert (directory / "db-1.log").read_bytes() == WRITTEN + (EOF_MARKER if "fence 5" in passed else TORN)
 
     claims = dict.fromkeys([2] if "db-2.log" in left else [], b"")
     assert Rig(directory).run() == {1: WRITTEN} | claims
     assert (directory / "db-1.log").read_bytes() == WRITTEN + EOF_MARKER
+
+
+def test_copy_of_a_frozen_former_master_replaces_nothing(directory: Path) -> None:
+    """It is frozen between its check and the renaming; the new master is killed in the middle of a copy of its own."""
+    former = Rig(directory)
+    checks = iter([None, LockNotHeld("lost")])
+
+    def take_over_and_die() -> None:
+        new = Rig(directory)
+        new.disk.before["fence 5"] = fail(KeyboardInterrupt())
+        new.disk._remove_unfinished = lambda *copy: None  # type: ignore[method-assign]  # a kill leaves it
+        with pytest.raises(KeyboardInterrupt):
+            new.run()
+
+    def fence() -> None:
+        if (error := next(checks)) is not None:
+            raise error
+        take_over_and_die()
+
+    os.close(former.disk.create(2, is_claim=True))
+    with pytest.raises(LockNotHeld):
+        former.disk.replace(1, (WRITTEN, EOF_MARKER), fence)
+    assert (directory / "db-1.log").read_bytes() == WRITTEN + TORN
+    assert Rig(directory).run()[1] == WRITTEN
 
 
 # ------------------------------------------------------------ the claim

@@ -191,7 +191,7 @@ class Mortal(JournalFiles):
         if self.life == 0:
             raise Killed
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         self._step(lambda: JournalFiles.replace(self, file_id, content))
 
     def remove(self, *paths: Path) -> None:
@@ -236,10 +236,10 @@ def test_a_lost_lock_ends_it_before_anything_changes(tmp_path: Path) -> None:
 class Full(JournalFiles):
     """A disk without room for a second file."""
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         if list(self.directory.glob("db-[89].log")):
             raise OSError(28, "No space left on device", str(self.path(file_id)))
-        super().replace(file_id, content)
+        super().replace(file_id, content, *fence)
 
 
 def test_a_full_disk_ends_it_with_the_store_as_it_was(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_full_disk_ends_it_with_the_store_as_it_was(tmp_path: Path) -> None:
 class Forgetful(JournalFiles):
     """A disk that returns something else than was written."""
 
-    def replace(self, file_id: int, content: Sequence[bytes | memoryview]) -> None:
+    def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         data = bytearray(b"".join(content))
         data[len(data) // 2] ^= 1
         super().replace(file_id, (bytes(data),))
