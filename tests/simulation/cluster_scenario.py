@@ -140,7 +140,7 @@ class ClientChecker:
             raise Violation(f"{consumer.name} got {body[:20]} before its time")
         if not sent.not_before:
             self._require_no_surprise(consumer, message_id, body, redeliveries)
-            if consumer.is_alone and not self._delivered[reader, body]:
+            if consumer.is_alone and reader in sent.readers and not self._delivered[reader, body]:
                 latest = self._latest.get((sent.producer, reader), 0)
                 if sent.sequence < latest:
                     raise Violation(f"{consumer.name} got {body[:20]} first after number {latest} of the same producer")
