@@ -128,8 +128,10 @@ def test_image_is_compiled_and_has_no_compiler(root: Path) -> None:
 def test_image_is_built_from_all_that_a_wheel_needs(root: Path, tmp_path: Path) -> None:
     """No Docker engine runs here: what the first stage copies is built by the backend itself, without compiling."""
     copies = re.findall(r"(?m)^COPY (.+) (\./\S*)$", stages(root)[0])
+    allowed = (root / ".dockerignore").read_text().split()
     for sources, target in copies:
         for source in sources.split():
+            assert f"!{source}" in allowed
             if (root / source).is_dir():
                 shutil.copytree(root / source, tmp_path / "src" / target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
