@@ -35,11 +35,13 @@ demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing; w
 start: .venv/.runtime ## Run one broker on ./data with its default listeners
 	$(BIN)/pybroker start --store ./data
 
-# Not editable, so that the environment does not need the checkout any more; and always built anew, for uv goes by
-# pyproject.toml alone when it looks whether a package has changed. The files there are for every user to read.
+# A wheel, so that the environment does not need the checkout any more; built from a source distribution, for the compiler
+# leaves its extensions beside the sources. Of several versions of Python uv would take the first on PATH, not PYTHON.
 broker: export UV_PROJECT_ENVIRONMENT = $(abspath $(DEST))
 broker: $(BIN)/uv ## Install a broker and no more into DEST (.broker), as /opt/pybroker; COMPILED=1: with the message path compiled
-	$(if $(COMPILED),HATCH_BUILD_HOOKS_ENABLE=1) $(SYNC) --no-editable --reinstall-package pybroker --extra postgres
+	$(SYNC) --python $(BIN)/python --no-install-project --extra postgres
+	$(if $(filter 1,$(COMPILED)),HATCH_BUILD_HOOKS_ENABLE=1) $(BIN)/uv build --quiet --clear --python $(DEST)/bin/python --out-dir build/broker
+	$(BIN)/uv pip install --python $(DEST)/bin/python --no-deps --reinstall build/broker/*.whl
 	@echo "Run $(DEST)/bin/pybroker start --help"
 
 quick: .venv/.complete ## Run the tests of single modules and of each port's adapters: under a minute on two cores
@@ -73,16 +75,16 @@ check: .venv/.complete ## Format, lint, types, import contracts and spelling
 	$(BIN)/$*
 
 # The same tests, of what the wheel has: PYTHONPATH comes before what is installed, PYTHONSAFEPATH keeps ./pybroker out.
-COMPILED = path=$$($(BIN)/python -m benchmarks.compiled) && export PYTHONPATH=$$path PYTHONSAFEPATH=1
+WITH_COMPILED = path=$$($(BIN)/python -m benchmarks.compiled) && export PYTHONPATH=$$path PYTHONSAFEPATH=1
 
 compiled: .venv/.complete ## Compile the message path, for the tests that touch it
 	$(BIN)/python -m benchmarks.compiled
 
 compiled-smoke: .venv/.complete ## Compile the message path and run a selection of the tests that touch it
-	$(COMPILED) && $(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(COMPILED_SMOKE)
+	$(WITH_COMPILED) && $(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(COMPILED_SMOKE)
 
 compiled-tests: .venv/.complete ## Compile the message path and run all tests that touch it
-	$(COMPILED) && \
+	$(WITH_COMPILED) && \
 	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(COMPILED_FAST) && \
 	$(PYTEST) $(PARALLEL)=$(WORKERS) $(COMPILED_SLOW)
 

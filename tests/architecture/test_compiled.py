@@ -7,13 +7,20 @@
 """
 
 import ast
+import os
+import re
+import subprocess
+import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import hatchling.build
 import pytest
 
 from tests.architecture.sources import tree
+from tests.architecture.test_circles import module_name
 
 ROOT = Path(__file__).parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -96,3 +103,63 @@ def test_bounds_of_slices_may_be_evaluated_twice(path: Path) -> None:
 def test_no_attribute_is_a_keyword_of_gcc(path: Path) -> None:
     named = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
     assert not named & KEYWORDS
+
+
+def followed() -> Set[str]:
+    """Return all names that the compiled modules import, directly or through other modules: mypyc needs their types."""
+    sources = {module_name(ROOT, path): path for path in (ROOT / "pybroker").rglob("*.py")}
+    reached: set[str] = set()
+    ahead = [*COMPILED]
+    while ahead:
+        if (name := ahead.pop()) in reached:
+            continue
+        reached.add(name)
+        if "." in name:
+            ahead.append(name.rpartition(".")[0])
+        for node in ast.walk(parsed(sources[name])) if name in sources else ():
+            if isinstance(node, ast.Import):
+                ahead += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                ahead += [f"{node.module}.{alias.name}" for alias in node.names]
+    return reached
+
+
+def test_build_requirements_cover_imported_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HATCH_BUILD_HOOKS_ENABLE", "1")
+    required = {re.split(r"[^\w.-]", each)[0] for each in hatchling.build.get_requires_for_build_wheel()}
+    packages = {name.partition(".")[0] for name in followed()} - sys.stdlib_module_names - {"pybroker"}
+    assert "lark" in packages
+    missing = {name for name in packages if not required & set(packages_distributions()[name])}
+    assert not missing
+
+
+def recipe(*arguments: str) -> list[str]:
+    """Return the commands that make would run."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "COMPILED"))}
+    command = ["make", "--dry-run", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.replace("\\\n", "").splitlines()
+
+
+def compiling(commands: list[str]) -> list[str]:
+    return [command for command in commands if "HATCH_BUILD_HOOKS_ENABLE=1" in command]
+
+
+@pytest.mark.parametrize(("arguments", "count"), [((), 0), (("COMPILED=0",), 0), (("COMPILED=1",), 1)], ids=str)
+def test_make_broker_compiles_only_on_request(arguments: tuple[str, ...], count: int) -> None:
+    assert len(compiling(recipe("broker", *arguments))) == count
+
+
+@pytest.mark.parametrize("target", ["broker", "wheel"])
+def test_compiler_does_not_work_in_the_checkout(target: str) -> None:
+    """`uv build` makes a source distribution first and builds the wheel from it, unless asked for the wheel alone."""
+    (command,) = compiling(recipe(target, "COMPILED=1"))
+    assert "/uv build " in command
+    assert "--wheel" not in command
+
+
+def test_make_broker_names_the_python_to_use() -> None:
+    commands = [command for command in recipe("broker", "DEST=/opt/pybroker") if "/uv " in command]
+    named = re.findall(r"--python (\S+)", "\n".join(commands))
+    assert named == [".venv/bin/python", "/opt/pybroker/bin/python", "/opt/pybroker/bin/python"]
