@@ -26,7 +26,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, cast
@@ -390,7 +390,7 @@ def _decode_torn(fd: int, name: str) -> Member:
 
 
 def _decode(block: bytes, name: str) -> Member:
-    """Decode a member's file. Fields that a newer version added are left out.
+    """Decode a member's file, also of a version with other fields than this one.
 
     Raises:
         ValueError: it is not one; the message says why.
@@ -414,18 +414,35 @@ def _decode(block: bytes, name: str) -> Member:
 
 def _member(record: Mapping[str, Any]) -> Member:
     try:
-        # What earlier versions do not write may be missing.
-        record = {"followed": None, "load": None, "lock_kind": "", "obstacle": "", **record}
-        known: dict[str, Any] = {field.name: record[field.name] for field in fields(Member)}
+        known = _known(Member, record)
+        if missing := _required(Member) - known.keys():
+            raise ValueError(f"without {', '.join(sorted(missing))}")
         known["role"] = MemberRole(known["role"])
-        known["listeners"] = tuple(known["listeners"])
-        if known["followed"] is not None:
-            known["followed"] = Followed(**{field.name: known["followed"][field.name] for field in fields(Followed)})
-        if known["load"] is not None:
-            known["load"] = Load(**{field.name: known["load"][field.name] for field in fields(Load)})
-    except (KeyError, TypeError, ValueError) as error:
+        if "listeners" in known:
+            known["listeners"] = tuple(known["listeners"])
+        for name, part in (("followed", Followed), ("load", Load)):
+            if known.get(name) is not None:
+                known[name] = _part(part, known[name])
+        return Member(**known)
+    except (TypeError, ValueError) as error:
         raise ValueError(f"damaged: {type(error).__name__} {error}") from error
-    return Member(**known)
+
+
+def _part(part: type[Followed | Load], values: object) -> Followed | Load | None:
+    """Return a part of a member's state; None if its version does not publish all fields that are needed."""
+    if not isinstance(values, dict):
+        raise TypeError(f"{part.__name__} is no object")
+    known = _known(part, cast("dict[str, Any]", values))
+    return part(**known) if known.keys() >= _required(part) else None
+
+
+def _known(of: type[Member | Followed | Load], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields that this version has; a newer one may have more, and an older one fewer."""
+    return {field.name: values[field.name] for field in fields(of) if field.name in values}
+
+
+def _required(of: type[Member | Followed | Load]) -> set[str]:
+    return {field.name for field in fields(of) if field.default is MISSING}
 
 
 def _crc32(values: Mapping[str, Any]) -> int:

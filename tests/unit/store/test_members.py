@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
 from pathlib import Path
 
 import pytest
@@ -269,34 +269,83 @@ def test_a_copy_under_another_name_is_no_member(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"role": "KING"}, {"listeners": None}, {"followed": 7}, {"followed": {}}, {"load": 7}, {"load": {}}]
+    "change", [{"role": "KING"}, {"listeners": None}, {"followed": 7}, {"load": 7}, {"load": [1]}, {"load": False}]
 )
 def test_values_that_make_no_sense_are_damage(directory: Path, change: dict[str, object]) -> None:
+    assert rewritten(directory, **change).problem.startswith("damaged: ")
+
+
+def rewritten(directory: Path, *without: str, **change: object) -> MemberStatus:
+    """Return what a reader finds when another version has other fields."""
     path = written(directory)
     record = json.loads(path.read_bytes()) | change
-    del record["crc32"]
+    record = {name: value for name, value in record.items() if name not in {"crc32", *without}}
     path.write_text(json.dumps(record | {"crc32": members._crc32(record)}))
-    assert read_members(directory)[0].problem.startswith("damaged: ")
+    return read_members(directory)[0]
 
 
-def test_unknown_fields_are_ignored_and_missing_ones_reported(directory: Path) -> None:
-    path = written(directory)
-    record = json.loads(path.read_bytes())
-    del record["crc32"]
-    newer = record | {"mood": "calm"}
-    path.write_text(json.dumps(newer | {"crc32": members._crc32(newer)}))
-    assert read_members(directory)[0].member == MASTER
-    del record["epoch"]
-    path.write_text(json.dumps(record | {"crc32": members._crc32(record)}))
-    assert read_members(directory)[0].problem == "damaged: KeyError 'epoch'"
+def test_unknown_fields_of_a_newer_version_are_ignored(directory: Path) -> None:
+    followed, load = (asdict(part) | {"mood": "calm"} for part in (MASTER.followed, MASTER.load) if part)
+    assert rewritten(directory, mood="calm", followed=followed, load=load).member == MASTER
 
 
-def test_a_version_that_does_not_follow_is_understood(directory: Path) -> None:
-    path = written(directory)
-    record = json.loads(path.read_bytes())
-    del record["crc32"], record["followed"], record["load"]
-    path.write_text(json.dumps(record | {"crc32": members._crc32(record)}))
-    assert read_members(directory)[0].member == replace(MASTER, followed=None, load=None)
+@pytest.mark.parametrize("field", [field for field in fields(Member) if field.default is not MISSING])
+def test_missing_field_with_a_default_has_it(directory: Path, field: Field[object]) -> None:
+    expected = replace(MASTER, **{field.name: field.default})  # type: ignore[arg-type]
+    assert rewritten(directory, field.name).member == expected
+
+
+@pytest.mark.parametrize("name", ["role", "pid", "host", "version", "since_ms", "started_ms", "updated_ms"])
+def test_missing_field_without_a_default_is_damage(directory: Path, name: str) -> None:
+    assert rewritten(directory, name).problem == f"damaged: ValueError without {name}"
+
+
+@pytest.mark.parametrize(("part", "of"), [("load", Load), ("followed", Followed)])
+def test_part_that_lacks_a_field_is_left_out(directory: Path, part: str, of: type[Load | Followed]) -> None:
+    """A member whose version counts otherwise is still a living master."""
+    for missing in fields(of):
+        values = {name: value for name, value in asdict(getattr(MASTER, part)).items() if name != missing.name}
+        found = rewritten(directory, **{part: values})
+        assert (found.problem, found.member) == ("", replace(MASTER, **{part: None}))  # type: ignore[arg-type]
+
+
+def test_new_field_of_a_part_has_its_default(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class NewLoad(Load):
+        subscriptions: int = 0
+
+    monkeypatch.setattr(members, "Load", NewLoad)
+    found = rewritten(directory).member
+    assert found is not None
+    assert found.load == NewLoad(connections=3, waiting=1_234, in_flight=5, is_full=True)
+
+
+FIRST_VERSION = {
+    "name": "amber",
+    "role": "MASTER",
+    "pid": 4711,
+    "host": "amber.example.org",
+    "version": "0.1.0",
+    "since_ms": 1,
+    "started_ms": 2,
+    "updated_ms": 3,
+    "epoch": 7,
+    "promotions": 2,
+    "listeners": [],
+    "lock": "/mnt/shared/kahadb/lock",
+    "followed": {"file_id": 1, "offset": 2, "at_ms": 3, "messages": 4},
+    "load": {"connections": 3, "waiting": 1_234, "in_flight": 5, "is_full": True},
+}
+
+
+def test_entry_of_the_first_version_is_understood(directory: Path) -> None:
+    """A new field needs a default: without one, the parts of members of older versions would not be shown."""
+    written(directory).write_text(json.dumps(FIRST_VERSION | {"crc32": members._crc32(FIRST_VERSION)}))
+    member = read_members(directory)[0].member
+    assert member is not None
+    assert (member.epoch, member.lock_kind) == (7, "")
+    assert member.followed is not None
+    assert member.load is not None
 
 
 def test_files_that_are_no_member_files_are_left_alone(directory: Path) -> None:
