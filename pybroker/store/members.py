@@ -141,12 +141,14 @@ class MemberStatus:
         alive: its process runs.
         member: what it last said of itself; None when it said nothing yet or the file is damaged.
         problem: why there is no `member`, in words; empty when there is one.
+        is_certain: its file could be examined; otherwise it may live though `alive` is False.
     """
 
     name: str
     alive: bool
     member: Member | None
     problem: str = ""
+    is_certain: bool = True
 
 
 class MemberFile:
@@ -313,7 +315,8 @@ def _read(path: Path) -> MemberStatus | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return MemberStatus(name=name, alive=alive, member=None, problem=f"cannot be read: {error.strerror}")
+        problem = f"cannot be read: {error.strerror}"
+        return MemberStatus(name=name, alive=alive, member=None, problem=problem, is_certain=False)
     except ValueError as error:
         return MemberStatus(name=name, alive=alive, member=None, problem=str(error))
     return MemberStatus(name=name, alive=alive, member=member)

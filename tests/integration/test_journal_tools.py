@@ -20,7 +20,10 @@ from pybroker.store.journal.tools.compact import CompactionOptions, compact
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import BrokerProcess
 from tests.integration.stomp_client import StompClient
+from tests.postgres_cluster import PostgresDatabase, postgres_cluster, postgres_database
 from tests.unit.store.tools.journals import add, write
+
+__all__ = ["postgres_cluster", "postgres_database"]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kahadb"
 OPEN_STORE = Path(__file__).parent / "java" / "OpenStore.java"
@@ -240,6 +243,28 @@ def test_a_store_in_use_is_read_and_left_alone(
 
     refused = tool("compact", store)
     assert refused.returncode == 2
-    assert "is held by" in refused.stderr
+    assert {"pybroker": "is alive as MASTER, with lock = file", "activemq": "is held by"}[maker] in refused.stderr
     assert "stop every member" in refused.stderr
     assert client.request("SEND", b"still here", destination="/queue/KEPT", persistent="true").command == "RECEIPT"
+
+
+@pytest.mark.timeout(120)
+def test_store_with_lock_in_database_is_compacted_only_when_stopped(
+    start: Callable[..., BrokerProcess],
+    connect: Callable[..., StompClient],
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+) -> None:
+    """The lock cannot be seen from the store, but the member can."""
+    store = tmp_path / "store"
+    broker = start("--lock", "postgres-row", "--lock-url", postgres_database.url, store=store)
+    broker.wait_for("listening on")
+    client = connect(broker.port)
+    for body in (b"one", b"two"):
+        assert client.request("SEND", body, destination="/queue/Q", persistent="true").command == "RECEIPT"
+        refused = tool("compact", store)
+        assert refused.returncode == 2
+        assert "is alive as MASTER, with lock = postgres-row; stop every member" in refused.stderr
+    assert broker.terminate() == 0
+    assert lines("compact", store)[0]["alive"]["messages"] == 2
+    assert [each["body"] for each in lines("export", "--live", store)] == ["one", "two"]

@@ -6,7 +6,7 @@ from pybroker.broker.app.membership import Membership
 
 if __name__ == "__main__":
     Membership.require_same_lock = lambda self: None
-    preflight._check_other_locks = lambda config: None
+    preflight.check_other_locks = lambda config: None
     from pybroker.broker.app.cli import main
 
     main()

@@ -79,8 +79,6 @@ class Membership:
     def require_same_lock(self) -> None:
         """Check that all living members have the same kind of lock, because with two kinds there could be two masters.
 
-        A member of an earlier version publishes the lock's name, and not its kind.
-
         Raises:
             ConfigError: one has another.
             StoreUnavailable: the directory cannot be read.
@@ -90,7 +88,7 @@ class Membership:
             other = each.member
             if not each.alive or other is None or other.name == self.name:
                 continue
-            kind = other.lock_kind or _FILE_KINDS.get(Path(other.lock).name, "")
+            kind = lock_kind_of(other)
             if kind == own or (not kind and own not in _FILE_KINDS.values()):
                 continue
             raise ConfigError(
@@ -144,6 +142,11 @@ class Membership:
     def _write(self, member: Member) -> None:
         self._member = member
         self._writer.submit(self._file.publish, member).add_done_callback(_log_failure)
+
+
+def lock_kind_of(member: Member) -> str:
+    """Return a member's setting `lock`; empty if unknown, as an earlier version publishes only the lock's name."""
+    return member.lock_kind or _FILE_KINDS.get(Path(member.lock).name, "")
 
 
 def _nothing() -> None:

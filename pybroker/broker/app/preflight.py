@@ -49,13 +49,17 @@ def check(config: Config) -> None:
                 setting="scheduler_store",
                 hint="mount the share, correct the name, or set create_store for the first start",
             )
-    _check_other_locks(config)
+    check_other_locks(config)
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
 
 
-def _check_other_locks(config: Config) -> None:
-    """Check that no process holds another kind of lock on the journal, the only sign of an ActiveMQ."""
+def check_other_locks(config: Config) -> None:
+    """Check that no process holds another kind of lock on the journal, the only sign of an ActiveMQ or of a tool.
+
+    Raises:
+        ConfigError: one does.
+    """
     for kind, path in wiring.lock_paths(config.store).items():
         is_held = False
         with contextlib.suppress(StoreUnavailable):  # a file system without support has no such locks

@@ -90,6 +90,12 @@ async def _serve(config: Config) -> None:
         _log.warning("status will not know this member: %s", error)  # a file system without byte range locks
         await _run_members(config, None)
         return
+    try:
+        # Again, because a tool that locked the store since then may not have seen this member.
+        preflight.check_other_locks(config)
+    except BaseException:
+        membership.close()
+        raise
     _log.info("%s: member %s of %s", _BUILD, membership.name, config.store)
     _warn_of_loopback(config, where.members)
     renewal = asyncio.create_task(membership.renew())

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,6 +22,7 @@ from pybroker.broker.app.journal_cli import EXIT_DAMAGED, EXIT_REFUSED, EXIT_SOU
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 from pybroker.store.journal.tools import journal_snapshot
+from pybroker.store.members import Member, MemberFile, MemberRole
 from tests.unit.store.tools.journals import add, subscribe, write
 
 ROOT = Path(__file__).parents[3]
@@ -263,20 +266,107 @@ def clock() -> int:
     return 1_700_000_000_000
 
 
+@contextmanager
+def holding(lock: FileLock) -> Iterator[None]:
+    """Hold a lock."""
+    assert lock.try_acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 @pytest.mark.parametrize("kind", [FileLock, FlockLock])
 def test_a_store_in_use_is_not_compacted(stores: Path, kind: type[FileLock]) -> None:
     journal = stores / "data" / "kahadb"
-    lock = kind(journal / ("lock" if kind is FileLock else "lock.flock"), clock=clock)
-    assert lock.try_acquire()
-    try:
+    with holding(kind(journal / ("lock" if kind is FileLock else "lock.flock"), clock=clock)):
         assert journal_lock.is_in_use(journal)
         done = run("compact", "data")
         assert (done.exit_code, "stop every member" in done.stderr) == (EXIT_REFUSED, True)
         assert len(list(journal.glob("db-*.log"))) == 8
-    finally:
-        lock.release()
     assert not journal_lock.is_in_use(journal)
     assert run("compact", "data").exit_code == EXIT_SOUND
+
+
+MEMBER = Member(
+    name="amber", role=MemberRole.MASTER, pid=7, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
+)
+
+
+@contextmanager
+def alive(store: Path, **fields: object) -> Iterator[MemberFile]:
+    """Have a member of a store live, with a lock that cannot be seen from there."""
+    with closing(MemberFile.claim(store / "members", MEMBER.name)) as file:
+        file.publish(replace(MEMBER, **{"lock_kind": "postgres-row", **fields}))  # type: ignore[arg-type]
+        yield file
+
+
+@pytest.mark.parametrize("named", ["mixed", "mixed/kahadb", "mixed/scheduler", "linked"])
+@pytest.mark.parametrize(
+    ("fields", "lock"),
+    [
+        ({"role": MemberRole.MASTER}, "postgres-row"),
+        ({"role": MemberRole.STANDBY}, "postgres-row"),
+        ({"lock_kind": "", "lock": "ACTIVEMQ_LOCK in db"}, "ACTIVEMQ_LOCK in db"),
+        ({"lock_kind": "", "lock": "/a/kahadb/lock"}, "file"),
+    ],
+)
+def test_store_of_a_living_member_is_not_compacted(
+    stores: Path, named: str, fields: dict[str, object], lock: str
+) -> None:
+    """However the store is named; not even a lock file is created."""
+    (stores / "linked").symlink_to(stores / "mixed" / "kahadb")
+    for lock_file in stores.glob("mixed/*/lock"):
+        lock_file.unlink()
+    with alive(stores / "mixed", **fields):
+        before = sorted(stores.rglob("*"))
+        done = run("compact", named)
+        role = fields.get("role", MemberRole.MASTER)
+        assert done.exit_code == EXIT_REFUSED
+        assert f"member amber (process 7 on h) is alive as {role}, with lock = {lock}; stop every member" in done.stderr
+        assert journal_lock.is_in_use(stores / "mixed" / "kahadb")
+        assert sorted(stores.rglob("*")) == before
+    assert not journal_lock.is_in_use(stores / "mixed" / "kahadb")
+    assert run("compact", named).exit_code == EXIT_SOUND
+
+
+@pytest.mark.parametrize("command_store", ["data", "data/kahadb"])
+def test_member_that_starts_before_the_locks_are_held_is_seen(
+    stores: Path, monkeypatch: pytest.MonkeyPatch, command_store: str
+) -> None:
+    """It found no lock file held, so the tool has to find the member."""
+    acquire = FileLock.try_acquire
+    with ExitStack() as members:
+
+        def start_first(lock: FileLock) -> bool:
+            members.enter_context(alive(stores / "data"))
+            return acquire(lock)
+
+        monkeypatch.setattr(FileLock, "try_acquire", start_first)
+        done = run("compact", command_store)
+    assert (done.exit_code, "member amber" in done.stderr) == (EXIT_REFUSED, True)
+    assert len(list((stores / "data" / "kahadb").glob("db-*.log"))) == 8
+    assert not journal_lock.is_in_use(stores / "data" / "kahadb")
+
+
+def test_store_of_a_member_that_published_nothing_is_not_compacted(stores: Path) -> None:
+    with closing(MemberFile.claim(stores / "data" / "members", "amber")):
+        done = run("compact", "data")
+    assert (done.exit_code, "member amber is alive: nothing was written yet" in done.stderr) == (EXIT_REFUSED, True)
+
+
+def test_store_with_an_unreadable_member_is_not_compacted(stores: Path) -> None:
+    (stores / "data" / "members").mkdir()
+    (stores / "data" / "members" / "amber.json").symlink_to(stores / "elsewhere")
+    done = run("compact", "data")
+    assert (done.exit_code, "member amber may be alive: cannot be read" in done.stderr) == (EXIT_REFUSED, True)
+
+
+def test_scheduler_of_a_locked_store_is_not_compacted(stores: Path) -> None:
+    """A pybroker's lock on the journal covers the scheduled messages too."""
+    with holding(FileLock(stores / "mixed" / "kahadb" / "lock", clock=clock)):
+        done = run("compact", "mixed/scheduler")
+    assert (done.exit_code, "kahadb/lock is held by" in done.stderr) == (EXIT_REFUSED, True)
 
 
 @pytest.mark.usefixtures("stores")

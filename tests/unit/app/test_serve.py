@@ -1,5 +1,6 @@
 """What a member says of itself when it starts."""
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.app import serve
+from pybroker.broker.app import journal_lock, serve
 from pybroker.broker.app.config import Config
-from pybroker.store.members import Member, MemberFile, MemberRole
+from pybroker.broker.app.membership import Membership
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.store.members import Member, MemberFile, MemberRole, read_members
 
 
 @contextlib.contextmanager
@@ -60,3 +63,20 @@ def test_members_that_are_gone_do_not_count(tmp_path: Path, caplog: pytest.LogCa
         pass
     serve._warn_of_loopback(Config(), tmp_path)
     assert caplog.messages == []
+
+
+def test_member_that_starts_while_a_tool_locks_the_store_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool locked it after the checks before the start, and before it could see this member."""
+    with contextlib.ExitStack() as tool:
+
+        def lock_first(*arguments: Path | str) -> Membership:
+            tool.enter_context(journal_lock.locked(tmp_path / "kahadb"))
+            return Membership(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(serve, "Membership", lock_first)
+        config = Config(store=str(tmp_path), lock="flock", name="own", stomp="0", openwire="0")
+        with pytest.raises(ConfigError, match=r"another process holds .*kahadb/lock: both could be master"):
+            asyncio.run(serve._serve(config))
+    assert [each.alive for each in read_members(tmp_path / "members")] == [False]
