@@ -80,7 +80,7 @@ class Changes:
         apart: acknowledgements beyond the cursors, with the message's id; and those that go.
         producers: the highest sequence number of each producer, where it has grown.
         producers_id: the number of this in the log of them; filled in when the batch is taken.
-        producers_begin_anew: these are all, and what the log had before goes.
+        starts_producer_log: these are all, and what the log had before goes.
         prepared: transactions' keys to position and whether ActiveMQ's tables name them; None: it is over.
         delivered: at a clean stop, the note about what consumers have seen.
     """
@@ -102,7 +102,7 @@ class Changes:
     apart_deleted: set[ApartKey] = field(default_factory=set[ApartKey])
     producers: dict[str, int] = field(default_factory=dict[str, int])
     producers_id: int = 0
-    producers_begin_anew: bool = False
+    starts_producer_log: bool = False
     prepared: dict[str, tuple[int, bool] | None] = field(default_factory=dict[str, tuple[int, bool] | None])
     delivered: str | None = None
 

@@ -5,7 +5,7 @@ unless it finds its own numbers there:
 
 | number | raised by | shuts out |
 | --- | --- | --- |
-| `epoch` | whoever takes over | the former master, for good |
+| `epoch` | the new master | the former master, permanently |
 | `attempt`, `job_attempt` | a master that lost its connection | what it sent on that one and has no answer to |
 
 The lock is held until the commit, so what may commit does not depend on where in a transaction it is taken. How long a

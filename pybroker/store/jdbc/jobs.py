@@ -61,7 +61,7 @@ class JobChanges:
         removed: jobs that are over.
         producers: the highest sequence number of each producer, where it has grown.
         producers_id: the number of this in the log of them; filled in when the batch is taken.
-        producers_begin_anew: these are all, and what the log had before goes.
+        starts_producer_log: `producers` are all; the former rows of the log are deleted.
     """
 
     byte_count: int = 0
@@ -71,7 +71,7 @@ class JobChanges:
     removed: list[int] = field(default_factory=list[int])
     producers: dict[str, int] = field(default_factory=dict[str, int])
     producers_id: int = 0
-    producers_begin_anew: bool = False
+    starts_producer_log: bool = False
 
     def count(self, byte_count: int = 0) -> None:
         """Note a change of that size."""
@@ -111,13 +111,13 @@ class _Gathering:
         return self.changes.byte_count
 
     def take(self) -> JobChanges:
-        """Return what is to be written, and begin anew."""
+        """Return what is to be written, and begin the next batch."""
         changes, self.changes = self.changes, JobChanges()
         if changes.producers:
             self._producers_rows += 1
             if self._producers_rows > PRODUCERS_ROWS_MAX:
                 self._producers_rows = 1
-                changes.producers_begin_anew = True
+                changes.starts_producer_log = True
                 changes.producers = {producer_id: known[0] for producer_id, known in self.sequences.items()}
             self._producers_id += 1
             changes.producers_id = self._producers_id
@@ -413,7 +413,7 @@ def _statements(connection: Connection, check: bytes, changes: JobChanges) -> li
             ((number, *move) for number, move in changes.moved.items() if number not in changes.added),
             ") AS v (id, next_time, repeat, run_count) WHERE j.id = v.id",
         )
-        if changes.producers_begin_anew:
+        if changes.starts_producer_log:
             writer.add(b"DELETE FROM pybroker_job_producers WHERE id < %d" % changes.producers_id)
         if changes.producers:
             row = (changes.producers_id, json.dumps(changes.producers))

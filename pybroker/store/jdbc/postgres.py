@@ -55,7 +55,7 @@ SESSION = (
     # After a wait for a lock, a statement must see what the one who had it has done: fence, creation of tables.
     "SET default_transaction_isolation = 'read committed';"
     "SET tcp_user_timeout = 7000; SET statement_timeout = 9000; SET idle_in_transaction_session_timeout = 10000;"
-    # From version 14 on the server looks, while a statement takes long, whether anybody still waits for it.
+    # From version 14 on the server checks during a long statement that its client is still there.
     "SELECT set_config(name, '1000', false) FROM pg_settings WHERE name = 'client_connection_check_interval';"
     # What was acknowledged must survive a crash of the server; stronger settings than `on` stay.
     "SELECT set_config('synchronous_commit', 'on', false)"
@@ -77,7 +77,7 @@ HINTS = {
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the store's role CREATE on the schema, and all rights on its tables",
     errorcodes.READ_ONLY_SQL_TRANSACTION: "the database takes no writes: name the primary server in the store's URL",
     errorcodes.DISK_FULL: "the database's disk is full: make room",
-    errorcodes.QUERY_CANCELED: "the database was too slow, or somebody else locks the tables: see pg_stat_activity",
+    errorcodes.QUERY_CANCELED: "the database was too slow, or another session locks the tables: see pg_stat_activity",
     errorcodes.INVALID_SQL_STATEMENT_NAME: POOLED_HINT,
     errorcodes.UNDEFINED_TABLE: "the tables are not there: allow them to be created, or correct the schema",
 }
@@ -108,7 +108,7 @@ logger = logging.getLogger(__name__)
 class DatabaseAway(StoreUnavailable):
     """It may be over soon: a connection that broke, a server that is being restarted or is too busy.
 
-    Unless the connection is open still, nobody knows what became of what was under way on it.
+    Unless the connection is still open, the outcome of what was under way on it is unknown.
     """
 
 
@@ -276,7 +276,7 @@ class Connection:
             seconds: how long to wait for the answer; None: as long as the kernel believes in the link.
 
         Raises:
-            DatabaseAway: they failed, and may not the next time; or nobody knows whether they did.
+            DatabaseAway: they failed, and may not the next time; or their outcome is unknown.
             DatabaseFull: there is no room for them.
             StoreUnavailable: they failed.
             LockNotHeld: the fence in them is closed.
@@ -337,7 +337,7 @@ class Connection:
         try:
             yield
         except BaseException:
-            self.close()  # whoever reads a store and fails opens it anew
+            self.close()  # a reader that fails opens the store again
             raise
         self.execute("COMMIT")
 

@@ -7,8 +7,8 @@ thread       `-> 1..200, 201..400     `-> 401..600         `-> 601..800
 ```
 
 A queue is read page by page, by age. So with each page the next one is asked for: messages of the same destination with
-the ids that follow. What does not come in time is read all the same and kept for the next time; meanwhile nobody waits
-for anything, and once it is there `on_readable` says so. A database that is away is tried again until it is back.
+the ids that follow. Bodies that do not come in time are kept for the next time; no client waits for them, and
+`on_readable` is called once they are there. A database that is away is tried again until it is back.
 """
 
 import logging
@@ -25,7 +25,7 @@ from pybroker.store.runtime import StoreRuntime, Worker
 READ_SECONDS = 0.2
 """How long the event loop waits for a page."""
 AHEAD_BYTES_MAX = 8 << 20
-"""Of bodies that nobody has asked for yet."""
+"""Of bodies that were not requested yet."""
 AHEAD_PAGES = 4
 """One read-ahead takes at most this fraction of it: 1/4."""
 AHEAD_REACH = 4
@@ -279,7 +279,7 @@ class BodyReader:
             self._runtime.post(self._on_readable)
 
     def _make_room(self, keep: set[int]) -> None:
-        """Let go of what was read longest ago, but for what somebody waits for: it would seem not to be there."""
+        """Let go of what was read longest ago, except requested ones: they would seem not to be there."""
         for sequence in list(self._bodies) if self._byte_count > AHEAD_BYTES_MAX else ():
             if self._byte_count > AHEAD_BYTES_MAX and sequence not in keep:
                 self._byte_count -= len(self._bodies.pop(sequence))

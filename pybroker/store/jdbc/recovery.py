@@ -2,7 +2,7 @@
 
 The epoch is raised before anything is read: from there on a former master can change nothing. Then all tables are read
 as of one moment. A topic's messages that no durable subscription waits for are not kept: ActiveMQ deletes such ones
-every few minutes at best, and they were never anybody's. What our own tables say is believed only as far as ActiveMQ's
+every few minutes at best, and no member depends on them. What our own tables say is believed only as far as ActiveMQ's
 bear it out, since an ActiveMQ may have been the master in between:
 
 * an acknowledgement beyond the cursor counts while that very message, id and number, is still there;
@@ -77,7 +77,7 @@ def take_over(connection: Connection, identity: BrokerIdentity | None) -> Takeov
         seconds=31,
     )
     if not rows:
-        hint = "stop all brokers and drop the table: the next start creates it anew"
+        hint = "stop all brokers and drop the table: the next start creates it again"
         raise StoreUnavailable(f"{connection.name}: pybroker_epoch is empty", path=connection.name, hint=hint)
     broker_id = "" if identity is None else _keep_identity(connection, identity)
     connection.execute(

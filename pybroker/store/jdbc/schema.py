@@ -167,7 +167,7 @@ def _check_server(connection: Connection) -> None:
         hint = "name the primary server, and a role that may write, in the store's URL"
         raise StoreUnavailable(f"{connection.name}: the database takes no writes", path=connection.name, hint=hint)
     if encoding not in ("UTF8", "SQL_ASCII"):
-        hint = "create the database anew with ENCODING 'UTF8'"
+        hint = "create the database again with ENCODING 'UTF8'"
         message = f"{connection.name}: the database's encoding {encoding} cannot hold every name"
         raise StoreUnavailable(message, path=connection.name, hint=hint)
 

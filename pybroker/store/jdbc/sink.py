@@ -1,8 +1,8 @@
 """Where a database's batches go: the sink of a `GroupCommit` that commits transactions, on a connection of its own.
 
 A commit that fails because the database is away, or without an answer, is not the end: for a set grace the thread tries
-to get on, while everybody waits. On a new connection it shuts out what it sent before (see `fence`), looks whether that
-took effect, and repeats it if not. The lock's fence is asked before each try, since who might be master meanwhile need
+again, while all clients wait. On a new connection it shuts out what it sent before (see `fence`), looks if that took
+effect, and repeats it if not. The lock's fence is asked before each try, since who might be master meanwhile need
 not be one of ours. After the grace, or another error, the writer stops. A full disk has no such bound: the batch waits
 until there is room, and meanwhile `is_full` is True.
 
@@ -105,7 +105,7 @@ class DatabaseSink(Generic[B]):
         """Commit a batch and ask the lock's fence; return how many seconds that took.
 
         Raises:
-            StoreUnavailable: it failed, or nobody knows.
+            StoreUnavailable: it failed, or its outcome is unknown.
             LockNotHeld: a fence is closed.
         """
         begun = self._runtime.monotonic()

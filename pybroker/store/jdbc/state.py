@@ -27,7 +27,7 @@ from pybroker.store.producers import NOT_JOURNALLED, ProducerSequences
 
 SEQUENCE_MAX = 2**63 - 1
 PRODUCERS_ROWS_MAX = 1000
-"""Of the log of producers, before it is begun anew."""
+"""Of the log of producers, before a new log is begun."""
 
 STORED = NOT_JOURNALLED + 1
 """Of a producer's sequence number that the tables tell, or the next batch will."""
@@ -71,7 +71,7 @@ class StoreState:
     # ------------------------------------------------------------ messages
 
     def add(self, message: Message, transaction: TransactionId | None) -> bool:
-        """Add a message, unless it is there already (then False), or is a topic's that nobody wants.
+        """Add a message, unless it is there already (then False), or is a topic's without a durable subscription.
 
         Raises:
             ClientError: it, its destination or its id does not fit into the tables.
@@ -268,14 +268,14 @@ class StoreState:
         return self.changes.byte_count
 
     def take(self) -> Changes:
-        """Return what is to be written, and begin anew."""
+        """Return what is to be written, and begin the next batch."""
         changes, self.changes = self.changes, Changes()
-        for (topic, key), is_anew in self._dirty.items():
+        for (topic, key), is_whole in self._dirty.items():
             contents = self.contents[topic]
             subscription = contents.subscriptions[key]
-            changes.subscriptions[_key(contents, subscription)] = _rows(subscription, is_anew=is_anew)
+            changes.subscriptions[_key(contents, subscription)] = _rows(subscription, is_whole=is_whole)
         self._dirty.clear()
-        if changes.producers or changes.producers_begin_anew:
+        if changes.producers or changes.starts_producer_log:
             self._producers_id += 1
             self._producers_rows += 1
             changes.producers_id = self._producers_id
@@ -289,14 +289,14 @@ class StoreState:
     def tell_producers(self) -> None:
         """Have sequence numbers written that the log does not tell yet; to be called while no message is held.
 
-        Once their log is long it is begun anew, with those that are remembered here.
+        Once their log is long a new one is begun, with those that are remembered here.
         """
         for producer_id, number in self.sequences.recorded_in((NOT_JOURNALLED,)).items():
             self._note(f"{producer_id}:{number}")
         self._tell_all()
         if self._producers_rows > PRODUCERS_ROWS_MAX:
             self._producers_rows = 0
-            self.changes.producers_begin_anew = True
+            self.changes.starts_producer_log = True
             self.changes.producers = {producer_id: known[0] for producer_id, known in self.sequences.items()}
             self.changes.count()
 
@@ -313,7 +313,7 @@ class StoreState:
             self._tell_all()
 
     def rewrite(self, topic: Destination, subscription_key: str) -> None:
-        """Have a durable subscription written anew."""
+        """Have a durable subscription written whole."""
         self._dirty[topic, subscription_key] = True
         self.changes.count()
 
@@ -325,7 +325,7 @@ class StoreState:
     # ------------------------------------------------------------ doing it
 
     def _add(self, message: Message) -> None:
-        """Store a message, unless it is there, or nobody wants it any more."""
+        """Store a message, unless it is there, or no durable subscription is left for it."""
         self._note(message.message_id)
         destination = message.destination
         contents = self.contents.get(destination)
@@ -416,7 +416,7 @@ class StoreState:
         self._wanted_less(contents, settled.message_id, packed)
 
     def _wanted_less(self, contents: Contents, message_id: str, packed: int) -> None:
-        """Count one durable subscription less for a message; delete it when nobody waits for it any more."""
+        """Count one durable subscription less for a message; delete it with the last one."""
         sequence = packed >> PRIORITY_BITS
         contents.waiting[sequence] -= 1
         if contents.waiting[sequence]:
@@ -572,10 +572,10 @@ def _key(contents: Contents, subscription: Subscription) -> SubscriptionKey:
     return SubscriptionKey(contents.container, subscription.info.client_id, subscription.info.name)
 
 
-def _rows(subscription: Subscription, *, is_anew: bool) -> SubscriptionRows:
+def _rows(subscription: Subscription, *, is_whole: bool) -> SubscriptionRows:
     """Return a durable subscription as it is to be written."""
     info = subscription.info
-    description: Any = (str(info.subscribed_destination), info.selector, info.no_local) if is_anew else None
+    description: Any = (str(info.subscribed_destination), info.selector, info.no_local) if is_whole else None
     return SubscriptionRows(
         tuple(LaneRow(lane.cursor, lane.priority, _mark(lane)) for lane in subscription.lanes), description
     )

@@ -2,7 +2,7 @@
 
 Every statement says what is to be, not what is to change: a batch that may have taken effect already can be repeated,
 once it is certain that nothing of the first time is still under way. Only a message's row is never written over, so
-that nobody else's is: whether a batch's rows are there has to be looked up before (`is_done`).
+that no other's is: `is_done` looks up before if a batch's rows are there.
 
 Several messages, or large ones, are copied, which takes the server half the time that an `INSERT` takes:
 
@@ -280,17 +280,17 @@ def _copy(writer: StatementWriter, changes: Changes) -> None:
 
 
 def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
-    """Write durable subscriptions: anew, or how far they are."""
-    anew = {key: rows for key, rows in changes.subscriptions.items() if rows.description is not None}
+    """Write durable subscriptions: whole, or only their positions."""
+    whole = {key: rows for key, rows in changes.subscriptions.items() if rows.description is not None}
     for table in ("activemq_acks", "pybroker_no_local"):
-        _delete_subscriptions(writer, table, anew)
+        _delete_subscriptions(writer, table, whole)
     writer.rows(
         "INSERT INTO activemq_acks"
         " (container, client_id, sub_name, sub_dest, selector, last_acked_id, priority, xid) VALUES ",
         "(%s,%s,%s,%s,%s,%s,%s,%s)",
         (
             (*key, *rows.description[:2], *lane)
-            for key, rows in anew.items()
+            for key, rows in whole.items()
             if rows.description is not None
             for lane in rows.lanes
         ),
@@ -298,12 +298,12 @@ def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
     writer.rows(
         "INSERT INTO pybroker_no_local VALUES ",
         _SUBSCRIPTION,
-        (key for key, rows in anew.items() if rows.description is not None and rows.description[2]),
+        (key for key, rows in whole.items() if rows.description is not None and rows.description[2]),
     )
     writer.rows(
         "UPDATE activemq_acks a SET last_acked_id = v.id, xid = v.xid FROM (VALUES ",
         "(%s,%s,%s,%s,%s,%s::varchar)",
-        ((*key, *lane) for key, rows in changes.subscriptions.items() if key not in anew for lane in rows.lanes),
+        ((*key, *lane) for key, rows in changes.subscriptions.items() if key not in whole for lane in rows.lanes),
         ") AS v (container, client_id, sub_name, id, priority, xid) WHERE a.container = v.container"
         " AND a.client_id = v.client_id AND a.sub_name = v.sub_name AND a.priority = v.priority",
     )
@@ -343,11 +343,11 @@ def _write_notes(writer: StatementWriter, changes: Changes) -> None:
 
 
 def _write_producers(writer: StatementWriter, changes: Changes) -> None:
-    """Add to the log of producers' sequence numbers, or begin it anew: a row for all of a batch.
+    """Add to the log of producers' sequence numbers, or begin a new log: a row for all of a batch.
 
     No row per producer that is changed again and again: see `fence` for what many versions of a row cost.
     """
-    if changes.producers_begin_anew:
+    if changes.starts_producer_log:
         writer.add(b"DELETE FROM pybroker_producers WHERE id < %d" % changes.producers_id)
     if changes.producers:
         row = (changes.producers_id, json.dumps(changes.producers))

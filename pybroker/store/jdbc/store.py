@@ -4,7 +4,7 @@
 recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
 add …     change the state, note the change               (no I/O, no waiting)
           unless it is held for a moment: it may be consumed first, and then is never written (see `write_elision`)
-          `- end of the turn: one transaction of everybody's changes, in a thread of its own
+          `- end of the turn: one transaction of all changes, in a thread of its own
 read      bodies by id, on a second connection, in a second thread
 ```
 
@@ -65,14 +65,14 @@ logger = logging.getLogger(__name__)
 
 
 class JdbcStore:
-    """Implements `MessageStore` on a database. Whoever opens it holds the lock that guards it.
+    """Implements `MessageStore` on a database. Its user holds the lock that guards it.
 
     Args:
         url: `postgresql://user@host:port/database`.
         runtime: the world around.
         prioritized: dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         may_create: create tables that are missing.
-        grace: how many seconds a database may be away before the store stops; everybody waits meanwhile.
+        grace: how many seconds a database may be away before the store stops; clients wait for so long.
         read_seconds: how long `read` may block.
         identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
 
@@ -96,7 +96,7 @@ class JdbcStore:
         self.damages: Sequence[str] = ()
         """What could not be used, in words; it stays in the tables as it is."""
         self.epoch = 0
-        """Of this mastership. It only grows, whoever was master."""
+        """Of this mastership. It only grows, with every master."""
         self.on_readable: Callable[[], None] = _ignore
         """Called on the loop once messages can be read that could not in time: ask `read` again."""
         self._url = url
@@ -548,4 +548,4 @@ class JdbcStore:
 
 
 def _ignore() -> None:
-    """Nobody asks again."""
+    """No second answer is needed."""

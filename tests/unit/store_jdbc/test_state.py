@@ -213,7 +213,7 @@ def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> No
     consume(state, *range(5, PRODUCERS_ROWS_MAX + 5))
     state.tell_producers()
     changes = state.take()
-    assert changes.producers_begin_anew
+    assert changes.starts_producer_log
     assert changes.producers == {PRODUCER: PRODUCERS_ROWS_MAX + 4}
     heir = StoreState()
     heir.restore_producers(changes.producers_id, changes.producers)
@@ -247,7 +247,7 @@ def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: S
     state.tell_producers()
     assert state.expect(text_message(ORDERS, PRODUCERS_ROWS_MAX + 3))
     changes = state.take()
-    assert changes.producers_begin_anew
+    assert changes.starts_producer_log
     assert set(changes.producers.values()) == {PRODUCERS_ROWS_MAX + 2}
 
 
