@@ -7,7 +7,7 @@ NFS, once its lease has run out).
 
 ```text
 +------------------------------------------------------+-----------+----+
-| JSON object, ASCII, the fields of `Member` and last  | spaces    | \n |
+| JSON object, ASCII, the fields of `MemberRecord` and last  | spaces    | \n |
 | "crc32": CRC-32 of the same object without that key  | up to …   |    |
 +------------------------------------------------------+-----------+----+
 <---------------------- a multiple of 4096 bytes, never shrinking ------>
@@ -92,7 +92,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class MemberRecord:
     """What a member says of itself. Times are milliseconds since the epoch by its own clock.
 
     Attributes:
@@ -146,7 +146,7 @@ class MemberStatus:
 
     name: str
     alive: bool
-    member: Member | None
+    member: MemberRecord | None
     problem: str = ""
     is_certain: bool = True
 
@@ -193,7 +193,7 @@ class MemberFile:
         """The member's name."""
         return self._path.name.removesuffix(_SUFFIX)
 
-    def publish(self, member: Member) -> None:
+    def publish(self, member: MemberRecord) -> None:
         """Write the member's state and sync it, so that other machines see it too. Blocks for one disk sync.
 
         Raises:
@@ -371,7 +371,7 @@ def _unavailable(path: Path, what: str, error: OSError) -> StoreUnavailable:
 # ---------------------------------------------------------------- format
 
 
-def _encode(member: Member, size_bytes_min: int) -> bytes:
+def _encode(member: MemberRecord, size_bytes_min: int) -> bytes:
     values = asdict(member)
     line = json.dumps(values | {"crc32": _crc32(values)}).encode()
     size_bytes = max(size_bytes_min, -(-(len(line) + 1) // _BLOCK_BYTES) * _BLOCK_BYTES)
@@ -384,7 +384,7 @@ def _encode(member: Member, size_bytes_min: int) -> bytes:
     return line.ljust(size_bytes - 1) + b"\n"
 
 
-def _decode_torn(fd: int, name: str) -> Member:
+def _decode_torn(fd: int, name: str) -> MemberRecord:
     """Decode a file that its member may be rewriting: what fails once is read again."""
     try:
         return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
@@ -392,7 +392,7 @@ def _decode_torn(fd: int, name: str) -> Member:
         return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
 
 
-def _decode(block: bytes, name: str) -> Member:
+def _decode(block: bytes, name: str) -> MemberRecord:
     """Decode a member's file, also of a version with other fields than this one.
 
     Raises:
@@ -415,10 +415,10 @@ def _decode(block: bytes, name: str) -> Member:
     return _member(record)
 
 
-def _member(record: Mapping[str, Any]) -> Member:
+def _member(record: Mapping[str, Any]) -> MemberRecord:
     try:
-        known = _known(Member, record)
-        if missing := _required(Member) - known.keys():
+        known = _known(MemberRecord, record)
+        if missing := _required(MemberRecord) - known.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
         known["role"] = MemberRole(known["role"])
         if "listeners" in known:
@@ -426,7 +426,7 @@ def _member(record: Mapping[str, Any]) -> Member:
         for name, part in (("followed", Followed), ("load", Load)):
             if known.get(name) is not None:
                 known[name] = _part(part, known[name])
-        return Member(**known)
+        return MemberRecord(**known)
     except (TypeError, ValueError) as error:
         raise ValueError(f"damaged: {type(error).__name__} {error}") from error
 
@@ -439,12 +439,12 @@ def _part(part: type[Followed | Load], values: object) -> Followed | Load | None
     return part(**known) if known.keys() >= _required(part) else None
 
 
-def _known(of: type[Member | Followed | Load], values: Mapping[str, Any]) -> dict[str, Any]:
+def _known(of: type[MemberRecord | Followed | Load], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the fields that this version has; a newer one may have more, and an older one fewer."""
     return {field.name: values[field.name] for field in fields(of) if field.name in values}
 
 
-def _required(of: type[Member | Followed | Load]) -> set[str]:
+def _required(of: type[MemberRecord | Followed | Load]) -> set[str]:
     return {field.name for field in fields(of) if field.default is MISSING}
 
 

@@ -17,12 +17,6 @@ ALLOWED_TWICE = {
     "Message",
 }
 
-NOT_YET_ONCE = {
-    "BodyReader", "Connection", "Contents", "Fields", "Kind", "Member", "ReplayResult", "StoreState", "Subscription",
-    "Transaction", "_Held",
-}  # fmt: skip
-"""Names that `pybroker/store` shares within itself or with another package; remove them as they become unique."""
-
 TWIN = "pybroker/client/aio.py"
 """The asynchronous API, which has the class names of the synchronous one, as in other libraries."""
 
@@ -35,7 +29,7 @@ def test_class_names_are_unique(root: Path) -> None:
                 if isinstance(node, ast.ClassDef):
                     modules[node.name].append(f"{name}:{node.lineno}")
     twice = {name: where for name, where in modules.items() if len(where) > 1}
-    assert {name: where for name, where in twice.items() if name not in ALLOWED_TWICE | NOT_YET_ONCE} == {}
+    assert {name: where for name, where in twice.items() if name not in ALLOWED_TWICE} == {}
 
 
 # ---------------------------------------------------------------- words

@@ -14,7 +14,7 @@ from pybroker.broker.app.status import Exit
 from pybroker.broker.app.wiring import database_url
 from pybroker.broker.domain.errors import StoreError
 from pybroker.locks.postgres.timing import now
-from pybroker.store.jdbc.postgres import Connection
+from pybroker.store.jdbc.postgres import DatabaseConnection
 from tests.integration.cluster import BrokerProcess, Pair, free_port
 from tests.integration.forked import run_forked
 from tests.integration.stomp_client import Disconnected, StompClient
@@ -163,7 +163,7 @@ def test_a_member_that_begins_to_wait_for_the_row_is_never_taken_for_its_holder(
 
     def ask() -> None:
         nonlocal turns
-        waiting = Connection(database_url(postgres_database.url, "b"))
+        waiting = DatabaseConnection(database_url(postgres_database.url, "b"))
         while not ended.is_set():
             with pytest.raises(StoreError, match="could not obtain lock"):
                 waiting.execute("SELECT * FROM activemq_lock FOR UPDATE NOWAIT")

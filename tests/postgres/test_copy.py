@@ -12,7 +12,7 @@ from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc import statements as statements_module
 from pybroker.store.jdbc.changes import Changes, MessageRow
 from pybroker.store.jdbc.fence import CHECK
-from pybroker.store.jdbc.postgres import Connection, Copy
+from pybroker.store.jdbc.postgres import Copy, DatabaseConnection
 from pybroker.store.jdbc.statements import COPY_ROWS_MIN, statements
 from tests.postgres.conftest import JdbcLives
 
@@ -28,9 +28,9 @@ ROWS = (
 
 
 @pytest.fixture
-def connection(lives: JdbcLives) -> Connection:
+def connection(lives: JdbcLives) -> DatabaseConnection:
     """One that the fence lets pass."""
-    made = Connection(lives.database.url)
+    made = DatabaseConnection(lives.database.url)
     made.execute("PREPARE fence AS SELECT 1")
     return made
 
@@ -42,14 +42,14 @@ def batch(first: int, rows: Any = ROWS) -> Changes:
     return changes
 
 
-def write(connection: Connection, changes: Changes) -> list[bytes | Copy]:
+def write(connection: DatabaseConnection, changes: Changes) -> list[bytes | Copy]:
     messages = statements(connection, CHECK, changes)
     for message in messages:
         connection.execute(message)
     return messages
 
 
-def found(connection: Connection, first: int) -> list[tuple[Any, ...]]:
+def found(connection: DatabaseConnection, first: int) -> list[tuple[Any, ...]]:
     sql = "SELECT container, msgid_prod, msgid_seq, expiration, msg, priority, xid FROM activemq_msgs"
     rows = connection.rows(f"{sql} WHERE id >= {first} AND id < {first + 100} ORDER BY id")
     return [(*row[:4], bytes(row[4]), *row[5:]) for row in rows]
@@ -57,7 +57,7 @@ def found(connection: Connection, first: int) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("chunk_bytes", [32 << 20, 1])
 def test_copied_rows_are_those_that_an_insert_writes(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+    connection: DatabaseConnection, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
     monkeypatch.setattr(statements_module, "TEXT_BYTES_MAX", chunk_bytes)
     copied = write(connection, batch(1000))
@@ -71,7 +71,7 @@ def test_copied_rows_are_those_that_an_insert_writes(
 
 
 def test_client_encoding_of_the_url_cannot_lose_names(lives: JdbcLives) -> None:
-    connection = Connection(f"{lives.database.url}?client_encoding=LATIN1")
+    connection = DatabaseConnection(f"{lives.database.url}?client_encoding=LATIN1")
     connection.execute("PREPARE fence AS SELECT 1")
     row = ROWS[0]._replace(container="queue://Aufträge 世界")
     write(connection, batch(1000, [row] * COPY_ROWS_MIN))
@@ -80,7 +80,7 @@ def test_client_encoding_of_the_url_cannot_lose_names(lives: JdbcLives) -> None:
     connection.close()
 
 
-def test_what_comes_after_a_copy_counts_with_it_or_not_at_all(connection: Connection) -> None:
+def test_what_comes_after_a_copy_counts_with_it_or_not_at_all(connection: DatabaseConnection) -> None:
     changes = batch(1000)
     changes.marked[1] = "x" * 300  # too long for its column
     connection.execute("INSERT INTO activemq_msgs (id, container) VALUES (1, 'queue://ORDERS')")
@@ -180,10 +180,10 @@ def test_a_copy_that_is_cut_off_is_done_once(
     """Whether the server has had it or not."""
     lives = adapter(grace=20.0)
     lives.open()
-    execute = Connection.execute
+    execute = DatabaseConnection.execute
     cut: list[Any] = []
 
-    def cutting(self: Connection, sql: Any, **options: Any) -> None:
+    def cutting(self: DatabaseConnection, sql: Any, **options: Any) -> None:
         if isinstance(sql, Copy) and not cut:
             cut.append(sql)
             if not is_before:
@@ -191,7 +191,7 @@ def test_a_copy_that_is_cut_off_is_done_once(
             self.interrupt()
         execute(self, sql, **options)
 
-    monkeypatch.setattr(Connection, "execute", cutting)
+    monkeypatch.setattr(DatabaseConnection, "execute", cutting)
     sent = send(lives, text_message, COPY_ROWS_MIN)
     lives.settle()
     assert cut

@@ -12,7 +12,7 @@ from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc import jobs
 from pybroker.store.jdbc.jobs import JdbcJobStore
 from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
-from pybroker.store.jdbc.postgres import Connection, DatabaseAway
+from pybroker.store.jdbc.postgres import DatabaseAway, DatabaseConnection
 from tests.conformance.conftest import Loop
 from tests.conformance.test_job_store import *  # noqa: F403
 from tests.conformance.test_job_store import facts, job
@@ -104,12 +104,12 @@ def test_a_message_that_cannot_be_read_now_is_read_once_the_database_is_back(
     lives.settle()
     is_away = True
 
-    def connect(url: str, **options: Any) -> Connection:
+    def connect(url: str, **options: Any) -> DatabaseConnection:
         if is_away:
             raise DatabaseAway("nobody answers")
-        return Connection(url, **options)
+        return DatabaseConnection(url, **options)
 
-    monkeypatch.setattr(jobs, "Connection", connect)
+    monkeypatch.setattr(jobs, "DatabaseConnection", connect)
     with pytest.raises(NotReadYet):
         lives.store.load(made)
     is_away = False

@@ -8,7 +8,7 @@ from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.store.jdbc.changes import ApartKey, Changes, SubscriptionKey, SubscriptionRows
 from pybroker.store.jdbc.fence import CHECK
-from pybroker.store.jdbc.postgres import Connection
+from pybroker.store.jdbc.postgres import DatabaseConnection
 from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
 
@@ -59,7 +59,7 @@ def test_batch_of_many_keys_fits_the_servers_stack(lives: JdbcLives, count: int)
         changes.renumbered[-number] = (-number, "queue://ORDERS")
         changes.prepared[f"x{number}"] = None
         changes.subscriptions[key] = SubscriptionRows((), ("topic://PRICES", None, False))
-    connection = Connection(lives.database.url)
+    connection = DatabaseConnection(lives.database.url)
     connection.execute("PREPARE fence AS SELECT 1")
     for message in statements(connection, CHECK, changes):
         connection.execute(message, seconds=None)

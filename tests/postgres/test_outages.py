@@ -13,7 +13,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc import statements as statements_module
 from pybroker.store.jdbc.fence import CHECK, MESSAGES, Fence
-from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway
+from pybroker.store.jdbc.postgres import Copy, DatabaseAway, DatabaseConnection
 from pybroker.store.jdbc.statements import COPY_ROWS_MIN
 from tests.conformance.conftest import MemoryLives, bodies
 from tests.conformance.test_job_store import job
@@ -28,7 +28,7 @@ GRACE_SECONDS = 20.0
 WAIT_SECONDS = 20.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
-Execute = Callable[[Connection, Any], None]
+Execute = Callable[[DatabaseConnection, Any], None]
 
 
 @pytest.fixture
@@ -42,19 +42,19 @@ def patient(adapter: Callable[..., JdbcLives]) -> JdbcLives:
 @pytest.fixture
 def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Execute], list[bytes | Copy]]:
     """Lets the next commit be done by somebody else; returns a list that its text will be in."""
-    execute = Connection.execute
+    execute = DatabaseConnection.execute
 
     def arm(instead: Execute) -> list[bytes | Copy]:
         seen: list[bytes | Copy] = []
 
-        def sabotaged(connection: Connection, sql: Any, **options: Any) -> None:
+        def sabotaged(connection: DatabaseConnection, sql: Any, **options: Any) -> None:
             if seen or not is_commit(sql):
                 execute(connection, sql, **options)
             else:
                 seen.append(sql)
                 instead(connection, sql)
 
-        monkeypatch.setattr(Connection, "execute", sabotaged)
+        monkeypatch.setattr(DatabaseConnection, "execute", sabotaged)
         return seen
 
     return arm
@@ -66,7 +66,7 @@ def is_commit(sql: str | bytes | Copy) -> bool:
     return isinstance(text, bytes) and CHECK in text
 
 
-def lose(connection: Connection) -> None:
+def lose(connection: DatabaseConnection) -> None:
     """Let a connection break before the answer came."""
     connection.close()
     raise DatabaseAway("the connection was lost")
@@ -173,7 +173,7 @@ def test_jobs_survive_a_lost_connection(postgres_database: Any, text_message: An
 
 
 def test_a_commit_without_an_answer_is_found_done(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
-    def commit_and_lose(connection: Connection, sql: bytes) -> None:
+    def commit_and_lose(connection: DatabaseConnection, sql: bytes) -> None:
         connection.execute(sql)
         lose(connection)
 
@@ -193,7 +193,7 @@ def test_what_is_still_under_way_is_waited_for(
     with session.cursor() as cursor:
         cursor.execute("SELECT FROM pybroker_epoch WHERE id = 1 FOR SHARE")
 
-    def leave_to_the_server(connection: Connection, sql: bytes) -> None:
+    def leave_to_the_server(connection: DatabaseConnection, sql: bytes) -> None:
         with session.cursor() as cursor:
             cursor.execute(sql.partition(b";")[2])
         lose(connection)
@@ -221,7 +221,7 @@ def test_what_reaches_the_server_late_has_no_effect(
     for (message_id,) in safe:
         patient.store.remove(ORDERS, message_id)
     patient.settle()
-    lost = Connection(patient.database.url)  # as the lost one was prepared
+    lost = DatabaseConnection(patient.database.url)  # as the lost one was prepared
     Fence(MESSAGES, patient.store.epoch).prepare(lost)
     with pytest.raises(LockNotHeld):
         lost.execute(texts[0])
@@ -242,7 +242,7 @@ def test_another_master_meanwhile_ends_it(patient: JdbcLives, text_message: Any,
 def test_another_kind_of_master_meanwhile_ends_it(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
     """An ActiveMQ raises no epoch. What it wrote under our ids is not taken for ours."""
 
-    def write_as_activemq(connection: Connection, _: bytes) -> None:
+    def write_as_activemq(connection: DatabaseConnection, _: bytes) -> None:
         patient.database.sql("INSERT INTO activemq_msgs VALUES (1, 'queue://ORDERS', 'ID:amq:1:1', 7, 0, '', 0, NULL)")
         lose(connection)
 
@@ -256,7 +256,7 @@ def test_another_kind_of_master_meanwhile_ends_it(patient: JdbcLives, text_messa
 
 
 def test_the_lock_is_asked_before_a_commit_is_repeated(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
-    def lose_lock_too(connection: Connection, _: bytes) -> None:
+    def lose_lock_too(connection: DatabaseConnection, _: bytes) -> None:
         patient.is_master = False
         lose(connection)
 
@@ -273,9 +273,9 @@ def test_a_life_on_a_bad_line(
 ) -> None:
     """Every third commit loses its connection, before or after the server has done it; nothing is seen of it."""
     monkeypatch.setattr(statements_module, "COPY_ROWS_MIN", copied_from)
-    execute, count = Connection.execute, iter(range(1_000_000))
+    execute, count = DatabaseConnection.execute, iter(range(1_000_000))
 
-    def flaky(connection: Connection, sql: Any, **options: Any) -> None:
+    def flaky(connection: DatabaseConnection, sql: Any, **options: Any) -> None:
         number = next(count) if is_commit(sql) else 1
         if number % 3 == 0 and number % 2 == 0:
             lose(connection)
@@ -283,7 +283,7 @@ def test_a_life_on_a_bad_line(
         if number % 3 == 0:
             lose(connection)
 
-    monkeypatch.setattr(Connection, "execute", flaky)
+    monkeypatch.setattr(DatabaseConnection, "execute", flaky)
     memory, database = MemoryLives(prioritized=False), JdbcLives(postgres_database, grace=GRACE_SECONDS)
     for lives in (memory, database):
         lives.open()

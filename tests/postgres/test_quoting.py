@@ -13,7 +13,7 @@ from pybroker.locks.postgres.timing import Timing
 from pybroker.store.jdbc import postgres
 from pybroker.store.jdbc.changes import Changes
 from pybroker.store.jdbc.fence import CHECK
-from pybroker.store.jdbc.postgres import Connection, quoted, quoted_bytes
+from pybroker.store.jdbc.postgres import DatabaseConnection, quoted, quoted_bytes
 from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
 from tests.postgres_cluster import USER
@@ -70,7 +70,7 @@ def test_client_name_with_setting_off_injects_no_sql(nonconforming: Any, text_me
 def test_store_refuses_a_pooler_that_drops_the_option(nonconforming: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "STRINGS", "")
     with pytest.raises(StoreUnavailable, match="standard_conforming_strings = off, and not on"):
-        Connection(nonconforming.url)
+        DatabaseConnection(nonconforming.url)
 
 
 def test_lock_refuses_a_pooler_that_drops_the_option(nonconforming: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_lock_refuses_a_pooler_that_drops_the_option(nonconforming: Any, monkeyp
 
 
 def test_setting_changed_in_the_session_is_refused(lives: JdbcLives) -> None:
-    connection = Connection(lives.database.url)
+    connection = DatabaseConnection(lives.database.url)
     connection.execute(f"SET {OFF}")
     with pytest.raises(StoreUnavailable, match="and not on"):
         statements(connection, CHECK, Changes())
@@ -95,7 +95,7 @@ def test_setting_changed_in_the_session_is_refused(lives: JdbcLives) -> None:
 
 def test_options_of_the_url_stay(postgres_database: Any) -> None:
     url = f"{postgres_database.url}?options=-c%20search_path%3Delsewhere"
-    connection = Connection(url)
+    connection = DatabaseConnection(url)
     assert connection.rows("SHOW search_path") == [("elsewhere",)]
     connection.close()
     session = DatabaseSession(DatabaseTarget(url), Timing.of())

@@ -10,7 +10,7 @@ import pytest
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc.fence import MESSAGES, Fence
-from pybroker.store.jdbc.postgres import Connection, DatabaseAway, require_session
+from pybroker.store.jdbc.postgres import DatabaseAway, DatabaseConnection, require_session
 from pybroker.store.jdbc.schema import SCHEMA_LOCK, ensure
 from tests.integration.cluster import free_port
 from tests.postgres.conftest import JdbcLives
@@ -43,7 +43,7 @@ def test_pooling_by_transaction_found_late_writes_nothing(
     monkeypatch.setattr("pybroker.store.jdbc.store.require_session", lambda *_: None)
     lives = JdbcLives(pooler.database, url=pooler.url)
     lives.open()
-    others = [Connection(pooler.url) for _ in range(3)]
+    others = [DatabaseConnection(pooler.url) for _ in range(3)]
     for other in others:
         other.execute("BEGIN")
     lives.store.add(text_message(ORDERS, 1))
@@ -56,7 +56,7 @@ def test_pooling_by_transaction_found_late_writes_nothing(
 
 
 def test_direct_connection_is_no_pooler(postgres_database: PostgresDatabase) -> None:
-    connection = Connection(postgres_database.url)
+    connection = DatabaseConnection(postgres_database.url)
     assert not connection.is_pooled
     require_session(connection, lambda: pytest.fail("a second connection was opened"))
     connection.close()
@@ -64,7 +64,7 @@ def test_direct_connection_is_no_pooler(postgres_database: PostgresDatabase) -> 
 
 def test_fence_of_one_mastership_is_no_other_ones(lives: JdbcLives) -> None:
     """A session of the server may have been another client's, whose prepared statements it still has."""
-    connection = Connection(lives.database.url)
+    connection = DatabaseConnection(lives.database.url)
     Fence(MESSAGES, lives.store.epoch).prepare(connection)
     former = Fence(MESSAGES, lives.store.epoch - 1)
     with pytest.raises(StoreUnavailable, match="does not exist"):
@@ -78,9 +78,9 @@ def test_fence_of_one_mastership_is_no_other_ones(lives: JdbcLives) -> None:
 def test_members_that_start_together_create_the_tables_once(postgres_database: PostgresDatabase) -> None:
     """Also where transactions are serializable by default, and would not see what they waited for."""
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET default_transaction_isolation = 'serializable'")
-    holder = Connection(postgres_database.url)
+    holder = DatabaseConnection(postgres_database.url)
     holder.execute(f"SELECT pg_advisory_lock({SCHEMA_LOCK})")
-    members = [Connection(postgres_database.url) for _ in range(2)]
+    members = [DatabaseConnection(postgres_database.url) for _ in range(2)]
     with ThreadPoolExecutor() as pool:
         created = [pool.submit(ensure, member) for member in members]
         while postgres_database.sql(LOCK_WAITS) != "2":
@@ -134,7 +134,7 @@ def test_cancelled_wait_for_a_replica_is_no_commit(
 def test_warning_without_synchronous_replicas_is_only_logged(
     lives: JdbcLives, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connection = Connection(lives.database.url)
+    connection = DatabaseConnection(lives.database.url)
     connection.execute("DO $$ BEGIN RAISE WARNING 'of a trigger'; END $$")
     assert "of a trigger" in caplog.text
     assert not connection.is_closed
@@ -190,7 +190,7 @@ def replica(postgres_cluster: PostgresCluster, postgres_database: PostgresDataba
 
 def test_replica_is_refused(replica: Replica, postgres_database: PostgresDatabase) -> None:
     with pytest.raises(DatabaseAway, match=r"this is a replica.* name the primary server"):
-        Connection(postgres_database.through(replica.port))
+        DatabaseConnection(postgres_database.through(replica.port))
 
 
 def test_promoted_replica_ends_the_mastership(

@@ -14,8 +14,8 @@ from pybroker.store.jdbc import store as store_module
 from pybroker.store.jdbc.changes import OPERATION_BYTES, Changes, SubscriptionKey
 from pybroker.store.jdbc.fence import CHECK
 from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
-from pybroker.store.jdbc.postgres import Connection
-from pybroker.store.jdbc.reader import BodyReader
+from pybroker.store.jdbc.postgres import DatabaseConnection
+from pybroker.store.jdbc.reader import JdbcBodyReader
 from pybroker.store.jdbc.statements import statements
 from tests.postgres.conftest import JdbcLives
 from tests.runtimes import runtime
@@ -43,14 +43,16 @@ def test_page_that_takes_long_gets_more_time(
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     slow = "SELECT id, msg FROM activemq_msgs, pg_sleep(1.5) WHERE %s > 0 AND id = ANY(%s)"
-    reader = BodyReader(lambda: Connection(lives.database.url), runtime(lives.loop.call_soon), lambda: None, slow)
+    reader = JdbcBodyReader(
+        lambda: DatabaseConnection(lives.database.url), runtime(lives.loop.call_soon), lambda: None, slow
+    )
     assert set(reader.read([1], seconds=60.0)) == {1}
     reader.close(10.0)
 
 
 @pytest.mark.parametrize(("mebibytes", "timeout"), [(0, b""), (1, b"13000"), (100, b"409000")])
 def test_batch_has_time_by_its_size(lives: JdbcLives, mebibytes: int, timeout: bytes) -> None:
-    connection = Connection(lives.database.url)
+    connection = DatabaseConnection(lives.database.url)
     changes = Changes(byte_count=mebibytes << 20)
     (message,) = statements(connection, CHECK, changes)
     assert message == (b"SET LOCAL statement_timeout = " + timeout + b";" if timeout else b"") + CHECK

@@ -45,12 +45,12 @@ def check(config: Config) -> None:
     """
     with needs_driver("a store in a database", "store"):
         from pybroker.locks.postgres.provider import Database
-        from pybroker.store.jdbc.postgres import Connection
+        from pybroker.store.jdbc.postgres import DatabaseConnection
         from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
 
     url = database_url(config.store, config.name)
     Database(url, Timing.of(config.lock_lease), setting="store").open().close()
-    connection = Connection(url)
+    connection = DatabaseConnection(url)
     try:
         tables = [*COLUMNS, *OWN]
         missing = connection.rows(_MISSING_RIGHTS, (list(_RIGHTS), tables))

@@ -142,9 +142,9 @@ def read(store: str) -> DatabaseStatus:
     """
     with needs_driver("a store in a database", "--store"):
         from pybroker.locks.postgres.advisory import KEY
-        from pybroker.store.jdbc.postgres import Connection
+        from pybroker.store.jdbc.postgres import DatabaseConnection
 
-    connection = Connection(database_url(store, socket.gethostname(), "status"))
+    connection = DatabaseConnection(database_url(store, socket.gethostname(), "status"))
     try:
         ((lock, messages, epochs),) = connection.rows(
             "SELECT to_regclass('activemq_lock'), to_regclass('activemq_msgs'), to_regclass('pybroker_epoch')"

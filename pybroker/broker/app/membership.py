@@ -14,7 +14,7 @@ from pybroker.broker.app.machine import clock
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import Followed, Load, Member, MemberFile, MemberRole, prune, read_members
+from pybroker.store.members import Followed, Load, MemberFile, MemberRecord, MemberRole, prune, read_members
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Membership:
         self._file = MemberFile.claim(directory, name)
         self.name = self._file.name
         now = clock()
-        self._member = Member(
+        self._member = MemberRecord(
             name=self.name,
             role=MemberRole.STANDBY,
             pid=os.getpid(),
@@ -139,12 +139,12 @@ class Membership:
             )
         )
 
-    def _write(self, member: Member) -> None:
+    def _write(self, member: MemberRecord) -> None:
         self._member = member
         self._writer.submit(self._file.publish, member).add_done_callback(_log_failure)
 
 
-def lock_kind_of(member: Member) -> str:
+def lock_kind_of(member: MemberRecord) -> str:
     """Return a member's setting `lock`; empty if unknown, as an earlier version publishes only the lock's name."""
     return member.lock_kind or _FILE_KINDS.get(Path(member.lock).name, "")
 

@@ -13,7 +13,7 @@ from pybroker.broker.app.machine import clock
 from pybroker.broker.app.wiring import is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.file import holder
-from pybroker.store.members import Member, MemberRole, MemberStatus, read_members
+from pybroker.store.members import MemberRecord, MemberRole, MemberStatus, read_members
 
 _SILENT_MS = 10_000
 """An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
@@ -165,7 +165,7 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
     )
 
 
-def _describe_followed(member: Member) -> str:
+def _describe_followed(member: MemberRecord) -> str:
     """Return a standby's position in the journal, and its age by the standby's clock."""
     if member.role is not MemberRole.STANDBY:
         return ""

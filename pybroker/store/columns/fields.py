@@ -34,7 +34,7 @@ _IS_USUAL = np.isin(np.arange(256), (_TRACE, _ADD, _REMOVE, *_ENDINGS))
 
 
 @dataclass(slots=True, eq=False)
-class Fields:
+class FieldPlaces:
     """Places of the fields of records, per record.
 
     Attributes:
@@ -68,7 +68,7 @@ class Fields:
         return len(self.kind)
 
 
-def locate(window: Window, records: Longs, ends: Longs) -> Fields:
+def locate(window: Window, records: Longs, ends: Longs) -> FieldPlaces:
     """Return where the fields of these records lie."""
     # One straight walk through the three shapes: cut into smaller functions it would pass a dozen arrays around.
     raw = window.bytes_
@@ -113,7 +113,7 @@ def locate(window: Window, records: Longs, ends: Longs) -> Fields:
     lanes.require_end()
 
     sound = ~lanes.odd
-    return Fields(
+    return FieldPlaces(
         kind,
         lanes.odd,
         is_add & sound,

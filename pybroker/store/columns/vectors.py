@@ -21,7 +21,7 @@ from pybroker.broker.domain.openwire.layout import BROKER_IN_FROM_END
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.store.columns.chunks import Chunk, Longs
-from pybroker.store.columns.fields import Fields, locate
+from pybroker.store.columns.fields import FieldPlaces, locate
 from pybroker.store.columns.files import Piece
 from pybroker.store.columns.headers import Headers, Identity, Named, locate_acks, locate_headers
 from pybroker.store.columns.lanes import Flags, Window
@@ -190,7 +190,7 @@ class VectorDecoder:
         ):
             records.put(name, make)
 
-    def _times(self, records: _Records, found: Fields) -> None:
+    def _times(self, records: _Records, found: FieldPlaces) -> None:
         window, data = records.window, records.window.data
         marks = np.zeros(len(records), np.int64)
         starts_batch = records.begin == records.first
@@ -212,7 +212,7 @@ class VectorDecoder:
 
     # ---------------------------------------------------------------- the command's own fields
 
-    def _record(self, records: _Records, found: Fields) -> None:
+    def _record(self, records: _Records, found: FieldPlaces) -> None:
         destination = found.destination
         kinds = tuple(DESTINATION_TYPES.values())
         records.put("record_type", lambda: names(RECORD_TYPES, found.kind, found.kind < len(RECORD_TYPES)))
@@ -243,7 +243,7 @@ class VectorDecoder:
             records.odd |= places.valid & pc.is_null(found).to_numpy(zero_copy_only=False)
         return found
 
-    def _chosen(self, records: _Records, found: Fields) -> Flags:
+    def _chosen(self, records: _Records, found: FieldPlaces) -> Flags:
         """Return which rows are wanted; odd ones are, until they were decoded."""
         wanted = np.ones(len(records), np.bool_)
         selection = self._selection
@@ -258,7 +258,7 @@ class VectorDecoder:
 
     # ---------------------------------------------------------------- acknowledgements
 
-    def _acks(self, records: _Records, found: Fields, wanted: Flags) -> None:
+    def _acks(self, records: _Records, found: FieldPlaces, wanted: Flags) -> None:
         ack, count = found.ack, len(records)
         recorded = ack.valid & wanted & (ack.end > ack.begin)
         lanes = np.flatnonzero(recorded & ~records.odd)
@@ -273,7 +273,7 @@ class VectorDecoder:
 
     # ---------------------------------------------------------------- messages
 
-    def _messages(self, records: _Records, found: Fields, wanted: Flags) -> None:
+    def _messages(self, records: _Records, found: FieldPlaces, wanted: Flags) -> None:
         lanes = np.flatnonzero(found.is_add & wanted & ~records.odd)
         message = found.message
         headers = locate_headers(records.window, message.begin[lanes], message.end[lanes])

@@ -94,7 +94,7 @@ class Lane:
         return self.last
 
 
-class Subscription:
+class JdbcSubscription:
     """A durable subscription with its lanes: one, or one per priority."""
 
     __slots__ = ("info", "lanes")
@@ -115,7 +115,7 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Contents:
+class JdbcContents:
     """A destination.
 
     Attributes:
@@ -128,7 +128,7 @@ class Contents:
 
     container: str
     messages: dict[str, int] = field(default_factory=dict[str, int])
-    subscriptions: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
+    subscriptions: dict[str, JdbcSubscription] = field(default_factory=dict[str, JdbcSubscription])
     waiting: dict[int, int] = field(default_factory=dict[int, int])
     is_kept: bool = False
 
@@ -175,7 +175,7 @@ def pack(sequence: int, priority: int) -> int:
     return sequence << PRIORITY_BITS | priority & PRIORITY_MASK
 
 
-def pending(contents: Contents, subscription: Subscription) -> Iterator[str]:
+def pending(contents: JdbcContents, subscription: JdbcSubscription) -> Iterator[str]:
     """Yield the ids of what waits for a subscription, by age."""
     return (message_id for message_id, packed in contents.messages.items() if subscription.has_pending(packed))
 

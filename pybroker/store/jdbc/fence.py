@@ -20,7 +20,7 @@ server can clean nothing up, and a counter raised in every transaction would be 
 """
 
 from pybroker.broker.domain.errors import LockNotHeld
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseConnection
 
 MESSAGES, JOBS = "attempt", "job_attempt"
 """A number for each that writes on a connection of its own."""
@@ -59,7 +59,7 @@ class Fence:
     def _name(self) -> bytes:
         return f"{self._column}_{self._epoch}_{self._attempt}".encode()
 
-    def prepare(self, connection: Connection) -> None:
+    def prepare(self, connection: DatabaseConnection) -> None:
         """Prepare `check` and `look` on a connection, with the numbers as they are now.
 
         Raises:
@@ -71,7 +71,7 @@ class Fence:
         name = self._name.decode()
         connection.execute(f"{prepared.format('fence', name, row + ' FOR SHARE')};{prepared.format('look', name, row)}")
 
-    def shut_out(self, connection: Connection, *, seconds: float = STATEMENT_SECONDS) -> None:
+    def shut_out(self, connection: DatabaseConnection, *, seconds: float = STATEMENT_SECONDS) -> None:
         """Let nothing commit that was sent before, and prepare a connection. Blocks while such a transaction runs.
 
         Raises:

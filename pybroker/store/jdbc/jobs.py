@@ -19,8 +19,8 @@ from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
 from pybroker.store.jdbc.changes import OPERATION_BYTES
 from pybroker.store.jdbc.fence import JOBS, Fence
 from pybroker.store.jdbc.limits import check_size
-from pybroker.store.jdbc.postgres import Connection, Copy, describe, statement_seconds
-from pybroker.store.jdbc.reader import READ_SECONDS, BodyReader, bodies_of
+from pybroker.store.jdbc.postgres import Copy, DatabaseConnection, describe, statement_seconds
+from pybroker.store.jdbc.reader import READ_SECONDS, JdbcBodyReader, bodies_of
 from pybroker.store.jdbc.schema import ensure
 from pybroker.store.jdbc.sink import COMMIT_POLICY, DatabaseSink, Tables
 from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX
@@ -174,7 +174,7 @@ class JdbcJobStore:
             StoreUnavailable: the database cannot be reached or read.
             LockNotHeld: another broker has taken over.
         """
-        connection = Connection(self._url)
+        connection = DatabaseConnection(self._url)
         self._server = connection.server
         fence = Fence(JOBS, self._epoch())
         try:
@@ -186,7 +186,7 @@ class JdbcJobStore:
             raise
         sink = DatabaseSink(
             connection,
-            lambda seconds: Connection(self._url, seconds=seconds, server=self._server),
+            lambda seconds: DatabaseConnection(self._url, seconds=seconds, server=self._server),
             fence,
             _TABLES,
             self._runtime,
@@ -196,7 +196,7 @@ class JdbcJobStore:
         self._writer.start()
         return jobs
 
-    def _load(self, connection: Connection) -> list[Job]:
+    def _load(self, connection: DatabaseConnection) -> list[Job]:
         jobs: dict[int, Job] = {}
         with connection.snapshot():
             for rows in connection.stream(_JOBS):
@@ -369,9 +369,11 @@ class JdbcJobStore:
             self._held_bytes -= self._held.pop(number)
             job.data = None
 
-    def _new_reader(self) -> BodyReader:
+    def _new_reader(self) -> JdbcBodyReader:
         """Return what reads messages; who asks again does so by the clock."""
-        return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: None, _BODIES)
+        return JdbcBodyReader(
+            lambda: DatabaseConnection(self._url, server=self._server), self._runtime, lambda: None, _BODIES
+        )
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, self._new_reader()
@@ -384,12 +386,12 @@ class JdbcJobStore:
         return self._writer
 
 
-def _is_done(_connection: Connection, _changes: JobChanges) -> bool:
+def _is_done(_connection: DatabaseConnection, _changes: JobChanges) -> bool:
     """Tell that a batch is to be repeated: it changes nothing if it has taken effect."""
     return False
 
 
-def _statements(connection: Connection, check: bytes, changes: JobChanges) -> list[bytes | Copy]:
+def _statements(connection: DatabaseConnection, check: bytes, changes: JobChanges) -> list[bytes | Copy]:
     """Return the messages to the server that a batch is."""
     writer = StatementWriter(connection)
     writer.allow(changes.byte_count)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pybroker.broker.domain.errors import RequestError, ResourceLimit
-from pybroker.store.jdbc.postgres import Connection
+from pybroker.store.jdbc.postgres import DatabaseConnection
 
 LENGTH_MAX = 250
 """Length of each text column as ActiveMQ declares it, in characters."""
@@ -103,7 +103,7 @@ def check_size(data: bytes) -> None:
         )
 
 
-def read_limits(connection: Connection, tables: list[str]) -> TextLimits:
+def read_limits(connection: DatabaseConnection, tables: list[str]) -> TextLimits:
     """Return the limits of a database's tables. Blocks.
 
     Raises:

@@ -17,7 +17,7 @@ on the session bounds how long the server keeps its locks, and is longer, so tha
 
 What the URL says itself (`?connect_timeout=2`) goes before.
 
-Source: PostgreSQL 15, libpq parameters, "Client Connection Defaults"; psycopg2 2.9.
+Source: PostgreSQL 15, libpq parameters, "Client DatabaseConnection Defaults"; psycopg2 2.9.
 """
 
 import contextlib
@@ -182,7 +182,7 @@ def _adapted(value: Any) -> Any:
     return _Sql(quoted_bytes(value)) if isinstance(value, bytes) else value
 
 
-class Connection:
+class DatabaseConnection:
     """One session. For one thread at a time; `interrupt` may come from another.
 
     Args:
@@ -417,7 +417,7 @@ class Connection:
         return line.replace(self._secret, "***") if self._secret else line
 
 
-def require_session(connection: Connection, connect: Callable[[], Connection]) -> None:
+def require_session(connection: DatabaseConnection, connect: Callable[[], DatabaseConnection]) -> None:
     """Refuse a pooler that pools by transaction: there each transaction may have another process of the server.
 
     Fence, settings and locks of a session would be another client's, or lost. Behind a pooler, others hold the process
@@ -431,7 +431,7 @@ def require_session(connection: Connection, connect: Callable[[], Connection]) -
         StoreUnavailable: the pooler does.
         DatabaseAway: the server fails.
     """
-    others: list[Connection] = []
+    others: list[DatabaseConnection] = []
     try:
         while connection.is_pooled and len(others) < POOLED_TRIES:
             others.append(connect())

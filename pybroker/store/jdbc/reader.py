@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, StoreUnavailable
 from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, DatabaseAway, statement_seconds
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseAway, DatabaseConnection, statement_seconds
 from pybroker.store.runtime import StoreRuntime, Worker
 
 READ_SECONDS = 0.2
@@ -76,7 +76,7 @@ class _Order(NamedTuple):
     ahead: int = 0
 
 
-class BodyReader:
+class JdbcBodyReader:
     """Bodies by sequence id. Its thread begins with the first question.
 
     Args:
@@ -88,7 +88,7 @@ class BodyReader:
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], DatabaseConnection],
         runtime: StoreRuntime,
         on_readable: Callable[[], None],
         bodies: str = MESSAGES,
@@ -97,7 +97,7 @@ class BodyReader:
         self._runtime = runtime
         self._on_readable = on_readable
         self._sql = bodies
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
         self._inbox: SimpleQueue[_Order | None] = SimpleQueue()
         self._thread: Worker | None = None
         self._ending = threading.Event()

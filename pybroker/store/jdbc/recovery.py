@@ -24,10 +24,19 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.identity import agreed
 from pybroker.store.jdbc.changes import ApartKey, SubscriptionKey
-from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
-from pybroker.store.jdbc.postgres import Connection
-from pybroker.store.jdbc.state import StoreState
-from pybroker.store.jdbc.xid import Kind, MalformedXid, Mark, decode, key_of
+from pybroker.store.jdbc.contents import (
+    PRIORITIES,
+    PRIORITY_BITS,
+    Doubt,
+    JdbcContents,
+    JdbcSubscription,
+    Lane,
+    Sent,
+    pack,
+)
+from pybroker.store.jdbc.postgres import DatabaseConnection
+from pybroker.store.jdbc.state import JdbcState
+from pybroker.store.jdbc.xid import MalformedXid, Mark, MarkKind, decode, key_of
 
 KEPT_PRIORITY = 11
 """Of the row that ActiveMQ leaves for a virtual topic's consumer queue, so that the queue is there after a restart."""
@@ -61,7 +70,7 @@ class Takeover:
     broker_id: str
 
 
-def take_over(connection: Connection, identity: BrokerIdentity | None) -> Takeover:
+def take_over(connection: DatabaseConnection, identity: BrokerIdentity | None) -> Takeover:
     """Raise the epoch, which ends the former master's right to write. Blocks while a transaction of his is under way.
 
     Args:
@@ -87,7 +96,7 @@ def take_over(connection: Connection, identity: BrokerIdentity | None) -> Takeov
     return Takeover(epoch=epoch + 1, delivered=delivered, count=count, last_id=last_id, broker_id=broker_id)
 
 
-def _keep_identity(connection: Connection, given: BrokerIdentity) -> str:
+def _keep_identity(connection: DatabaseConnection, given: BrokerIdentity) -> str:
     """Return the broker's id, and store it if it is new, in the transaction that raises the epoch."""
     rows = connection.rows("SELECT broker_id, broker_name FROM pybroker_broker WHERE id = 1")
     found = BrokerIdentity(*rows[0]) if rows else None
@@ -127,7 +136,7 @@ class Loader:
         message_last_id: the highest id among them.
     """
 
-    def __init__(self, connection: Connection, state: StoreState) -> None:
+    def __init__(self, connection: DatabaseConnection, state: JdbcState) -> None:
         self.damages: list[str] = []
         self.message_count = 0
         self.message_last_id = 0
@@ -202,7 +211,7 @@ class Loader:
             lanes = [Lane(priority, cursor) for priority, cursor in cursors.items()]
         else:
             lanes = [Lane(priority, cursors.get(priority, min(cursors.values()))) for priority in PRIORITIES]
-        self._contents(topic).subscriptions[info.key] = Subscription(info, lanes)
+        self._contents(topic).subscriptions[info.key] = JdbcSubscription(info, lanes)
         if len(cursors) not in (1, len(PRIORITIES)):
             self._state.rewrite(topic, info.key)
 
@@ -257,13 +266,13 @@ class Loader:
         if mark is None:
             return True
         doubt = self._doubt(mark.transaction)
-        if mark.kind is Kind.SENT:
+        if mark.kind is MarkKind.SENT:
             doubt.sent.append(Sent(destination, message_id, packed))
         else:
             doubt.hold(PreparedAck(destination, message_id), packed)
-        return mark.kind is Kind.SENT
+        return mark.kind is MarkKind.SENT
 
-    def _load_topic_message(self, topic: Destination, contents: Contents, message_id: str, packed: int) -> None:
+    def _load_topic_message(self, topic: Destination, contents: JdbcContents, message_id: str, packed: int) -> None:
         """Add a message for those durable subscriptions that still have to get it."""
         sequence = packed >> PRIORITY_BITS
         waiting = 0
@@ -366,10 +375,10 @@ class Loader:
 
     # ------------------------------------------------------------ rows
 
-    def _contents(self, destination: Destination) -> Contents:
+    def _contents(self, destination: Destination) -> JdbcContents:
         contents = self._state.contents.get(destination)
         if contents is None:
-            contents = self._state.contents[destination] = Contents(str(destination))
+            contents = self._state.contents[destination] = JdbcContents(str(destination))
         return contents
 
     def _destination(self, container: str) -> Destination | None:

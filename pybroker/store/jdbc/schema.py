@@ -19,7 +19,7 @@ Source: ActiveMQ 5.17, `Statements`, `PostgresqlJDBCAdapter`.
 """
 
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.store.jdbc.postgres import Connection
+from pybroker.store.jdbc.postgres import DatabaseConnection
 
 VERSION = 1
 """Of our own tables. A store of a later one is refused."""
@@ -125,7 +125,7 @@ SELECT count(*) FROM pg_index i, unnest(i.indkey) WHERE i.indisprimary AND i.ind
 """
 
 
-def ensure(connection: Connection, *, prioritized: bool = False, may_create: bool = True) -> bool:
+def ensure(connection: DatabaseConnection, *, prioritized: bool = False, may_create: bool = True) -> bool:
     """Find or create the tables. Blocks.
 
     Args:
@@ -159,7 +159,7 @@ def ensure(connection: Connection, *, prioritized: bool = False, may_create: boo
     return bool(key_columns != len(KEY.split(", ")))
 
 
-def _check_server(connection: Connection) -> None:
+def _check_server(connection: DatabaseConnection) -> None:
     ((encoding, read_only),) = connection.rows(
         "SELECT current_setting('server_encoding'), current_setting('transaction_read_only')"
     )
@@ -172,7 +172,7 @@ def _check_server(connection: Connection) -> None:
         raise StoreUnavailable(message, path=connection.name, hint=hint)
 
 
-def _create(connection: Connection, *, prioritized: bool) -> None:
+def _create(connection: DatabaseConnection, *, prioritized: bool) -> None:
     """Create what is missing, in one transaction, while no other member does."""
     connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
     try:
@@ -190,7 +190,7 @@ def _create(connection: Connection, *, prioritized: bool) -> None:
         raise
 
 
-def _found(connection: Connection) -> dict[str, dict[str, str]]:
+def _found(connection: DatabaseConnection) -> dict[str, dict[str, str]]:
     """Return the columns of those tables that are there."""
     found: dict[str, dict[str, str]] = {}
     for table, column, kind in connection.rows(_FOUND, ([*COLUMNS, *OWN],)):
@@ -198,7 +198,7 @@ def _found(connection: Connection) -> dict[str, dict[str, str]]:
     return found
 
 
-def _check_columns(connection: Connection, found: dict[str, dict[str, str]]) -> None:
+def _check_columns(connection: DatabaseConnection, found: dict[str, dict[str, str]]) -> None:
     """Refuse tables that have the names of ActiveMQ's and are others."""
     for table, columns in COLUMNS.items():
         for column, kind in columns.items() if table in found else ():

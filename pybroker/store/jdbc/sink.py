@@ -22,7 +22,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pybroker.store.group_commit import CommitPolicy
 from pybroker.store.jdbc.fence import Fence
-from pybroker.store.jdbc.postgres import Connection, Copy, DatabaseAway, DatabaseFull, statement_seconds
+from pybroker.store.jdbc.postgres import Copy, DatabaseAway, DatabaseConnection, DatabaseFull, statement_seconds
 from pybroker.store.runtime import StoreRuntime
 
 RETRY_SECONDS = 0.1
@@ -61,8 +61,8 @@ class Tables(Generic[B]):
         is_done: tells whether a batch has taken effect already, or need not be known to have; see `statements`.
     """
 
-    render: Callable[[Connection, bytes, B], Sequence[bytes | Copy]]
-    is_done: Callable[[Connection, B], bool]
+    render: Callable[[DatabaseConnection, bytes, B], Sequence[bytes | Copy]]
+    is_done: Callable[[DatabaseConnection, B], bool]
 
 
 class DatabaseSink(Generic[B]):
@@ -79,8 +79,8 @@ class DatabaseSink(Generic[B]):
 
     def __init__(
         self,
-        connection: Connection,
-        connect: Callable[[float], Connection],
+        connection: DatabaseConnection,
+        connect: Callable[[float], DatabaseConnection],
         fence: Fence,
         tables: Tables[B],
         runtime: StoreRuntime,

@@ -19,10 +19,19 @@ from pybroker.broker.domain.ports import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, SubscriptionKey, SubscriptionRows
-from pybroker.store.jdbc.contents import PRIORITIES, PRIORITY_BITS, Contents, Doubt, Lane, Sent, Subscription, pack
+from pybroker.store.jdbc.contents import (
+    PRIORITIES,
+    PRIORITY_BITS,
+    Doubt,
+    JdbcContents,
+    JdbcSubscription,
+    Lane,
+    Sent,
+    pack,
+)
 from pybroker.store.jdbc.limits import TextLimits, check_size
 from pybroker.store.jdbc.stamp import stamped
-from pybroker.store.jdbc.xid import Kind, Mark, encode, key_of
+from pybroker.store.jdbc.xid import Mark, MarkKind, encode, key_of
 from pybroker.store.producers import NOT_JOURNALLED, ProducerSequences
 
 SEQUENCE_MAX = 2**63 - 1
@@ -38,8 +47,8 @@ FITTING_MAX = 1024
 Operation = Message | PreparedAck
 
 
-class StoreState:
-    """Contents and changes.
+class JdbcState:
+    """Contents and changes of the tables.
 
     Args:
         prioritized: write each message's priority into its row, instead of 0.
@@ -50,7 +59,7 @@ class StoreState:
     def __init__(
         self, *, prioritized: bool = False, lane_per_priority: bool = False, limits: TextLimits | None = None
     ) -> None:
-        self.contents: dict[Destination, Contents] = {}
+        self.contents: dict[Destination, JdbcContents] = {}
         self.sequences = ProducerSequences()
         self.last_id = 0
         self.doubts: dict[XATransactionId, Doubt] = {}
@@ -151,7 +160,7 @@ class StoreState:
             gets = contents.messages if retroactive else {}
             before = min((packed >> PRIORITY_BITS for packed in gets.values()), default=self.last_id + 1) - 1
             lanes = [Lane(priority, before) for priority in priorities]
-            known = contents.subscriptions[key] = Subscription(subscription, lanes)
+            known = contents.subscriptions[key] = JdbcSubscription(subscription, lanes)
             for packed in gets.values():
                 known.lane(packed).add(packed >> PRIORITY_BITS)
                 contents.waiting[packed >> PRIORITY_BITS] += 1
@@ -217,7 +226,7 @@ class StoreState:
         """
         if transaction not in self._transactions:
             return
-        sent_xid, settled_xid = encode(Mark(transaction, Kind.SENT)), key_of(transaction)
+        sent_xid, settled_xid = encode(Mark(transaction, MarkKind.SENT)), key_of(transaction)
         self._limits.check("xid", sent_xid, "transaction's id", ResourceLimit)
         self._prepared_count += 1
         doubt = self.doubts[transaction] = Doubt(self._prepared_count)
@@ -354,7 +363,7 @@ class StoreState:
         self.changes.insert(self.last_id, row)
         return packed
 
-    def _arrive(self, contents: Contents, message_id: str, packed: int) -> None:
+    def _arrive(self, contents: JdbcContents, message_id: str, packed: int) -> None:
         """Note that a message is there; on a topic, for every durable subscription."""
         contents.messages[message_id] = packed
         if contents.subscriptions:
@@ -399,7 +408,7 @@ class StoreState:
         elif self._is_pending(settled):
             self._advance(contents, settled, packed)
 
-    def _advance(self, contents: Contents, settled: PreparedAck, packed: int) -> None:
+    def _advance(self, contents: JdbcContents, settled: PreparedAck, packed: int) -> None:
         """Acknowledge for a durable subscription."""
         key = settled.subscription_key or ""
         subscription = contents.subscriptions[key]
@@ -415,7 +424,7 @@ class StoreState:
         self._touch(settled.destination, key)
         self._wanted_less(contents, settled.message_id, packed)
 
-    def _wanted_less(self, contents: Contents, message_id: str, packed: int) -> None:
+    def _wanted_less(self, contents: JdbcContents, message_id: str, packed: int) -> None:
         """Count one durable subscription less for a message; delete it with the last one."""
         sequence = packed >> PRIORITY_BITS
         contents.waiting[sequence] -= 1
@@ -542,12 +551,12 @@ class StoreState:
         if known is None or number > known:
             producers[producer_id] = number
 
-    def _meet(self, destination: Destination) -> Contents:
+    def _meet(self, destination: Destination) -> JdbcContents:
         """Make room for a destination that is not known."""
         container = str(destination)
         self._limits.check("container", container, "destination's name", InvalidDestination)
         self._limits.check_index("destination's name", InvalidDestination, container)
-        contents = self.contents[destination] = Contents(container)
+        contents = self.contents[destination] = JdbcContents(container)
         return contents
 
     def _check(self, message: Message) -> None:
@@ -568,11 +577,11 @@ class StoreState:
             raise ResourceLimit("the message's id does not end in a sequence number")
 
 
-def _key(contents: Contents, subscription: Subscription) -> SubscriptionKey:
+def _key(contents: JdbcContents, subscription: JdbcSubscription) -> SubscriptionKey:
     return SubscriptionKey(contents.container, subscription.info.client_id, subscription.info.name)
 
 
-def _rows(subscription: Subscription, *, is_whole: bool) -> SubscriptionRows:
+def _rows(subscription: JdbcSubscription, *, is_whole: bool) -> SubscriptionRows:
     """Return a durable subscription as it is to be written."""
     info = subscription.info
     description: Any = (str(info.subscribed_destination), info.selector, info.no_local) if is_whole else None
@@ -586,4 +595,4 @@ def _mark(lane: Lane) -> str | None:
     if not lane.doubts:
         return None
     transaction, held = next(reversed(lane.doubts.items()))
-    return encode(Mark(transaction, Kind.ACKNOWLEDGED, lane.reach(held), lane.priority))
+    return encode(Mark(transaction, MarkKind.ACKNOWLEDGED, lane.reach(held), lane.priority))

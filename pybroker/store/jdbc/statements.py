@@ -28,8 +28,8 @@ from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.changes import Changes, SubscriptionKey
 from pybroker.store.jdbc.postgres import (
     STATEMENT_SECONDS,
-    Connection,
     Copy,
+    DatabaseConnection,
     quoted_bytes,
     server_timeout,
     statement_seconds,
@@ -55,7 +55,7 @@ _pack_size = INT.pack
 _FIELD_COUNT, _BIGINT_SIZE, _NULL = 8, 8, _pack_size(-1)
 
 
-def statements(connection: Connection, check: bytes, changes: Changes) -> list[bytes | Copy]:
+def statements(connection: DatabaseConnection, check: bytes, changes: Changes) -> list[bytes | Copy]:
     """Return the messages that a batch is: one as a rule, with the fence's `check` before all but copies.
 
     Raises:
@@ -81,7 +81,7 @@ def statements(connection: Connection, check: bytes, changes: Changes) -> list[b
     return writer.messages()
 
 
-def is_done(connection: Connection, changes: Changes) -> bool:
+def is_done(connection: DatabaseConnection, changes: Changes) -> bool:
     """Tell whether a batch has taken effect, as far as it matters: if it has not, it is to be repeated.
 
     To be asked behind a fence, when nothing of that batch is under way.
@@ -111,7 +111,7 @@ class StatementWriter:
         StoreUnavailable: the server would read strings otherwise than they are written.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         connection.require_reading()
         self._connection = connection
         self._done: list[tuple[list[bytes], bytes | None]] = []

@@ -30,16 +30,16 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
 from pybroker.store.jdbc.changes import Changes
-from pybroker.store.jdbc.contents import PRIORITY_BITS, Contents, Sent, by_class, pending
+from pybroker.store.jdbc.contents import PRIORITY_BITS, JdbcContents, Sent, by_class, pending
 from pybroker.store.jdbc.fence import MESSAGES, Fence
 from pybroker.store.jdbc.limits import read_limits
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, Connection, describe, require_session
-from pybroker.store.jdbc.reader import QUERY_SECONDS_MAX, READ_ALL, READ_SECONDS, BodyReader
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseConnection, describe, require_session
+from pybroker.store.jdbc.reader import QUERY_SECONDS_MAX, READ_ALL, READ_SECONDS, JdbcBodyReader
 from pybroker.store.jdbc.recovery import Loader, delivered_note, read_delivered, take_over
 from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
 from pybroker.store.jdbc.sink import COMMIT_POLICY, DatabaseSink, Tables
 from pybroker.store.jdbc.stamp import unstamped
-from pybroker.store.jdbc.state import StoreState
+from pybroker.store.jdbc.state import JdbcState
 from pybroker.store.jdbc.statements import is_done, statements
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.write_elision import WriteElisionBuffer
@@ -107,7 +107,7 @@ class JdbcStore:
         self._read_seconds = read_seconds
         self._identity = identity
         self._server = ""
-        self._state = StoreState(prioritized=prioritized)
+        self._state = JdbcState(prioritized=prioritized)
         self._writer: GroupCommit[Changes] | None = None
         self._elision: WriteElisionBuffer | None = None
         self._reader = self._new_reader()
@@ -121,21 +121,21 @@ class JdbcStore:
             StoreUnavailable: the database cannot be reached, read or written, or its tables are others.
             LockNotHeld: the lock was lost on the way, or another broker has taken over.
         """
-        connection = Connection(self._url)
+        connection = DatabaseConnection(self._url)
         self._server = connection.server
         try:
-            require_session(connection, lambda: Connection(self._url))
+            require_session(connection, lambda: DatabaseConnection(self._url))
             return self._open(connection)
         except BaseException:
             connection.close()
             raise
 
-    def _open(self, connection: Connection) -> Recovery:
+    def _open(self, connection: DatabaseConnection) -> Recovery:
         lane_per_priority = ensure(connection, prioritized=self._prioritized, may_create=self._may_create)
         self._runtime.fence()
         found = take_over(connection, self._identity)
         self.epoch = found.epoch
-        self._state = StoreState(
+        self._state = JdbcState(
             prioritized=self._prioritized,
             lane_per_priority=self._prioritized and lane_per_priority,
             limits=read_limits(connection, [*COLUMNS, *OWN]),
@@ -166,16 +166,18 @@ class JdbcStore:
         writer.start()
         return recovery
 
-    def _connect(self, seconds: float) -> Connection:
-        return Connection(self._url, seconds=seconds, server=self._server)
+    def _connect(self, seconds: float) -> DatabaseConnection:
+        return DatabaseConnection(self._url, seconds=seconds, server=self._server)
 
     def _new_elision_buffer(self, writer: GroupCommit[Changes]) -> WriteElisionBuffer | None:
         if self._runtime.call_later is None:
             return None
         return WriteElisionBuffer(self, writer, self._runtime, hold_seconds=HOLD_SECONDS)
 
-    def _new_reader(self) -> BodyReader:
-        return BodyReader(lambda: Connection(self._url, server=self._server), self._runtime, lambda: self.on_readable())
+    def _new_reader(self) -> JdbcBodyReader:
+        return JdbcBodyReader(
+            lambda: DatabaseConnection(self._url, server=self._server), self._runtime, lambda: self.on_readable()
+        )
 
     def _backlogs(self) -> list[SubscriptionBacklog]:
         return [
@@ -236,7 +238,7 @@ class JdbcStore:
         Raises:
             StoreUnavailable: the database does not answer, or has not yet: ask again, see `on_readable`.
         """
-        contents = self._state.contents.get(destination, Contents(""))
+        contents = self._state.contents.get(destination, JdbcContents(""))
         wanted = [
             (packed >> PRIORITY_BITS, message_id)
             for message_id in message_ids

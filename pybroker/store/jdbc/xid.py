@@ -33,7 +33,7 @@ SENT_PREFIX = "K"
 _HEAD = Struct(">cqBih")
 
 
-class Kind(Enum):
+class MarkKind(Enum):
     """What the transaction did; the values are the column's first byte."""
 
     SENT = b"+"
@@ -56,7 +56,7 @@ class Mark(NamedTuple):
     """
 
     transaction: XATransactionId
-    kind: Kind
+    kind: MarkKind
     sequence: int = 0
     priority: int = 0
 
@@ -82,7 +82,7 @@ def key_of(transaction: XATransactionId) -> str:
     Raises:
         ResourceLimit: as `encode`.
     """
-    return encode(Mark(transaction, Kind.CONSUMED))
+    return encode(Mark(transaction, MarkKind.CONSUMED))
 
 
 def decode(text: str) -> Mark:
@@ -103,6 +103,6 @@ def decode(text: str) -> Mark:
     middle = _HEAD.size + length
     transaction = XATransactionId(format_id, data[_HEAD.size : middle], data[middle:])
     try:
-        return Mark(transaction, Kind(kind), sequence, priority)
+        return Mark(transaction, MarkKind(kind), sequence, priority)
     except ValueError as error:
         raise MalformedXid(f"begins with {kind!r}") from error

@@ -201,7 +201,7 @@ class Removed(NamedTuple):
     file_id: int
 
 
-class Transaction:
+class UnfinishedTransaction:
     """An unfinished transaction.
 
     Attributes:

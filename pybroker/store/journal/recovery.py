@@ -14,7 +14,7 @@ from pybroker.broker.domain.ports import PreparedAck, PreparedSend, PreparedTran
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.clean_stop import activemq_stopped_cleanly, is_clean_stop, read_delivered
-from pybroker.store.journal.contents import Added, Removed, Transaction, in_order
+from pybroker.store.journal.contents import Added, Removed, UnfinishedTransaction, in_order
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.reader import Damage
 from pybroker.store.journal.replay import Progress, ReplayResult, flaw
@@ -118,7 +118,7 @@ class JournalReading:
         return backlogs
 
     def _prepared(
-        self, transaction_id: XATransactionId, transaction: Transaction, reader: BodyReader
+        self, transaction_id: XATransactionId, transaction: UnfinishedTransaction, reader: BodyReader
     ) -> PreparedTransaction:
         """Return a transaction in doubt, with the messages that its commit adds."""
         added = [

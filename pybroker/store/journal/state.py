@@ -54,7 +54,7 @@ from pybroker.store.journal.contents import (
     FileUsage,
     Removed,
     Subscription,
-    Transaction,
+    UnfinishedTransaction,
     pack,
     unpack,
 )
@@ -99,8 +99,8 @@ class StoreState:
 
     def __init__(self) -> None:
         self.destinations: dict[Destination, Contents] = {}
-        self.inflight: dict[TransactionId, Transaction] = {}
-        self.prepared: dict[TransactionId, Transaction] = {}
+        self.inflight: dict[TransactionId, UnfinishedTransaction] = {}
+        self.prepared: dict[TransactionId, UnfinishedTransaction] = {}
         self.usage = FileUsage()
         self.compacted: set[int] = set()
         self.sequences = ProducerSequences()
@@ -422,10 +422,10 @@ class StoreState:
 
     # ------------------------------------------------------------ transactions
 
-    def _inflight(self, transaction_id: TransactionId, file_id: int) -> Transaction:
+    def _inflight(self, transaction_id: TransactionId, file_id: int) -> UnfinishedTransaction:
         transaction = self.inflight.get(transaction_id)
         if transaction is None:
-            transaction = self.inflight[transaction_id] = Transaction()
+            transaction = self.inflight[transaction_id] = UnfinishedTransaction()
         transaction.files.add(file_id)
         return transaction
 
@@ -438,7 +438,7 @@ class StoreState:
             transaction.files.add(location.file_id)
             self.prepared[transaction_id] = transaction
 
-    def _end(self, transaction_id: TransactionId, location: Location) -> Transaction | None:
+    def _end(self, transaction_id: TransactionId, location: Location) -> UnfinishedTransaction | None:
         transaction = self.inflight.pop(transaction_id, None) or self.prepared.pop(transaction_id, None)
         if transaction is not None:
             self.usage.refer(location.file_id, transaction.files)
@@ -459,7 +459,7 @@ class StoreState:
         if self._seen is not None and location.file_id in self.compacted:
             self._catch_up(transaction, self._seen)
 
-    def _catch_up(self, transaction: Transaction, seen: _ReplayMemory) -> None:
+    def _catch_up(self, transaction: UnfinishedTransaction, seen: _ReplayMemory) -> None:
         """Apply the acks that came before a copied commit could add their messages."""
         for operation in transaction.operations:
             if isinstance(operation, Added):

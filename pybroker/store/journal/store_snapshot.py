@@ -41,7 +41,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store import regular
-from pybroker.store.journal.contents import FILE_SHIFT, Added, Contents, Removed, Subscription, Transaction
+from pybroker.store.journal.contents import FILE_SHIFT, Added, Contents, Removed, Subscription, UnfinishedTransaction
 from pybroker.store.journal.follower import FollowedFile, Follower, FollowerStart, Signature, fingerprint
 from pybroker.store.journal.format import Location, data_file_name
 from pybroker.store.journal.reader import data_files
@@ -264,7 +264,7 @@ def _describe(destination: Destination, contents: Contents) -> list[Any]:
     return [int(destination.type), destination.name, contents.is_topic, subscriptions, superseded]
 
 
-def _transaction(transaction: Transaction) -> list[Any]:
+def _transaction(transaction: UnfinishedTransaction) -> list[Any]:
     operations = [
         [int(each.destination.type), each.destination.name, each.message_id, each.packed]
         if isinstance(each, Added)
@@ -406,15 +406,15 @@ class _Columns:
         return numbers
 
 
-def _transactions(described: list[Any]) -> dict[Any, Transaction]:
-    found: dict[Any, Transaction] = {}
+def _transactions(described: list[Any]) -> dict[Any, UnfinishedTransaction]:
+    found: dict[Any, UnfinishedTransaction] = {}
     for name, operations, files in described:
         transaction_id = (
             LocalTransactionId(*name)
             if len(name) == 2
             else XATransactionId(name[0], bytes.fromhex(name[1]), bytes.fromhex(name[2]))
         )
-        transaction = found[transaction_id] = Transaction()
+        transaction = found[transaction_id] = UnfinishedTransaction()
         transaction.files = set(files)
         for kind, destination, message_id, *rest in operations:
             where = Destination(DestinationType(kind), destination)

@@ -12,7 +12,7 @@ from zlib import crc32
 from pybroker.store.journal.format import data_file_name
 from pybroker.store.journal.reader import DataFileWalk, data_files, load
 from pybroker.store.journal.takeover import JournalEnd
-from pybroker.store.scheduler.replay import ReplayResult, replay
+from pybroker.store.scheduler.replay import JobReplayResult, replay
 from pybroker.store.scheduler.state import JobState
 
 CLEAN_STOP: Final = "pybroker clean stop"
@@ -31,7 +31,7 @@ class JobReading:
     """
 
     state: JobState
-    result: ReplayResult
+    result: JobReplayResult
 
     def __init__(self, directory: Path, *, held_bytes_max: int) -> None:
         """Prepare; nothing is read yet.

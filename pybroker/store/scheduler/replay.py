@@ -47,7 +47,7 @@ ANY_TIME: Final = -1
 
 
 @dataclass(slots=True, kw_only=True)
-class ReplayResult:
+class JobReplayResult:
     """What a replay met.
 
     Attributes:
@@ -72,7 +72,7 @@ class ReplayResult:
     last_trace: str | None = None
 
 
-def replay(directory: Path, state: JobState, *, held_bytes_max: int, below: int | None = None) -> ReplayResult:
+def replay(directory: Path, state: JobState, *, held_bytes_max: int, below: int | None = None) -> JobReplayResult:
     """Apply all records of a directory's journal to a fresh state.
 
     Args:
@@ -96,7 +96,7 @@ def replay(directory: Path, state: JobState, *, held_bytes_max: int, below: int 
 
 class _Replay:
     def __init__(self, state: JobState, held_bytes_max: int) -> None:
-        self.result = ReplayResult()
+        self.result = JobReplayResult()
         self._state = state
         self._holdable_bytes = held_bytes_max
         self._ends: dict[int, int] = {}

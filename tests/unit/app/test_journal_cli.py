@@ -22,7 +22,7 @@ from pybroker.broker.app.journal_cli import EXIT_DAMAGED, EXIT_REFUSED, EXIT_SOU
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 from pybroker.store.journal.tools import journal_snapshot
-from pybroker.store.members import Member, MemberFile, MemberRole
+from pybroker.store.members import MemberFile, MemberRecord, MemberRole
 from tests.unit.store.tools.journals import add, subscribe, write
 
 ROOT = Path(__file__).parents[3]
@@ -288,7 +288,7 @@ def test_a_store_in_use_is_not_compacted(stores: Path, kind: type[FileLock]) -> 
     assert run("compact", "data").exit_code == EXIT_SOUND
 
 
-MEMBER = Member(
+MEMBER = MemberRecord(
     name="amber", role=MemberRole.MASTER, pid=7, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
 )
 

@@ -9,9 +9,9 @@ import pytest
 
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import Member, MemberFile, MemberRole, read_members
+from pybroker.store.members import MemberFile, MemberRecord, MemberRole, read_members
 
-OTHER = Member(
+OTHER = MemberRecord(
     name="other", role=MemberRole.MASTER, pid=1, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
 )
 IN_DATABASE = "ACTIVEMQ_LOCK in db:5432/activemq"

@@ -11,7 +11,7 @@ import pytest
 from pybroker.broker.app import readiness
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.readiness import Readiness, find_obstacle
-from pybroker.store.members import Member, MemberFile, MemberRole
+from pybroker.store.members import MemberFile, MemberRecord, MemberRole
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "")
     file = MemberFile.claim(store / "members", "master")
     stack.callback(file.close)
     file.publish(
-        Member(
+        MemberRecord(
             name="master",
             role=MemberRole.MASTER,
             pid=1,

@@ -13,7 +13,7 @@ from pybroker.broker.app import journal_lock, serve
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import Member, MemberFile, MemberRole, read_members
+from pybroker.store.members import MemberFile, MemberRecord, MemberRole, read_members
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def member_on(directory: Path, host: str) -> Iterator[None]:
     """Have a living member on a host."""
     file = MemberFile.claim(directory, "other")
     file.publish(
-        Member(
+        MemberRecord(
             name="other",
             role=MemberRole.MASTER,
             pid=1,

@@ -16,7 +16,7 @@ from pybroker.broker.app.status import Status, describe
 from pybroker.store.journal import id_cache
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import data_file_name
-from pybroker.store.members import Followed, Member, MemberRole, MemberStatus
+from pybroker.store.members import Followed, MemberRecord, MemberRole, MemberStatus
 from tests.unit.store.states import add, append, batch, write_file
 
 SECONDS = 20.0
@@ -121,7 +121,7 @@ def test_an_unexpected_failure_does_not_end_it(
 
 # ---------------------------------------------------------------- status
 
-STANDBY = Member(
+STANDBY = MemberRecord(
     name="b",
     role=MemberRole.STANDBY,
     pid=1,
@@ -142,7 +142,7 @@ STANDBY = Member(
         (replace(STANDBY, role=MemberRole.MASTER, followed=None), "pid 1 on host"),
     ],
 )
-def test_status_shows_how_far_a_standby_is(member: Member, expected: str) -> None:
+def test_status_shows_how_far_a_standby_is(member: MemberRecord, expected: str) -> None:
     status = Status(
         store="/s",
         lock="/s/lock",

@@ -1,4 +1,4 @@
-"""Member files: who is there, who is alive, and what a damaged file tells."""
+"""MemberRecord files: who is there, who is alive, and what a damaged file tells."""
 
 import errno
 import json
@@ -22,8 +22,8 @@ from pybroker.store.members import (
     NAME_LENGTH_MAX,
     Followed,
     Load,
-    Member,
     MemberFile,
+    MemberRecord,
     MemberRole,
     MemberStatus,
     prune,
@@ -33,7 +33,7 @@ from pybroker.store.members import (
 ROOT = Path(__file__).parents[3]
 DAY_MS = 86_400_000
 
-MASTER = Member(
+MASTER = MemberRecord(
     name="amber",
     role=MemberRole.MASTER,
     pid=4711,
@@ -289,7 +289,7 @@ def test_unknown_fields_of_a_newer_version_are_ignored(directory: Path) -> None:
     assert rewritten(directory, mood="calm", followed=followed, load=load).member == MASTER
 
 
-@pytest.mark.parametrize("field", [field for field in fields(Member) if field.default is not MISSING])
+@pytest.mark.parametrize("field", [field for field in fields(MemberRecord) if field.default is not MISSING])
 def test_missing_field_with_a_default_has_it(directory: Path, field: Field[object]) -> None:
     expected = replace(MASTER, **{field.name: field.default})  # type: ignore[arg-type]
     assert rewritten(directory, field.name).member == expected

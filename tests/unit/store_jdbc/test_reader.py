@@ -10,7 +10,7 @@ import pytest
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.jdbc import reader
 from pybroker.store.jdbc.postgres import DatabaseAway
-from pybroker.store.jdbc.reader import BodyReader
+from pybroker.store.jdbc.reader import JdbcBodyReader
 from tests.runtimes import runtime
 
 WAIT_SECONDS = 20.0
@@ -56,16 +56,16 @@ def database() -> FakeDatabase:
 
 
 @pytest.fixture
-def reads(database: FakeDatabase) -> Iterator[BodyReader]:
+def reads(database: FakeDatabase) -> Iterator[JdbcBodyReader]:
     made: Any = database
-    bodies = BodyReader(lambda: made, runtime(lambda callback: callback()), lambda: None)
+    bodies = JdbcBodyReader(lambda: made, runtime(lambda callback: callback()), lambda: None)
     yield bodies
     bodies.close(WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("bytes_max", [0, 5_000, 8 << 20])
 def test_whatever_is_asked_for_comes_if_it_is_there(
-    reads: BodyReader, database: FakeDatabase, bytes_max: int, monkeypatch: pytest.MonkeyPatch
+    reads: JdbcBodyReader, database: FakeDatabase, bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "AHEAD_BYTES_MAX", bytes_max)
     chooser = random.Random(7)
@@ -76,7 +76,7 @@ def test_whatever_is_asked_for_comes_if_it_is_there(
         assert found == {each: database.bodies[each] for each in wanted if each in database.bodies}
 
 
-def test_a_page_after_the_other_is_there_already(reads: BodyReader, database: FakeDatabase) -> None:
+def test_a_page_after_the_other_is_there_already(reads: JdbcBodyReader, database: FakeDatabase) -> None:
     for start in range(1, 401, 20):
         reads.read(list(range(start, start + 20, 2)), "queue://A", seconds=WAIT_SECONDS)
         reads.read([2], seconds=WAIT_SECONDS)  # behind the look ahead; this one is not there
@@ -84,7 +84,7 @@ def test_a_page_after_the_other_is_there_already(reads: BodyReader, database: Fa
     assert len(asked) == 1, "the first page only"
 
 
-def test_an_error_is_told_and_the_next_read_tries_again(reads: BodyReader, database: FakeDatabase) -> None:
+def test_an_error_is_told_and_the_next_read_tries_again(reads: JdbcBodyReader, database: FakeDatabase) -> None:
     database.is_broken = True
     with pytest.raises(StoreUnavailable, match="not there"):
         reads.read([1], seconds=WAIT_SECONDS)
@@ -93,7 +93,7 @@ def test_an_error_is_told_and_the_next_read_tries_again(reads: BodyReader, datab
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_pages_bounded_by_bytes_leave_nothing_out(database: FakeDatabase, reads: BodyReader, seed: int) -> None:
+def test_pages_bounded_by_bytes_leave_nothing_out(database: FakeDatabase, reads: JdbcBodyReader, seed: int) -> None:
     """Bodies of all sizes, in any order, some of them lost, with pages for two destinations in turns."""
     chooser = random.Random(seed)
     orders = [list(range(1, 500)), list(range(500, 1000))]
@@ -111,7 +111,7 @@ def test_pages_bounded_by_bytes_leave_nothing_out(database: FakeDatabase, reads:
     assert found == database.bodies
 
 
-def test_large_bodies_are_fetched_a_few_at_a_time(reads: BodyReader, database: FakeDatabase) -> None:
+def test_large_bodies_are_fetched_a_few_at_a_time(reads: JdbcBodyReader, database: FakeDatabase) -> None:
     database.bodies = {number: bytes(100_000) for number in range(100)}
     page, count = reads.read_page(list(range(100)), "queue://A", bytes_max=250_000, seconds=WAIT_SECONDS)
     assert (list(page), count) == ([0, 1, 2], 3)

@@ -13,8 +13,8 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.jdbc.changes import LaneRow, SubscriptionKey
 from pybroker.store.jdbc.stamp import stamped, unstamped
-from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX, StoreState
-from pybroker.store.jdbc.xid import Kind, Mark, decode, encode
+from pybroker.store.jdbc.state import PRODUCERS_ROWS_MAX, JdbcState
+from pybroker.store.jdbc.xid import Mark, MarkKind, decode, encode
 from tests.conformance.conftest import text_message
 
 ORDERS, PRICES = queue("ORDERS"), topic("PRICES")
@@ -23,24 +23,24 @@ ROW = SubscriptionKey("topic://PRICES", "c", "n")
 
 
 @pytest.fixture
-def state() -> StoreState:
-    return StoreState()
+def state() -> JdbcState:
+    return JdbcState()
 
 
-def subscribe(state: StoreState) -> None:
+def subscribe(state: JdbcState) -> None:
     state.subscribe(
         DurableSubscription(client_id="c", name="n", destination=PRICES, subscribed_destination=PRICES, selector="a")
     )
 
 
-def add(state: StoreState, *numbers: int, destination: Any = ORDERS, transaction: Any = None) -> list[str]:
+def add(state: JdbcState, *numbers: int, destination: Any = ORDERS, transaction: Any = None) -> list[str]:
     messages = [text_message(destination, number) for number in numbers]
     for message in messages:
         state.add(message, transaction)
     return [message.message_id for message in messages]
 
 
-def test_what_is_consumed_before_it_is_written_is_never_written(state: StoreState) -> None:
+def test_what_is_consumed_before_it_is_written_is_never_written(state: JdbcState) -> None:
     first, second = add(state, 1, 2)
     state.remove(ORDERS, first, None)
     changes = state.take()
@@ -51,7 +51,7 @@ def test_what_is_consumed_before_it_is_written_is_never_written(state: StoreStat
     assert changes.touched, "the producer is told once the fence was passed"
 
 
-def test_what_was_written_is_deleted_by_its_id(state: StoreState) -> None:
+def test_what_was_written_is_deleted_by_its_id(state: JdbcState) -> None:
     (first,) = add(state, 1)
     state.take()
     state.remove(ORDERS, first, None)
@@ -60,7 +60,7 @@ def test_what_was_written_is_deleted_by_its_id(state: StoreState) -> None:
     assert not changes.inserted
 
 
-def test_a_transaction_changes_nothing_before_its_commit_and_takes_its_ids_then(state: StoreState) -> None:
+def test_a_transaction_changes_nothing_before_its_commit_and_takes_its_ids_then(state: JdbcState) -> None:
     add(state, 1, 2, transaction=TX)
     assert not state.take().touched
     add(state, 3)
@@ -68,11 +68,11 @@ def test_a_transaction_changes_nothing_before_its_commit_and_takes_its_ids_then(
     assert {each: row.producer_sequence for each, row in state.take().inserted.items()} == {1: 3, 2: 1, 3: 2}
 
 
-def test_a_prepared_message_is_renumbered_by_its_commit(state: StoreState) -> None:
+def test_a_prepared_message_is_renumbered_by_its_commit(state: JdbcState) -> None:
     add(state, 1, transaction=XA)
     state.prepare(XA)
     changes = state.take()
-    assert changes.inserted[1].xid == encode(Mark(XA, Kind.SENT))
+    assert changes.inserted[1].xid == encode(Mark(XA, MarkKind.SENT))
     data = without_size_prefix(changes.inserted[1].data)
     assert view(routing(data)).transaction_id == XA, "an ActiveMQ looks for it there"
     add(state, 2)
@@ -80,7 +80,7 @@ def test_a_prepared_message_is_renumbered_by_its_commit(state: StoreState) -> No
     assert state.take().renumbered == {3: (1, "queue://ORDERS")}
 
 
-def test_prepared_and_committed_in_one_batch_it_is_a_plain_insert(state: StoreState) -> None:
+def test_prepared_and_committed_in_one_batch_it_is_a_plain_insert(state: JdbcState) -> None:
     add(state, 1, transaction=XA)
     state.prepare(XA)
     state.commit(XA)
@@ -89,7 +89,7 @@ def test_prepared_and_committed_in_one_batch_it_is_a_plain_insert(state: StoreSt
     assert not changes.renumbered
 
 
-def test_a_destination_that_goes_takes_along_what_is_not_written_yet(state: StoreState) -> None:
+def test_a_destination_that_goes_takes_along_what_is_not_written_yet(state: JdbcState) -> None:
     add(state, 1)
     state.take()
     add(state, 2)
@@ -102,7 +102,7 @@ def test_a_destination_that_goes_takes_along_what_is_not_written_yet(state: Stor
     assert sorted(changes.inserted) == [3, 4], "what a transaction in doubt has sent stays"
 
 
-def test_a_cursor_does_not_pass_what_is_pending(state: StoreState) -> None:
+def test_a_cursor_does_not_pass_what_is_pending(state: JdbcState) -> None:
     subscribe(state)
     messages = add(state, 1, 2, 3, destination=PRICES)
     changes = state.take()
@@ -117,7 +117,7 @@ def test_a_cursor_does_not_pass_what_is_pending(state: StoreState) -> None:
     assert state.take().subscriptions[ROW].lanes == (LaneRow(2, 0, None),)
 
 
-def test_a_prepared_acknowledgement_says_where_the_cursor_is_to_be(state: StoreState) -> None:
+def test_a_prepared_acknowledgement_says_where_the_cursor_is_to_be(state: JdbcState) -> None:
     subscribe(state)
     messages = add(state, 1, 2, 3, destination=PRICES)
     for message_id in (messages[0], messages[2]):
@@ -126,7 +126,7 @@ def test_a_prepared_acknowledgement_says_where_the_cursor_is_to_be(state: StoreS
     changes = state.take()
     (lane,) = changes.subscriptions[ROW].lanes
     assert lane.last_acked_id == 0
-    assert decode(lane.xid or "") == Mark(XA, Kind.ACKNOWLEDGED, 1, 0)
+    assert decode(lane.xid or "") == Mark(XA, MarkKind.ACKNOWLEDGED, 1, 0)
     assert {key.sequence for key in changes.apart} == {1, 3}
 
 
@@ -142,14 +142,14 @@ def test_a_stamp_can_be_taken_off() -> None:
 PRODUCER = text_message(ORDERS, 1).message_id.rpartition(":")[0]
 
 
-def consume(state: StoreState, *numbers: int) -> None:
+def consume(state: JdbcState, *numbers: int) -> None:
     for number in numbers:
         (message_id,) = add(state, number)
         state.take()
         state.remove(ORDERS, message_id, None)
 
 
-def test_a_producers_number_is_logged_once_a_message_of_it_is_deleted(state: StoreState) -> None:
+def test_a_producers_number_is_logged_once_a_message_of_it_is_deleted(state: JdbcState) -> None:
     first, second = add(state, 1, 3)
     assert not state.take().producers, "the messages' rows tell it"
     state.remove(ORDERS, second, None)
@@ -158,14 +158,14 @@ def test_a_producers_number_is_logged_once_a_message_of_it_is_deleted(state: Sto
     assert not state.take().producers, "the log tells it"
 
 
-def test_a_number_is_logged_before_all_rows_of_a_destination_go(state: StoreState) -> None:
+def test_a_number_is_logged_before_all_rows_of_a_destination_go(state: JdbcState) -> None:
     add(state, 1, 2)
     state.take()
     state.remove_destination(ORDERS)
     assert state.take().producers == {PRODUCER: 2}
 
 
-def test_a_number_is_logged_when_the_last_durable_subscription_is_done_with_the_message(state: StoreState) -> None:
+def test_a_number_is_logged_when_the_last_durable_subscription_is_done_with_the_message(state: JdbcState) -> None:
     subscribe(state)
     (message_id,) = add(state, 1, destination=PRICES)
     (subscription,) = state.contents[PRICES].subscriptions
@@ -174,7 +174,7 @@ def test_a_number_is_logged_when_the_last_durable_subscription_is_done_with_the_
     assert state.take().producers == {PRODUCER: 1}
 
 
-def test_a_number_is_logged_at_once_when_its_message_gets_no_row(state: StoreState) -> None:
+def test_a_number_is_logged_at_once_when_its_message_gets_no_row(state: JdbcState) -> None:
     subscribe(state)
     (subscription,) = state.contents[PRICES].subscriptions
     add(state, 1, destination=PRICES, transaction=TX)
@@ -189,7 +189,7 @@ def test_a_number_is_logged_at_once_when_its_message_gets_no_row(state: StoreSta
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_what_only_rows_tell_is_known_after_a_start(state: StoreState, deletes: bool) -> None:
+def test_what_only_rows_tell_is_known_after_a_start(state: JdbcState, deletes: bool) -> None:
     state.sequences.record(f"{PRODUCER}:5")
     state.sequences.record("other:1:5")
     if deletes:
@@ -202,7 +202,7 @@ def test_what_only_rows_tell_is_known_after_a_start(state: StoreState, deletes: 
     assert state.take().producers == {PRODUCER: 3 if deletes else 5}
 
 
-def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> None:
+def test_producers_numbers_are_a_log_that_is_begun_anew(state: JdbcState) -> None:
     consume(state, 3)
     first = state.take()
     consume(state, 4)
@@ -215,14 +215,14 @@ def test_producers_numbers_are_a_log_that_is_begun_anew(state: StoreState) -> No
     changes = state.take()
     assert changes.starts_producer_log
     assert changes.producers == {PRODUCER: PRODUCERS_ROWS_MAX + 4}
-    heir = StoreState()
+    heir = JdbcState()
     heir.restore_producers(changes.producers_id, changes.producers)
     assert heir.sequences.last(PRODUCER) == PRODUCERS_ROWS_MAX + 4
     consume(heir, PRODUCERS_ROWS_MAX + 5)
     assert heir.take().producers_id == changes.producers_id + 1
 
 
-def test_the_number_of_a_message_that_is_held_is_told_when_it_must_be(state: StoreState) -> None:
+def test_the_number_of_a_message_that_is_held_is_told_when_it_must_be(state: JdbcState) -> None:
     held = text_message(ORDERS, 7)
     producer = held.message_id.rpartition(":")[0]
     assert state.expect(held)
@@ -234,14 +234,14 @@ def test_the_number_of_a_message_that_is_held_is_told_when_it_must_be(state: Sto
     assert not state.take().touched, "it is told"
 
 
-def test_what_is_there_is_not_expected(state: StoreState) -> None:
+def test_what_is_there_is_not_expected(state: JdbcState) -> None:
     add(state, 1)
     assert not state.expect(text_message(ORDERS, 1))
     with pytest.raises(InvalidDestination):
         state.expect(text_message(queue("x" * 300), 1))
 
 
-def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: StoreState) -> None:
+def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: JdbcState) -> None:
     """It may be lost with this broker, and sent again."""
     consume(state, *range(1, PRODUCERS_ROWS_MAX + 3))
     state.tell_producers()
@@ -251,7 +251,7 @@ def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: S
     assert set(changes.producers.values()) == {PRODUCERS_ROWS_MAX + 2}
 
 
-def test_batch_beside_branches_in_doubt_scans_no_message(state: StoreState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_beside_branches_in_doubt_scans_no_message(state: JdbcState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two branches hold messages of one subscription, whose row in ActiveMQ's table names the later one."""
     subscribe(state)
     later = XATransactionId(1, b"later", b"b")
@@ -264,7 +264,7 @@ def test_batch_beside_branches_in_doubt_scans_no_message(state: StoreState, monk
     state.take()
     assert [doubt.is_marked for doubt in state.doubts.values()] == [False, True]
     asked: list[Any] = []
-    monkeypatch.setattr(StoreState, "is_pending", lambda *given: asked.append(given))
+    monkeypatch.setattr(JdbcState, "is_pending", lambda *given: asked.append(given))
     add(state, 60)
     assert not state.take().prepared
     assert not asked

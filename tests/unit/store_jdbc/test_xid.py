@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.transaction import XATransactionId
-from pybroker.store.jdbc.xid import SENT_PREFIX, TEXT_LENGTH_MAX, Kind, MalformedXid, Mark, decode, encode, key_of
+from pybroker.store.jdbc.xid import SENT_PREFIX, TEXT_LENGTH_MAX, MalformedXid, Mark, MarkKind, decode, encode, key_of
 
 FIRST = XATransactionId(4660, b"first", b"first")
 SECOND = XATransactionId(4660, b"second", b"second")
 CAPTURED = [
-    ("KwAAAAAAAAAAAAAAEjQABWZpcnN0Zmlyc3Q=", Mark(FIRST, Kind.SENT)),
-    ("LQAAAAAAAAAAAAAAEjQABWZpcnN0Zmlyc3Q=", Mark(FIRST, Kind.CONSUMED)),
-    ("AAAAAAAAAAACAAAAEjQABnNlY29uZHNlY29uZA==", Mark(SECOND, Kind.ACKNOWLEDGED, 2, 0)),
+    ("KwAAAAAAAAAAAAAAEjQABWZpcnN0Zmlyc3Q=", Mark(FIRST, MarkKind.SENT)),
+    ("LQAAAAAAAAAAAAAAEjQABWZpcnN0Zmlyc3Q=", Mark(FIRST, MarkKind.CONSUMED)),
+    ("AAAAAAAAAAACAAAAEjQABnNlY29uZHNlY29uZA==", Mark(SECOND, MarkKind.ACKNOWLEDGED, 2, 0)),
 ]
 IDS = st.binary(max_size=64)
 TRANSACTIONS = st.builds(XATransactionId, st.integers(-(2**31), 2**31 - 1), IDS, IDS)
-MARKS = st.builds(Mark, TRANSACTIONS, st.sampled_from(Kind), st.integers(-(2**63), 2**63 - 1), st.integers(0, 255))
+MARKS = st.builds(Mark, TRANSACTIONS, st.sampled_from(MarkKind), st.integers(-(2**63), 2**63 - 1), st.integers(0, 255))
 
 
 @pytest.mark.parametrize(("text", "mark"), CAPTURED)
@@ -32,7 +32,7 @@ def test_what_was_encoded_decodes(mark: Mark) -> None:
     assert decode(text) == mark
     assert len(text) <= TEXT_LENGTH_MAX
     if mark.sequence == 0:
-        assert text.startswith(SENT_PREFIX) is (mark.kind is Kind.SENT)
+        assert text.startswith(SENT_PREFIX) is (mark.kind is MarkKind.SENT)
 
 
 @given(st.one_of(st.text(max_size=60), st.binary(max_size=60).map(lambda data: data.hex())))

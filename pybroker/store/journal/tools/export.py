@@ -16,7 +16,7 @@ from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.commands import AddMessage, UpdateMessage, decode
-from pybroker.store.journal.contents import Added, Entry, PriorityClass, Removed, Transaction, unpack
+from pybroker.store.journal.contents import Added, Entry, PriorityClass, Removed, UnfinishedTransaction, unpack
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot, Progress
@@ -227,7 +227,7 @@ class Export:
             problem=problem,
         )
 
-    def _transaction(self, transaction_id: TransactionId, transaction: Transaction) -> LiveTransaction:
+    def _transaction(self, transaction_id: TransactionId, transaction: UnfinishedTransaction) -> LiveTransaction:
         sent: list[LiveMessage] = []
         acknowledged: list[tuple[LiveMessage, str | None]] = []
         for operation in transaction.operations:

@@ -24,7 +24,7 @@ from pybroker.store.journal.replay import TRACE_PREFIX
 from pybroker.store.journal.state import METADATA_PREFIXES, StoreState
 from pybroker.store.journal.tools.journal_snapshot import LISTINGS_MAX, DataFile, JournalSnapshot, Progress
 from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity, Scan, flaw
-from pybroker.store.scheduler.replay import ReplayResult as JobReplayResult
+from pybroker.store.scheduler.replay import JobReplayResult
 from pybroker.store.scheduler.replay import replay as replay_jobs
 from pybroker.store.scheduler.state import JobState
 
