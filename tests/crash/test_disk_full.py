@@ -295,7 +295,7 @@ def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: p
     assert size > 5000
     disk.capacity -= disk.free() - SETTINGS.reserve_bytes - SETTINGS.batch_bytes_max - size // 2
     checkpoint()
-    assert "the disk has no room to spare" in caplog.text
+    assert "the disk has no space to spare" in caplog.text
     assert index.stat().st_ino == inode, "the old one stays, and is as good as it was"
     assert not list(tmp_path.glob("*.new"))
     assert not member.store.is_full

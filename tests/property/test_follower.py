@@ -70,7 +70,7 @@ class FollowedLives(JournalLives):
         self.settle()
         self.loop.turn()
         for thread in threading.enumerate():
-            if thread.name == "journal-index":
+            if thread.name == "journal-snapshot":
                 thread.join()
 
 

@@ -196,7 +196,7 @@ class Master:
                 assert self.loop.arrived.wait_for(lambda: self.loop.ready, WAIT_SECONDS), "nothing happens any more"
             self.loop.turn()
         for thread in threading.enumerate():
-            if thread.name == "journal-index":
+            if thread.name == "journal-snapshot":
                 thread.join(WAIT_SECONDS)
 
     def settle(self) -> None:

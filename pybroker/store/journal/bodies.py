@@ -1,10 +1,10 @@
-"""Stored messages read back from where the state says they lie, a page at a time or a whole store's.
+"""Reads stored messages back from their locations in the journal, a page or a whole store at a time.
 
 Dispatch order is nearly journal order, so one read of the disk gives some hundred messages. A reader is short-lived: it
-trusts what it has read, and would not see what was written behind that. Nothing is changed on disk.
+keeps the bytes it has read, and does not see later writes behind them. Nothing is changed on disk.
 
-What the disk does not give back, or gives back as something else, is left out and reported in `damages`; a file that
-cannot be opened is an error, for then it is not the message that is at fault.
+A message that cannot be read, or was changed on disk, is left out and reported in `damages`; a file that cannot be
+opened is an error, because its messages may be intact.
 """
 
 import errno
@@ -37,23 +37,23 @@ from pybroker.store.journal.reader import Damage, unavailable
 from pybroker.store.journal.state import StoreState
 
 OPEN_FILES_MAX = 16
-"""Data files that are kept open: dispatch order goes through them one after another, per priority class."""
+"""Most data files kept open: dispatch order goes through them one after another, per priority class."""
 READ_AHEAD_BYTES = 256 * 1024
-"""What one read fetches: some hundred messages of a kilobyte, at the price of one seek."""
+"""Bytes fetched by one read: some hundred messages of a kilobyte for one seek."""
 
 _ADD_MESSAGE = int(CommandType.ADD_MESSAGE)
 _header_at = RECORD_HEADER.unpack_from
 _size_at = SIZE_PREFIX.unpack_from
 
 _LOST = frozenset({errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCLEAN})
-"""What a disk says that cannot give a sector back. To ask again does not help, and the next sector may be sound."""
+"""Errors of a disk that cannot read a sector. A retry does not help, and the next sector may be sound."""
 
 
 class BodyReader(AbstractContextManager["BodyReader"]):
     """Reads stored messages back.
 
     Attributes:
-        damages: what had to be left out.
+        damages: the messages that were left out.
     """
 
     def __init__(self, directory: Path, *, read_ahead: int = READ_AHEAD_BYTES) -> None:
@@ -61,7 +61,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
 
         Args:
             directory: the journal.
-            read_ahead: bytes that one read fetches at least.
+            read_ahead: smallest number of bytes that one read fetches.
         """
         self.damages: list[Damage] = []
         self._directory = directory
@@ -74,7 +74,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
     def messages(
         self, state: StoreState, destination: Destination, subscription_key: str | None = None
     ) -> Iterator[Message]:
-        """Yield a destination's messages in dispatch order, those included whose acknowledgement is prepared.
+        """Yield a destination's messages in dispatch order, also those whose acknowledgement is prepared.
 
         Raises:
             StoreUnavailable: a data file cannot be read.
@@ -105,7 +105,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         """Return one message.
 
         Raises:
-            JournalCorrupt: its record is not there any more, or is not a message.
+            JournalCorrupt: its record is gone, or is not a message.
             StoreUnavailable: its data file cannot be read.
         """
         return self._message(entry.message_id, *entry.location, entry.size)
@@ -134,7 +134,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
             raise self._corrupt(f"a message does not decode: {error}", Location(file_id, offset)) from error
 
     def _unusual_data(self, start: int, end: int, message_id: str, location: Location) -> bytes:
-        """Return a message's marshalled bytes from its record, which lies there in the window."""
+        """Return a message's marshalled bytes from its record in the window."""
         command = decode(self._window[start + RECORD_HEADER_BYTES : end])
         if isinstance(command, UpdateMessage):
             command = command.message
@@ -143,7 +143,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         raise self._corrupt("another record where a message should be", location)
 
     def _record(self, file_id: int, offset: int) -> tuple[int, int]:
-        """Have a record in the window; return where in it it begins and ends."""
+        """Load a record into the window; return its bounds there."""
         start = offset - self._window_offset
         window = self._window
         if file_id != self._window_file_id or start < 0 or start + RECORD_HEADER_BYTES > len(window):
@@ -158,13 +158,13 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         raise self._corrupt("no record where a message should be", Location(file_id, offset))
 
     def _load(self, location: Location, length: int) -> tuple[int, bytes]:
-        """Have that many bytes from a location on in the window, or fewer where the file ends before."""
+        """Load that many bytes from a location on into the window, or fewer where the file ends."""
         self._window = self._read(location, length)
         self._window_file_id, self._window_offset = location
         return 0, self._window
 
     def _read(self, location: Location, length: int) -> bytes:
-        """Read from a location on: ahead, or if the disk has lost what is there, no more than that many bytes."""
+        """Read ahead from a location on; only the bytes needed if the disk cannot read further ones."""
         path = self._directory / data_file_name(location.file_id)
         try:
             descriptor = self._descriptor(location.file_id, path)
@@ -197,9 +197,9 @@ class BodyReader(AbstractContextManager["BodyReader"]):
 
 
 def _usual_data(window: bytes, start: int, end: int, message_id: bytes, size: int) -> bytes | None:
-    """Return a message's marshalled bytes, cut out of an `AddMessage` of the usual shape; None: `decode` has to look.
+    """Return a message's marshalled bytes, cut out of an `AddMessage` of the usual shape; else None.
 
-    What the state knows leads from the record's end to where everything must be, so hardly anything is decoded:
+    The size in the state gives every offset from the record's end, so hardly anything is decoded:
 
     ```text
     header | u8 1 | … | 1A n message id | 22 length | size | message | 28 priority | 30 supported

@@ -1,13 +1,12 @@
-"""When the index is written: now and then by a thread of its own, and at a clean stop.
+"""Decides when the store snapshot is written: in a thread while the broker runs, and at a clean stop.
 
-An index is worth writing when a start without it would have much to read: when the journal has grown by
-`GROWN_BYTES_MIN` since the last one, or when files that the last one covers were compacted since. A failure to write it
-is logged and has no other consequence: the next start takes longer. So it gives way where the disk gets full: what
-an index takes, acknowledgements could not be written to.
+A new snapshot is due when the journal has grown by `GROWN_BYTES_MIN` since the last one, or when files that the last
+one covers were compacted since. A failure to write it is logged, and only makes the next start slower. On a nearly full
+disk none is written, so that acknowledgements still have space.
 
 ```text
-loop     remark in the journal, copy of the state -> on disk? --.
-thread                                                          `-> write, sync -> fence -> rename
+loop     metadata record, copy of the state -> on disk? --.
+thread                                                    `-> write, sync -> fence -> rename
 ```
 """
 
@@ -19,12 +18,12 @@ from pathlib import Path
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.store.journal.follower import Signature
 from pybroker.store.journal.format import Location, data_file_name
-from pybroker.store.journal.store_snapshot import HasRoom, StoreSnapshot, UnusableSnapshotError, signature, write
+from pybroker.store.journal.store_snapshot import HasSpace, StoreSnapshot, UnusableSnapshotError, signature, write
 from pybroker.store.runtime import StoreRuntime, Worker
 
 INTERVAL_MS = 300_000
-"""At least so long between two indexes that a running broker writes. ActiveMQ writes its own every five seconds, page
-by page; this one is written whole, and a crash costs a quarter of a second per `GROWN_BYTES_MIN` behind it."""
+"""Shortest time between two snapshots of a running broker. ActiveMQ writes its index every five seconds, page by page;
+a snapshot is written whole, and a crash costs a quarter of a second per `GROWN_BYTES_MIN` behind it."""
 
 GROWN_BYTES_MIN = 64 * 1024 * 1024
 
@@ -32,15 +31,15 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotWriter:
-    """Writes the index of one journal. Lives on the loop; only the writing is done by a thread.
+    """Writes the snapshots of one journal. Runs on the loop; only the writing is done by a thread.
 
     Args:
         directory: the journal's.
         file_bytes_max: length of a full data file.
-        runtime: the world around; its fence is asked before an index takes its place.
-        has_room: asked on the way whether the disk can spare so many bytes.
-        is_wanted: asked at a clean stop; False where a standby takes over, which has no use for it and would wait.
-        grown_bytes_min: how much more journal makes another index worth writing.
+        runtime: clock, threads and the lock's fence, which is checked before a snapshot replaces the former one.
+        has_space: called while writing; returns True if the disk can spare so many bytes.
+        is_wanted: called at a clean stop; False where a standby takes over, which does not use it and would wait.
+        grown_bytes_min: growth of the journal after which another snapshot is due.
     """
 
     def __init__(
@@ -49,14 +48,14 @@ class SnapshotWriter:
         *,
         file_bytes_max: int,
         runtime: StoreRuntime,
-        has_room: HasRoom,
+        has_space: HasSpace,
         is_wanted: Callable[[], bool],
         grown_bytes_min: int = GROWN_BYTES_MIN,
     ) -> None:
         self._directory = directory
         self._file_bytes_max = file_bytes_max
         self._runtime = runtime
-        self._has_room = has_room
+        self._has_space = has_space
         self._is_wanted = is_wanted
         self._grown_bytes_min = grown_bytes_min
         self._thread: Worker | None = None
@@ -66,15 +65,15 @@ class SnapshotWriter:
 
     @property
     def is_busy(self) -> bool:
-        """True while the thread writes an index."""
+        """True while the thread writes a snapshot."""
         return self._thread is not None and self._thread.is_alive()
 
     def set_covered(self, covered: Location, files: Mapping[int, Signature]) -> None:
-        """Record what the index covers that is there."""
+        """Record the data files that the existing snapshot covers."""
         self._covered, self._files = covered, files
 
     def is_due(self, end: Location, now_ms: int) -> bool:
-        """Return True if a running broker should write an index now; `end` is the journal's."""
+        """Return True if a running broker should write a snapshot now; `end` is the journal's."""
         if self.is_busy:
             return False
         if not self._next_ms:
@@ -85,13 +84,13 @@ class SnapshotWriter:
         return self._is_worth(end)
 
     def begin(self, taken: StoreSnapshot) -> None:
-        """Have the thread write an index; all that it covers is on disk. Nothing happens while it writes one."""
+        """Start writing a snapshot in a thread; all that it covers is on disk. Does nothing while one is written."""
         if self.is_busy:
             return
-        self._thread = self._runtime.spawn("journal-index", partial(self._write, taken))
+        self._thread = self._runtime.spawn("journal-snapshot", partial(self._write, taken))
 
     def end(self, end: Location, take: Callable[[], StoreSnapshot]) -> None:
-        """Write a last index if it is worth it. The journal is closed. Blocks."""
+        """Write a last snapshot if it is due. The journal is closed. Blocks."""
         if self._thread is not None:
             self._thread.join()
         if self._is_worth(end) and self._is_wanted():
@@ -103,7 +102,7 @@ class SnapshotWriter:
         return grown >= self._grown_bytes_min or self._is_outdated()
 
     def _is_outdated(self) -> bool:
-        """Return True if a file was changed that the index covers."""
+        """Return True if a file that the snapshot covers was changed."""
         return any(
             signature(self._directory / data_file_name(file_id)) not in (known, None)
             for file_id, known in self._files.items()
@@ -112,12 +111,12 @@ class SnapshotWriter:
     def _write(self, taken: StoreSnapshot) -> None:
         begun = self._runtime.monotonic()
         try:
-            written = write(taken, self._directory, self._runtime.fence, self._has_room)
+            written = write(taken, self._directory, self._runtime.fence, self._has_space)
         except (BrokerError, UnusableSnapshotError, OSError) as error:
-            logger.warning("%s: no index was written, so the next start may take longer: %s", self._directory, error)
+            logger.warning("%s: no snapshot was written, so the next start may take longer: %s", self._directory, error)
             return
         self.set_covered(taken.covered, written.files)
         milliseconds = (self._runtime.monotonic() - begun) * 1000
         logger.info(
-            "%s: index up to %s, %d bytes in %.0f ms", self._directory, taken.covered, written.byte_count, milliseconds
+            "%s: snapshot to %s, %d bytes in %.0f ms", self._directory, taken.covered, written.byte_count, milliseconds
         )

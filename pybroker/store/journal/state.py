@@ -1,7 +1,7 @@
-"""What a KahaDB journal amounts to: the contents of the store after any sequence of commands. Pure.
+"""The state of a KahaDB journal: the contents of the store after any sequence of commands. Pure.
 
-Recovery, live operation and a standby that follows a master call the same `apply`, so they cannot disagree. The
-state keeps where each message lies in the journal, never the message itself: millions of messages have room.
+Recovery, live operation and a standby that follows a master call the same `apply`, so they cannot disagree. The state
+keeps each message's location in the journal, never its body, so that millions of messages fit into memory.
 
 ActiveMQ numbers the messages of a destination in the order in which they were added or committed, and dispatches by
 priority class, then by number. Here a dict's insertion order stands for the numbers. Three classes exist: above,
@@ -10,11 +10,11 @@ at and below JMS's default priority, and only for records that ask for it; the s
 A topic's message is kept for the durable subscriptions that existed when it was added, and deleted with the last one's
 acknowledgement. Acknowledgements may come in any order: what counts is each subscription's set of pending messages.
 
-For garbage collection the state also knows, per data file, how many live messages it holds, and which other
-files hold records that would come back to life without it (see `FileUsage`).
+For garbage collection the state also has, per data file, the count of live messages and the files whose deleted
+messages would come back without it (see `FileUsage`).
 
-Beside the contents it keeps each producer's highest stored sequence number. The adds say it, and where their files are
-collected a remark does, which the collector has written for that: see `encode_sequences`.
+Besides, it keeps each producer's highest stored sequence number. The adds carry it; before their files are collected,
+the collector writes it into a metadata record: see `encode_sequences`.
 
 Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 """
@@ -64,13 +64,13 @@ from pybroker.store.journal.snapshot_messages import Messages, SnapshotMessages
 from pybroker.store.producers import ProducerSequences
 
 SEQUENCES = "pybroker producers "
-"""Begins the remark that keeps producers' sequence numbers."""
+"""Prefix of the metadata record that keeps producers' sequence numbers."""
 METADATA_PREFIXES = (SEQUENCES, DECLARED_PREFIX)
-"""Beginnings of the remarks that belong to the state; others are about the journal's owners."""
+"""Prefixes of the metadata records that belong to the state; others are about the journal's owners."""
 
 
 class _ReplayMemory:
-    """What a replay with compacted files has to remember, see `StoreState.expect_compacted_files`.
+    """Commits and early acks during a replay of compacted files, see `StoreState.expect_compacted_files`.
 
     Attributes:
         committed: transactions whose commit was met.
@@ -88,12 +88,12 @@ class StoreState:
     """The contents of a store.
 
     Attributes:
-        destinations: contents by destination; a queue that was emptied stays, without messages.
+        destinations: contents by destination; an emptied queue stays, without messages.
         inflight: transactions that were neither prepared nor ended.
         prepared: XA transactions in doubt.
-        usage: what keeps data files from being collected.
+        usage: the reasons to keep data files.
         compacted: data files that begin with a `RewrittenDataFile`.
-        sequences: what each producer last had stored.
+        sequences: each producer's last stored sequence number.
         kept: queues that exist while they are empty.
     """
 
@@ -110,10 +110,10 @@ class StoreState:
     # ------------------------------------------------------------ commands
 
     def apply(self, command: Command, location: Location) -> None:
-        """Let a command take effect; `location` is where its record lies. Never fails: what makes no sense is ignored.
+        """Apply the command whose record is at `location`. Never fails: commands without an object are ignored.
 
-        What makes no sense may still be right: a journal whose older files were collected has acks of messages
-        and outcomes of transactions that are gone.
+        They are normal: a journal whose older files were collected has acks of messages and outcomes of transactions
+        that are gone.
         """
         match command:
             case AddMessage():
@@ -142,7 +142,7 @@ class StoreState:
                 self.compacted.add(location.file_id)
             case Trace(text):
                 if text is not None and text.startswith(METADATA_PREFIXES):
-                    self._remark(text, location.file_id)
+                    self._apply_metadata(text, location.file_id)
             case ProducerAudit() | AckMessageFileMap():
                 pass
             case (
@@ -155,11 +155,11 @@ class StoreState:
     def add(
         self, destination: Destination, message_id: str, packed: int, transaction_id: TransactionId | None = None
     ) -> None:
-        """Do what an `AddMessage` says, without one: this runs for every message.
+        """Apply the parts of an `AddMessage`, without building one: this runs for every message.
 
         Args:
-            destination: where the message lies.
-            message_id: what acks name.
+            destination: the message's destination.
+            message_id: the id that acks name.
             packed: its entry, see `contents.pack`.
             transaction_id: takes effect at its commit.
         """
@@ -182,13 +182,13 @@ class StoreState:
         file_id: int,
         transaction_id: TransactionId | None = None,
     ) -> None:
-        """Do what a `RemoveMessage` says, without one: this runs for every message.
+        """Apply the parts of a `RemoveMessage`, without building one: this runs for every message.
 
         Args:
-            destination: where the message lies.
-            message_id: which message.
-            subscription_key: the durable subscription that is done with it; None on a queue.
-            file_id: the data file with the record that says so.
+            destination: the message's destination.
+            message_id: the message's id.
+            subscription_key: the durable subscription that acknowledges it; None on a queue.
+            file_id: the data file with the record.
             transaction_id: takes effect at its commit.
         """
         if transaction_id is None or self._is_late(transaction_id, file_id):
@@ -198,7 +198,7 @@ class StoreState:
             transaction.operations.append(Removed(destination, message_id, subscription_key, file_id))
 
     def expect_compacted_files(self) -> None:
-        """From here to `finish`, remember what acks and commits in compacted files need.
+        """Keep until `finish` the commits and early acks that compacted files need.
 
         ActiveMQ copies a file's acks and commits behind the rest of the journal, out of their order: an ack may then
         follow its transaction's commit, and a commit the acks of the messages it adds. ActiveMQ's own
@@ -227,7 +227,7 @@ class StoreState:
                 subscription.files -= gone
 
     def forget_empty(self, destination: Destination) -> None:
-        """Forget a destination without messages and subscriptions that is not kept: a replay may not know it either."""
+        """Drop a destination without messages and subscriptions, unless it is kept: a replay may not have it."""
         contents = self.destinations.get(destination)
         if contents is None or destination in self.declared:
             return
@@ -235,7 +235,7 @@ class StoreState:
             del self.destinations[destination]
 
     def materialising(self) -> Iterator[None]:
-        """Make dictionaries of what an index has brought (see `indexed`): some milliseconds' work before each step."""
+        """Materialise a snapshot's messages (see `snapshot_messages`), some milliseconds' work before each step."""
         for contents in list(self.destinations.values()):
             while isinstance(messages := contents.messages, SnapshotMessages):
                 if not messages.is_materialised:
@@ -245,7 +245,7 @@ class StoreState:
                 yield
 
     def materialise(self) -> None:
-        """Make them all at once."""
+        """Materialise them all in one step."""
         for contents in self.destinations.values():
             contents.materialise()
 
@@ -257,7 +257,7 @@ class StoreState:
         return contents is not None and message_id in contents.messages
 
     def queues(self) -> list[Destination]:
-        """Return the queues that hold messages or are kept, in the order in which they first were."""
+        """Return the queues that hold messages or are kept, in the order of their first messages."""
         kept = self.declared
         return [
             each
@@ -278,7 +278,7 @@ class StoreState:
 
         Args:
             destination: a queue or a topic.
-            subscription_key: only what that subscription still has to get; on a queue None.
+            subscription_key: only the messages pending for that subscription; on a queue None.
             include_hidden: also those whose acknowledgement is prepared.
         """
         contents = self.destinations.get(destination)
@@ -296,7 +296,7 @@ class StoreState:
                 yield unpack(message_id, packed)
 
     def hidden(self, destination: Destination, subscription_key: str | None = None) -> set[str]:
-        """Return the ids of messages whose acknowledgement is prepared: out of reach until the outcome is known."""
+        """Return the ids of messages whose acknowledgement is prepared: not dispatched until the outcome is known."""
         return {
             operation.message_id
             for transaction in self.prepared.values()
@@ -307,7 +307,7 @@ class StoreState:
         }
 
     def is_pending(self, destination: Destination, message_id: str, subscription_key: str | None) -> bool:
-        """Return True if a queue holds a message, or a durable subscription still has to get it."""
+        """Return True if a message is in a queue, or pending for a durable subscription."""
         contents = self.destinations.get(destination)
         if contents is None or message_id not in contents.messages:
             return False
@@ -320,10 +320,10 @@ class StoreState:
         return {file_id for transaction in transactions for file_id in transaction.files}
 
     def subscription_files(self) -> set[int]:
-        """Return the data files that must stay for the durable subscriptions' sake.
+        """Return the data files that the durable subscriptions need.
 
         The latest record has the subscription's terms. While messages are pending the earlier ones count too: without
-        them a replay would not know that the subscription was there when those messages came.
+        them a replay would not add those messages to the subscription.
         """
         files: set[int] = set()
         for _, _, subscription in self.subscriptions():
@@ -371,7 +371,7 @@ class StoreState:
                 self._count_down(contents, message_id)
 
     def _void(self, contents: Contents, message_id: str, packed: int, file_id: int) -> None:
-        """Record that a record in `file_id` answers the records that would create the message."""
+        """Record that a record in `file_id` voids the records that would create the message."""
         message_file_id = packed >> FILE_SHIFT
         if message_file_id != file_id:
             self.usage.refer(file_id, (message_file_id,))
@@ -431,7 +431,7 @@ class StoreState:
 
     def _prepare(self, transaction_id: TransactionId, location: Location) -> None:
         if not isinstance(transaction_id, XATransactionId):
-            return  # No coordinator would ever decide about it.
+            return  # No coordinator would ever commit or roll it back.
         transaction = self.inflight.pop(transaction_id, None)
         if transaction is not None:
             self.usage.refer(location.file_id, transaction.files)
@@ -510,8 +510,8 @@ class StoreState:
             for file_id in files:
                 self.usage.release(file_id)
 
-    def _remark(self, text: str, file_id: int) -> None:
-        """Take in a remark that belongs to the state."""
+    def _apply_metadata(self, text: str, file_id: int) -> None:
+        """Apply a metadata record that belongs to the state."""
         if text.startswith(SEQUENCES):
             self.sequences.restore(decode_sequences(text), file_id)
             return

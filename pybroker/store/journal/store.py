@@ -1,15 +1,15 @@
-"""A message store that is a KahaDB directory: the port `MessageStore`, made of the rooms next door.
+"""A message store that is a KahaDB directory: the port `MessageStore`, made of this package's modules.
 
 ```text
 recover   read the journal, take the directory over (see `takeover`), return the contents (see `recovery`)
 add …     encode -> append to the open batch -> apply to the state            (no I/O, no waiting)
-          unless it is held for a moment: it may be consumed first, and then is never written (see `write_elision`)
-cleanup   decide on the state -> once all of it is durable: remove, or compact, file after file, in the writer's thread
-close     cleanup -> write what is left, and how it stopped (see `clean_stop`)
+          unless write elision holds it: a message consumed in that moment is never written (see `write_elision`)
+cleanup   select files from the state -> once all is durable: remove or compact them, one by one, in the writer's thread
+close     cleanup -> write the rest, and a record of the clean stop (see `clean_stop`)
 ```
 
-A take-over decides transactions, or keeps them. What was not prepared is rolled back in the journal, local transactions
-and XA branches alike. What was stays in doubt, through any number of masters, until its coordinator decides.
+A take-over rolls back in the journal all transactions that were not prepared, local ones and XA branches. Prepared ones
+stay in doubt, through any number of masters, until their coordinator decides.
 
 Source: ActiveMQ 5.17, `KahaDBStore`, `MessageDatabase`.
 """
@@ -70,10 +70,10 @@ from pybroker.store.write_elision import WriteElisionBuffer
 
 _MASK_31 = 2**31 - 1
 _RECORD_REST_BYTES = 256
-"""What a record has beside its message: destination and id, mostly. More costs a second read, and nothing else."""
+"""Estimated bytes of a record beside its message: mostly destination and id. A larger one costs a second read."""
 
 MATERIALISE_SECONDS = 0.01
-"""Between two slices of the index, of some two milliseconds each: a million messages are settled in three seconds."""
+"""Between two slices of a snapshot, of some two milliseconds each: a million messages take three seconds."""
 
 SNAPSHOT_TRACE = "pybroker index"
 logger = logging.getLogger(__name__)
@@ -84,15 +84,15 @@ class JournalStore:
 
     Args:
         directory: ActiveMQ's `kahadb` directory, or an empty or missing one.
-        runtime: the world around.
-        settings: how to write.
+        runtime: clock, threads and the lock's fence.
+        settings: how batches are written and synced.
         prioritized: record that queues dispatch by priority; must agree with ActiveMQ's `prioritizedMessages` policy.
         files: the directory's file operations, another object in tests of failures.
         progress: receives the progress of a recovery.
-        follower: has read the journal as far as it went while another master wrote it; None: begin with the index.
-        wants_snapshot: asked at a clean stop, see `SnapshotWriter`.
-        snapshot_bytes_min: how much more journal makes another index worth writing.
-        identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
+        follower: has read the journal so far while another master wrote it; None: begin with the snapshot.
+        wants_snapshot: called at a clean stop, see `SnapshotWriter`.
+        snapshot_bytes_min: growth of the journal after which another snapshot is due.
+        identity: the broker's name, and an id for a store that has none; None: the recovery returns no id.
         may_create: begin a new journal in a directory that has none.
     """
 
@@ -113,9 +113,9 @@ class JournalStore:
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
-        """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
+        """Damage found by the recovery, apart from a torn tail: lost, and logged record by record."""
         self._epoch = 0
-        """Of this promotion: the number of the data file it began. It only grows from master to master."""
+        """Number of the data file that this promotion began. It only grows from master to master."""
         self._runtime = runtime
         self._settings = settings or JournalSettings()
         self._prioritized = prioritized
@@ -132,7 +132,7 @@ class JournalStore:
             directory,
             file_bytes_max=self._settings.file_bytes_max,
             runtime=runtime,
-            has_room=self._has_space_for_snapshot,
+            has_space=self._has_space_for_snapshot,
             is_wanted=wants_snapshot,
             grown_bytes_min=snapshot_bytes_min,
         )
@@ -145,14 +145,14 @@ class JournalStore:
     def recover(self) -> Recovery:
         """Read the journal, take the directory over, and return the contents. Blocks.
 
-        Nothing is changed on disk before all of the journal was read, but for an empty data file, which stays when
-        something goes wrong.
+        Until all of the journal is read, nothing changes on disk except for an empty new data file, which stays after a
+        failure.
 
         Raises:
             StoreUnavailable: the directory cannot be read or written, another process creates files in it, or there is
                 no journal where there must be one.
-            JournalCorrupt: the directory holds something else than a KahaDB journal.
-            LockNotHeld: the lock was lost on the way.
+            JournalCorrupt: the directory holds no KahaDB journal.
+            LockNotHeld: the lock was lost.
         """
         take_over = TakeOver(
             self._files,
@@ -165,12 +165,12 @@ class JournalStore:
         return take_over.run(self._start_reading, self._begin).recovery
 
     def _start_reading(self) -> JournalReading:
-        """Go on behind what a follower has read, or an index covers."""
+        """Continue behind the end that a follower has read, or that a snapshot covers."""
         follower, self._follower = self._follower or resume(self.directory), None
         return JournalReading(follower, prioritized=self._prioritized, progress=self._progress)
 
     def _begin(self, reading: JournalReading) -> None:
-        """Begin a new data file with what ends the former master's affairs, and a remark about who goes on."""
+        """Begin a new data file: roll back the former master's open transactions and name the new master."""
         follower = reading.follower
         self.damages = reading.damages
         self._epoch = self._writer.file_id
@@ -201,7 +201,7 @@ class JournalStore:
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
-        """Write with another writer from here on, which begins with the data file of that number."""
+        """Replace the writer by one that begins with the data file of that number."""
         self._writer = JournalWriter(
             self._files,
             file_id=file_id,
@@ -213,9 +213,9 @@ class JournalStore:
         return self._writer
 
     def lend_reserve(self) -> bool:
-        """Give the reserve to another store on this disk; False when there is none to give. Blocks, in any thread.
+        """Release the reserve for another store on this disk; return False if there is none. Blocks, in any thread.
 
-        Nothing persistent is accepted until there is room for it again.
+        Nothing persistent is accepted until the reserve fits again.
         """
         return self._writer.lend_reserve()
 
@@ -224,8 +224,8 @@ class JournalStore:
     def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
         """Return durable messages, in this order. Blocks for a read of the disk, as a rule.
 
-        What cannot be read back is left out, noted in `damages` and logged. It stays in the journal, where a repaired
-        file or a restored copy makes it readable for the next master.
+        Unreadable ones are left out, recorded in `damages` and logged. They stay in the journal: the next master can
+        read them from a repaired file or a restored copy.
 
         Raises:
             StoreUnavailable: a data file cannot be opened.
@@ -240,7 +240,7 @@ class JournalStore:
         if len(places) < len(message_ids):
             missing = [message_id for message_id in message_ids if message_id not in held]
             logger.error("%s: %s is to have %s, which the journal has not", self.directory, destination, missing)
-        # One read for all, where they follow one another: their records are a little longer than the messages.
+        # One read for all that follow one another: records are a little longer than their messages.
         span = sum([place[3] for place in places]) + _RECORD_REST_BYTES * len(places)
         with BodyReader(self.directory, read_ahead=min(span, READ_AHEAD_BYTES)) as reader:
             messages = list(reader.page(places))
@@ -250,7 +250,7 @@ class JournalStore:
         return messages
 
     def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
-        """Return messages as `read` does, from the first id on until they take `bytes_max` bytes or more.
+        """Return messages as `read` does, up to the one that reaches `bytes_max` bytes.
 
         Raises:
             StoreUnavailable: a data file cannot be opened.
@@ -271,13 +271,13 @@ class JournalStore:
         return True
 
     def add(self, message: Message, transaction: TransactionId | None = None) -> bool:
-        """Append a persistent message, unless it is there already, or no durable subscription is there to want it.
+        """Append a persistent message unless it is stored already, or its topic has no durable subscription.
 
-        A message is there already when a failover client sends it again because it got no answer. A topic's message is
-        stored if it has a durable subscription when it is sent, also in a transaction, as in ActiveMQ.
+        It is stored already when a failover client sends it again because it got no answer. A topic's subscriptions
+        count at the time of the send, also in a transaction, as in ActiveMQ.
 
         Returns:
-            False if the message is there already.
+            False if the message is stored already.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -298,12 +298,12 @@ class JournalStore:
         return True
 
     def expect(self, message: Message) -> bool:
-        """Take note of a message that is held; `add` knows that it is not stored."""
+        """Add a message that write elision holds; `add` has checked that it is not stored."""
         self._state.sequences.record(message.message_id, NOT_JOURNALLED)
         return True
 
     def write(self, message: Message, transaction: TransactionId | None = None) -> None:
-        """Append a message that is not there.
+        """Append a message that is not stored.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -320,7 +320,7 @@ class JournalStore:
         *,
         consumed_by: str | None = "",
     ) -> None:
-        """Append that a queue's message is gone; nothing happens when it is not there.
+        """Append a queue's acknowledgement; does nothing if the message is not stored.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -341,7 +341,7 @@ class JournalStore:
         *,
         consumed_by: str | None = "",
     ) -> None:
-        """Append that a durable subscription is done with a message; nothing happens when it has it not pending.
+        """Append a durable subscription's acknowledgement; does nothing if the message is not pending for it.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -369,7 +369,7 @@ class JournalStore:
         return () if gets is None else in_order(gets.messages, prioritized=self._prioritized)
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
-        """Append the end of a durable subscription and of its backlog; nothing happens when there is none.
+        """Append the end of a durable subscription and of its backlog; does nothing if there is none.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -379,15 +379,15 @@ class JournalStore:
             self._append(Unsubscribe(topic, subscription_key))
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number stored for a producer, -1 for one that is not remembered.
+        """Return the highest sequence number stored for a producer, -1 for an unknown one.
 
-        It counts what is or was in this store, from its commit on if there was one. A topic's message that no durable
-        subscription wanted is not stored, and does not count.
+        It counts messages that are or were in this store, those of a transaction from its commit on. A topic's message
+        without a durable subscription is not stored, and does not count.
         """
         return self._state.sequences.last(producer_id)
 
     def prepare(self, transaction: XATransactionId) -> None:
-        """Append that a transaction is prepared; nothing happens when it did nothing that lasts.
+        """Append a transaction's prepare; does nothing if it has no persistent operation.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -396,7 +396,7 @@ class JournalStore:
             self._append(Prepare(transaction))
 
     def commit(self, transaction: TransactionId) -> None:
-        """Append the commit; nothing happens when the transaction did nothing that lasts.
+        """Append the commit; does nothing if the transaction has no persistent operation.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -405,7 +405,7 @@ class JournalStore:
             self._append(Commit(transaction))
 
     def rollback(self, transaction: TransactionId) -> None:
-        """Append the roll-back; nothing happens when the transaction did nothing that lasts.
+        """Append the roll-back; does nothing if the transaction has no persistent operation.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -414,7 +414,7 @@ class JournalStore:
             self._append(Rollback(transaction))
 
     def remove_destination(self, destination: Destination) -> None:
-        """Append that a destination and all it holds is gone; nothing happens when it never held anything.
+        """Append the removal of a destination with all its messages; does nothing if it never held any.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -424,7 +424,7 @@ class JournalStore:
             self._append(RemoveDestination(destination))
 
     def keep(self, destination: Destination) -> None:
-        """Append that a queue exists also while it is empty; nothing happens when that is known.
+        """Append that a queue exists also while it is empty; does nothing if that is recorded already.
 
         Raises:
             StoreUnavailable: the store has stopped.
@@ -433,15 +433,15 @@ class JournalStore:
             self._append(encode_declared((destination,)))
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free what is remembered of a destination that holds nothing, and is not kept."""
+        """Free the state of an empty destination that is not kept."""
         self._state.forget_empty(destination)
 
     def require_fence(self) -> None:
-        """Have the next callbacks wait until lock and journal were found to be this master's still."""
+        """Make the next callbacks wait for a check that lock and journal are still this master's."""
         self._writer.require_fence()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once all that was appended so far is written and, if the strategy says so, synced."""
+        """Call back once all records appended so far are written and, if the strategy requires it, synced."""
         if self._elision is None or not self._elision.when_safe(callback, durable=True):
             self._writer.when_durable(callback)
 
@@ -462,7 +462,7 @@ class JournalStore:
 
     @property
     def is_full(self) -> bool:
-        """True while the disk has no room for more than what makes room, or the journal takes as much as it may."""
+        """True while the disk has space only for records that free some, or the journal has reached its limit."""
         return self._writer.is_full or (self._settings.store_bytes_max > 0 and self._is_limit_reached())
 
     def _is_limit_reached(self) -> bool:
@@ -471,12 +471,12 @@ class JournalStore:
         return self._limit.is_reached(writer.file_id, writer.end, changes)
 
     def _append(self, command: Command) -> None:
-        """Encode, append, apply: what every change is."""
+        """Encode a command, append it and apply it to the state."""
         self._flush_elision()
         self._state.apply(command, self._writer.append(encode_record(encode(command))))
 
     def _flush_elision(self) -> None:
-        """Append all that is held: nothing else may pass it."""
+        """Append all messages that write elision holds, to keep their order before the next record."""
         if self._elision is not None:
             self._elision.flush()
 
@@ -486,10 +486,10 @@ class JournalStore:
     # ------------------------------------------------------------ cleaning up and closing
 
     def cleanup(self) -> None:
-        """Remove (or archive) data files that are needed no more, once all that was appended so far is durable.
+        """Remove (or archive) unneeded data files, once all records appended so far are durable.
 
-        Decides at once, and acts in the writer's thread. Cheap enough to be called every few seconds. Where nothing
-        could be removed for a while, files that hold little but acknowledgements are compacted, a few at a time.
+        Selects the files at once, and removes them in the writer's thread. Cheap enough to be called every few seconds.
+        If nothing could be removed for a while, files that hold mostly acknowledgements are compacted, a few at a time.
         """
         if self._collector is not None:
             self._collector.collect()
@@ -500,7 +500,7 @@ class JournalStore:
             self.write_snapshot()
 
     def _materialise_next(self) -> None:
-        """Settle some of what the index has brought, and have the rest follow; without a loop all of it."""
+        """Materialise some of the snapshot's messages and schedule the rest; without a loop all of them."""
         assert self._materialising is not None, "begun by the first cleanup"
         for _ in self._materialising if self._is_open else ():
             if (call_later := self._runtime.call_later) is not None:
@@ -508,27 +508,27 @@ class JournalStore:
                 return
 
     def write_snapshot(self) -> None:
-        """Have an index written in the background, once all that was appended so far is durable."""
+        """Write a snapshot in the background, once all records appended so far are durable."""
         taken = snapshot(self._state, self._append_own_batch(Trace(SNAPSHOT_TRACE)))
         self.when_durable(partial(self._snapshot_writer.begin, taken))
 
     def _has_space_for_snapshot(self, byte_count: int) -> bool:
-        """Return True if the disk can spare so much for an index. Asked in the index's thread.
+        """Return True if the disk can spare that many bytes for a snapshot. Called in the snapshot's thread.
 
-        Behind it must stay as much as the reserve and a batch take, or it would be the index that fills the disk.
+        The reserve and a batch must still fit afterwards, or the snapshot would fill the disk.
         """
         spare = self._settings.reserve_bytes + self._settings.batch_bytes_max
         return not self._writer.is_full and self._files.free_bytes() >= byte_count + spare
 
     def _append_own_batch(self, remark: Trace) -> Location:
-        """Append a remark as a batch of its own, and return where that begins."""
+        """Append a metadata record as a separate batch, and return that batch's location."""
         self._flush_elision()
         self._writer.end_batch()
         self._writer.append(encode_record(encode(remark)))
         return self._writer.batch
 
     def _make_room(self) -> None:
-        """Remove what can be, now: the longer the acknowledgements that allow it wait, the less fit on the reserve."""
+        """Remove unneeded files now, before the acknowledgements that allow it fill the reserve."""
         if self._is_open and self._collector is not None:
             self._collector.remove()
 
@@ -538,7 +538,7 @@ class JournalStore:
         return self._collector is not None and self._collector.is_busy
 
     def close(self, delivered: Iterable[str] = ()) -> None:
-        """Clean up, write what is left, note which messages consumers have seen, and let go. Blocks.
+        """Clean up, write the rest and the ids of messages that consumers have seen, and close the files. Blocks.
 
         Raises:
             StoreError: not everything could be written.
@@ -551,12 +551,12 @@ class JournalStore:
             self._flush_elision()
             if self._collector is not None:
                 self._collector.rewrite_metadata()
-            end = self._append_own_batch(Trace(clean_stop(delivered)))  # behind the index, so that a start reads it
+            end = self._append_own_batch(Trace(clean_stop(delivered)))  # behind the snapshot, so that a start reads it
             self._writer.close()
             self._snapshot_writer.end(end, lambda: snapshot(self._state, end))
 
     def abandon(self) -> None:
-        """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
+        """Stop at once, as if killed: for a master that lost its lock. Writes and acknowledges nothing more."""
         self._is_open = False
         self._writer.abandon()
 

@@ -1,4 +1,4 @@
-"""The index: a store's state in one file beside the journal, so that a start need not read all of the journal.
+"""The store snapshot: a store's state in a file beside the journal, so that a start need not read all of it.
 
 ```text
 +----------+---------+---------------+--------+--------+--------------+-------------------------+------+
@@ -9,21 +9,21 @@
 
 columns, little-endian, by destination and slice of at most SLICE_MESSAGES messages in their order
 +-------------------------+----------------------------+-------------------------------------+---------------+
-| message ids             | place in the file          | topics: how many subscriptions wait | by whom       |
+| message ids             | place in the file          | topics: pending subscriptions, each | their numbers |
 | text, one id a line     | n * u64, see contents.pack | n * u32                             | n bytes, each |
 +-------------------------+----------------------------+-------------------------------------+---------------+
 ```
 
-The head has everything that is small: which data files the state covers, with length and time; how far into the last of
-them; subscriptions, transactions, producers, and the lengths of the columns. A start reads the index, and goes on where
-it ends, with the same follower and the same doubts as a standby that has read the journal itself: files that are gone,
-changed or unknown make it read the journal from the beginning instead. So does an index that is damaged or of another
-version. It is disposable, never wrong by being old, and ActiveMQ ignores it.
+The head has the small parts: which data files the state covers, with length and time; how far into the last of them;
+subscriptions, transactions, producers, and the lengths of the columns. A start reads the snapshot and continues at its
+end with the follower of a standby, which validates as much: it reads the journal from the beginning if covered files
+are gone, changed or unknown, or if the snapshot is damaged or of another version. A snapshot can be deleted at any
+time, is never wrong because it is old, and ActiveMQ ignores it.
 
-Of a long queue the columns stay what they are at first: see `indexed`.
+The columns of a long queue are materialised later: see `snapshot_messages`.
 
-A state of a million messages is copied in some 30 ms on the event loop (lists of references, nothing is
-converted), and written by a thread, slice by slice, so that the loop waits for one of them at most.
+A state of a million messages is copied in some 30 ms on the event loop (lists of references, nothing is converted). A
+thread writes it slice by slice, so that the loop waits for one slice at most.
 """
 
 import json
@@ -52,7 +52,7 @@ SNAPSHOT_NAME = "pybroker.index"
 UNFINISHED_SUFFIX = ".new"
 VERSION = 1
 SLICE_MESSAGES = 4096
-"""Some milliseconds of a thread's work between two chances for the event loop."""
+"""Messages per slice: some milliseconds of a thread's work, after which the event loop can run."""
 
 _MAGIC = b"PYBINDEX"
 _HEADER = Struct("<8sIII")
@@ -61,18 +61,18 @@ _COLUMNS_OFFSET = _HEADER.size + _HEAD_PLACE.size
 _MASK_64 = 2**64 - 1
 _BIG_ENDIAN = sys.byteorder == "big"
 
-HasRoom = Callable[[int], bool]
-"""Tells whether so many bytes more can be spared on the disk."""
+HasSpace = Callable[[int], bool]
+"""Returns True if the disk can spare that many more bytes."""
 
 logger = logging.getLogger(__name__)
 
 
 class UnusableSnapshotError(Exception):
-    """There is an index, and it says nothing one can rely on. The text says why."""
+    """A snapshot exists but cannot be used, for the reason in the text."""
 
 
 class _Column(NamedTuple):
-    """One destination's messages, as they were when the snapshot was taken."""
+    """One destination's messages when the snapshot was taken."""
 
     ids: list[str]
     packed: list[int]
@@ -81,12 +81,12 @@ class _Column(NamedTuple):
 
 
 class StoreSnapshot(NamedTuple):
-    """A state at a moment, while it goes on changing.
+    """A copy of a state at one moment, while the state goes on changing.
 
     Attributes:
-        covered: where the next record will be: the end of what the state has taken in, and of a batch.
-        head: what is small.
-        columns: what is large, by destination.
+        covered: where the next record will be: the end of the last batch that the state has applied.
+        head: the small parts.
+        columns: the messages, by destination.
     """
 
     covered: Location
@@ -95,7 +95,7 @@ class StoreSnapshot(NamedTuple):
 
 
 class WrittenSnapshot(NamedTuple):
-    """An index that was written.
+    """A snapshot that was written.
 
     Attributes:
         byte_count: its length.
@@ -135,22 +135,22 @@ def snapshot(state: StoreState, covered: Location) -> StoreSnapshot:
 
 
 def write(
-    taken: StoreSnapshot, directory: Path, check: Callable[[], None], has_room: HasRoom = lambda byte_count: True
+    taken: StoreSnapshot, directory: Path, check: Callable[[], None], has_space: HasSpace = lambda byte_count: True
 ) -> WrittenSnapshot:
-    """Write an index whole, and put it in the place of the former one. All that it covers must be on disk. Blocks.
+    """Write a snapshot and replace the former one by it. All that it covers must be on disk. Blocks.
 
     Args:
-        taken: what to write.
+        taken: the copied state.
         directory: the journal's.
-        check: the lock's fence, asked before the index takes its place.
-        has_room: asked again and again on the way, since others fill the disk meanwhile.
+        check: the lock's fence, called before the snapshot replaces the former one.
+        has_space: called before each slice, since others fill the disk at the same time.
 
     Raises:
-        LockNotHeld: `check` says so.
-        UnusableSnapshotError: the journal has changed so much meanwhile that it would be of no use, or there is no
-            room.
+        LockNotHeld: `check` raised it.
+        UnusableSnapshotError: the journal has changed so much since that it would be of no use, or the disk is too
+            full.
         StoreUnavailable: the directory cannot be read.
-        OSError: the index cannot be written.
+        OSError: the snapshot cannot be written.
     """
     files = _files(directory, taken.covered)
     if files.pop(taken.covered.file_id, None) is None:
@@ -164,7 +164,7 @@ def write(
     unfinished = path.with_name(SNAPSHOT_NAME + UNFINISHED_SUFFIX)
     try:
         with unfinished.open("wb") as stream:
-            byte_count = _write(stream, taken, head, has_room)
+            byte_count = _write(stream, taken, head, has_space)
             os.fsync(stream.fileno())
         check()
         unfinished.replace(path)
@@ -175,7 +175,7 @@ def write(
 
 
 def _files(directory: Path, covered: Location) -> dict[int, Signature]:
-    """Return the covered data files; one that is deleted just now is not missed."""
+    """Return the covered data files that exist."""
     found = {file_id: signature(path) for file_id, path in data_files(directory).items() if file_id <= covered.file_id}
     return {file_id: each for file_id, each in found.items() if each is not None}
 
@@ -197,7 +197,7 @@ def _chain(directory: Path, covered: Location) -> int:
     return found.chain
 
 
-def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_room: HasRoom) -> int:
+def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_space: HasSpace) -> int:
     """Write header, columns and head; return the length."""
     stream.write(bytes(_COLUMNS_OFFSET))
     checksum = 0
@@ -207,7 +207,7 @@ def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_roo
         slices: list[list[Any]] = []
         for start in range(0, len(column.ids), SLICE_MESSAGES):
             described, pieces = _slice(column, start, start + SLICE_MESSAGES)
-            _demand_room(sum(map(len, pieces)), has_room)
+            _require_space(sum(map(len, pieces)), has_space)
             slices.append(described)
             for piece in pieces:
                 stream.write(piece)
@@ -215,7 +215,7 @@ def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_roo
                 offset += len(piece)
         lengths.append(slices)
     encoded = json.dumps(head | {"slices": lengths}, separators=(",", ":")).encode()
-    _demand_room(len(encoded), has_room)
+    _require_space(len(encoded), has_space)
     stream.write(encoded)
     place = _HEAD_PLACE.pack(offset, len(encoded))
     stream.seek(0)
@@ -224,9 +224,9 @@ def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_roo
     return offset + len(encoded)
 
 
-def _demand_room(byte_count: int, has_room: HasRoom) -> None:
-    if not has_room(byte_count):
-        raise UnusableSnapshotError("the disk has no room to spare")
+def _require_space(byte_count: int, has_space: HasSpace) -> None:
+    if not has_space(byte_count):
+        raise UnusableSnapshotError("the disk has no space to spare")
 
 
 def _head_checksum(place: bytes, head: bytes) -> int:
@@ -234,7 +234,7 @@ def _head_checksum(place: bytes, head: bytes) -> int:
 
 
 def _slice(column: _Column, start: int, end: int) -> tuple[list[Any], list[bytes]]:
-    """Return what the head says of a slice of a destination's messages, and its bytes."""
+    """Return the head's entry for a slice of a destination's messages, and its bytes."""
     ids = column.ids[start:end]
     packed = column.packed[start:end]
     text = "\n".join(ids)
@@ -284,7 +284,7 @@ def _name(transaction: TransactionId) -> list[Any]:
 
 
 def follower(directory: Path) -> Follower:
-    """Return a follower that begins where the directory's index ends, if there is one of use."""
+    """Return a follower that begins where the directory's snapshot ends, if it has a usable one."""
     try:
         return Follower(directory, read(directory))
     except UnusableSnapshotError as error:
@@ -293,9 +293,9 @@ def follower(directory: Path) -> Follower:
 
 
 def read(directory: Path) -> FollowerStart | None:
-    """Return what a directory's index says, None when there is none.
+    """Return a directory's snapshot, None when there is none.
 
-    Whether it fits the journal beside it, the follower finds out that goes on from there.
+    The follower that continues from there checks that it fits the journal.
 
     Raises:
         UnusableSnapshotError: it is damaged, of another version, or cannot be read.
@@ -317,10 +317,10 @@ def read(directory: Path) -> FollowerStart | None:
 
 
 def _read_head(stream: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Return the head and the checksum of the columns, where the stream is then."""
+    """Return the head and the checksum of the columns; the stream is at the columns then."""
     header = stream.read(_COLUMNS_OFFSET)
     if len(header) < _COLUMNS_OFFSET or not header.startswith(_MAGIC):
-        raise UnusableSnapshotError("it is no index")
+        raise UnusableSnapshotError("it is no store snapshot")
     _, version, columns_checksum, checksum = _HEADER.unpack_from(header)
     if version != VERSION:
         raise UnusableSnapshotError(f"it has version {version}, and this pybroker reads version {VERSION}")
@@ -381,7 +381,7 @@ class _Columns:
         self.checksum = 0
 
     def read(self, contents: Contents, count: int, text_bytes: int, is_plain: bool, files: list[list[int]]) -> Slice:
-        """Read a slice of a destination's messages, and who still has to get them into its contents."""
+        """Read a slice of a destination's messages, with their pending subscriptions, into its contents."""
         text = str(self._take(text_bytes), "utf-8", "surrogatepass")
         ids: list[str] = text.split("\n") if is_plain else json.loads(text)
         found = Slice(ids, self._numbers("Q", count), [(file_id << FILE_SHIFT, run) for file_id, run in files])

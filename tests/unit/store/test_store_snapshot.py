@@ -319,7 +319,7 @@ def indexer(
         directory,
         file_bytes_max=1000,
         runtime=runtime(fence=check),
-        has_room=lambda _: True,
+        has_space=lambda _: True,
         is_wanted=lambda: wanted,
         grown_bytes_min=grown,
     )
