@@ -1,9 +1,9 @@
-r"""Who takes part in an installation: one small file per member, beside the shared store.
+r"""Members of an installation: one small file per member, beside the shared store.
 
 A member writes its state into `<store>/members/<name>.json` and holds an open-file-description lock on that file for
-the life of its process. A reader therefore tells the living from the dead by asking for the lock, without heartbeats
-and without comparing clocks of several machines: a killed member is dead the moment the kernel closes its files (over
-NFS, once its lease has run out).
+the life of its process. A reader distinguishes live from dead members by trying the lock, without heartbeats and
+without comparing clocks of several machines: a killed member is dead the moment the kernel closes its files (over NFS,
+once its lease has run out).
 
 ```text
 +------------------------------------------------------+-----------+----+
@@ -14,8 +14,8 @@ NFS, once its lease has run out).
 ```
 
 A file is rewritten in place, in one write, because the lock is on the inode and a rename would lose it. A reader that
-meets a write half way sees a wrong checksum and reads again. Nothing here says who is master: only the lock on the
-store does. ActiveMQ ignores the directory.
+meets a write half way sees a wrong checksum and reads again. The master is not known from here, only from the lock on
+the store. ActiveMQ ignores the directory.
 """
 
 import fcntl
@@ -41,14 +41,14 @@ _BLOCK_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _SUFFIX = ".json"
 
-# As in `pybroker.locks.file`: rooms do not import one another, and three numbers are no reason to make them.
+# As in `pybroker.locks.file`: the two packages do not import one another.
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("@hhqqi0q")
 _WHOLE_FILE_WRITE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class MemberRole(StrEnum):
-    """What a member does at the moment."""
+    """A member's present role."""
 
     STANDBY = "STANDBY"
     PROMOTING = "PROMOTING"
@@ -59,13 +59,13 @@ class MemberRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """How far a standby has followed the journal.
+    """A standby's progress in the journal.
 
     Attributes:
         file_id: the data file it reads.
         offset: where in it the next record is expected.
-        at_ms: when it last had read all there was.
-        messages: how many the store then held.
+        at_ms: when it had last read to the journal's end.
+        messages: the store's messages at that time.
     """
 
     file_id: int
@@ -93,11 +93,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """What a member says of itself. Times are milliseconds since the epoch by its own clock.
+    """A member's published state. Times are milliseconds since the epoch by its clock.
 
     Attributes:
         name: unique in the installation; the name of its file.
-        role: what it does.
+        role: its role.
         pid: its process on its host.
         host: where it runs.
         version: of pybroker.
@@ -107,11 +107,11 @@ class MemberRecord:
         epoch: of its last promotion, 0 before the first.
         promotions: how often it became master since it started.
         listeners: the addresses it serves; none unless it is master.
-        lock: what it locks to be master.
+        lock: the lock of a master.
         lock_kind: the setting `lock`, by which all members of a store have to agree; empty from an earlier version.
-        obstacle: what would keep it from serving if it became master now, in words; empty when nothing is known.
+        obstacle: why it could not serve if it became master now, in words; empty when nothing is known.
         followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
-        load: what its broker carries as a master; None for any other.
+        load: its broker's totals as a master; None for any other.
     """
 
     name: str
@@ -134,13 +134,13 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """What a reader finds.
+    """A member as seen by a reader.
 
     Attributes:
         name: of the member.
         alive: its process runs.
-        member: what it last said of itself; None when it said nothing yet or the file is damaged.
-        problem: why there is no `member`, in words; empty when there is one.
+        member: its last published state; None if it has published none yet or the file is damaged.
+        problem: the reason why `member` is None, in words; empty otherwise.
         is_certain: its file could be examined; otherwise it may live though `alive` is False.
     """
 
@@ -165,7 +165,7 @@ class MemberFile:
         """Create or take over a member's file and hold it. The directory is created if its parent exists.
 
         Args:
-            directory: where the members meet, `<store>/members`.
+            directory: of all members, `<store>/members`.
             name: of the member. None: the host's name or, where a living member has that, `<host>-2`, `<host>-3`, …
 
         Raises:
@@ -212,7 +212,7 @@ class MemberFile:
         self._size_bytes = len(block)
 
     def close(self) -> None:
-        """Let go: to readers the member is dead from here on. The file stays until it is pruned."""
+        """Release the lock: to readers the member is dead from now on. The file stays until it is pruned."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             _close(fd)
@@ -222,7 +222,7 @@ def read_members(directory: Path) -> list[MemberStatus]:
     """List the members by name, the dead ones included. Creates and changes nothing; damage is reported, not raised.
 
     Raises:
-        StoreUnavailable: the directory cannot be read. That it does not exist only means that there are no members.
+        StoreUnavailable: the directory cannot be read. A missing one only means that there are no members.
     """
     return [status for path in _member_paths(directory) if (status := _read(path)) is not None]
 
@@ -258,7 +258,7 @@ def _valid(name: str) -> str:
 
 
 def _host_name() -> str:
-    """Return the host's name as a member's name, with room for a number after it."""
+    """Return the host's name as a member's name, short enough for a number after it."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[: NAME_LENGTH_MAX - 5] or "member"
 
 
@@ -291,7 +291,7 @@ def _open_and_lock(path: Path) -> int | None:
             locked = _try_lock(fd)
             if not locked:
                 return None
-            if _is_at_path(fd, path):  # else pruned between the two calls: what we locked has no name any more
+            if _is_at_path(fd, path):  # else pruned between the two calls: the locked file has no name any more
                 _claimed.add(fd)
                 return fd
             locked = False
@@ -301,7 +301,7 @@ def _open_and_lock(path: Path) -> int | None:
 
 
 def _read(path: Path) -> MemberStatus | None:
-    """Read one member's file; None when it was pruned meanwhile."""
+    """Read one member's file; None if it has been pruned since the listing."""
     name = path.name.removesuffix(_SUFFIX)
     alive = False
     try:
@@ -326,7 +326,7 @@ def _prune(path: Path, *, before_ms: int) -> bool:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            # Old is asked first: to lock a file for a moment could cost a member that starts just now its name.
+            # Age is checked first: locking a file for a moment could cost a member that is just starting its name.
             old = os.fstat(fd).st_mtime_ns < before_ms * 1_000_000
             if not (old and _try_lock(fd) and _is_at_path(fd, path)):
                 return False
@@ -385,7 +385,7 @@ def _encode(member: MemberRecord, size_bytes_min: int) -> bytes:
 
 
 def _decode_torn(fd: int, name: str) -> MemberRecord:
-    """Decode a file that its member may be rewriting: what fails once is read again."""
+    """Decode a file that its member may be rewriting: a failed read is repeated."""
     try:
         return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
     except ValueError:
@@ -396,7 +396,7 @@ def _decode(block: bytes, name: str) -> MemberRecord:
     """Decode a member's file, also of a version with other fields than this one.
 
     Raises:
-        ValueError: it is not one; the message says why.
+        ValueError: it is not one, for the reason in the message.
     """
     if not block:
         raise ValueError("nothing was written yet")
@@ -463,7 +463,7 @@ def _close(fd: int) -> None:
 
 
 def _close_in_child() -> None:
-    """Drop a forked child's share of the lock, or the member would seem to live on in it."""
+    """Drop a forked child's share of the lock, or the member would seem alive as long as the child."""
     for fd in _claimed:
         os.close(fd)
     _claimed.clear()

@@ -1,4 +1,4 @@
-"""A job store that lives as long as the process: for brokers whose messages do, and as the journal's model."""
+"""A job store in memory, for brokers without persistence, and as the journal's model in tests."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,14 +7,14 @@ from pybroker.store.producers import ProducerSequences
 
 
 class MemoryJobStore:
-    """Implements `JobStore`. What was appended is as safe at once as it will ever be."""
+    """Implements `JobStore`. Nothing survives the process."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, None] = {}
         self._sequences = ProducerSequences()
 
     def recover(self) -> Sequence[Job]:
-        """Return what is there."""
+        """Return the stored jobs."""
         return list(self._jobs)
 
     def add(self, *jobs: Job) -> None:
@@ -53,16 +53,16 @@ class MemoryJobStore:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Nothing ever waits."""
+        """Always 0."""
         return 0
 
     @property
     def is_full(self) -> bool:
-        """There are other limits on memory."""
+        """Always False: memory has other limits."""
         return False
 
     def cleanup(self) -> None:
-        """Nothing is kept that is not needed."""
+        """Do nothing: nothing unneeded is kept."""
 
     def close(self) -> None:
         """Keep everything for the next `recover`."""

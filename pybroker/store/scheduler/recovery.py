@@ -1,7 +1,7 @@
-"""Reads a scheduler's journal that is taken over.
+"""Reads a scheduler's journal at a take-over.
 
-It is read once before its next number is claimed, so that what is refused leaves nothing, and once more if anything was
-appended meanwhile.
+It is read once before its next data file is claimed, so that a refused journal stays unchanged, and again if records
+were appended before the claim.
 """
 
 import logging
@@ -26,8 +26,8 @@ class JobReading:
     """Implements `Reading` for scheduled messages.
 
     Attributes:
-        state: what was read amounts to. Another object whenever it is read again.
-        result: what the replay met.
+        state: the replayed jobs. A new object whenever the journal is read again.
+        result: the replay's result.
     """
 
     state: JobState
@@ -38,13 +38,13 @@ class JobReading:
 
         Args:
             directory: the scheduler's.
-            held_bytes_max: messages beyond that are not kept in memory.
+            held_bytes_max: limit on the messages kept in memory.
         """
         self._directory = directory
         self._held_bytes_max = held_bytes_max
 
     def read(self) -> None:
-        """Read what is there."""
+        """Read the journal."""
         self._replay()
 
     def finish(self, below: int) -> JournalEnd:
@@ -74,5 +74,5 @@ class JobReading:
         )
 
     def _flaw(self, file_id: int, content: bytes) -> int | None:
-        """Return 0 for a file that differs from what was replayed; a checksum of all of it does not say where."""
+        """Return 0 for a file that differs from what was replayed; a checksum of all of it does not show where."""
         return None if crc32(content) == self.result.checksums[file_id] else 0

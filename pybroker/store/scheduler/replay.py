@@ -1,4 +1,4 @@
-"""Recovery of a scheduler's journal: its files in, the jobs they amount to out. Nothing is changed on disk.
+"""Recovers the jobs of a scheduler's journal from its data files. Nothing is changed on disk.
 
 | record               | effect                                                               |
 |----------------------|----------------------------------------------------------------------|
@@ -8,13 +8,13 @@
 | RemoveScheduledJobs  | all jobs in a range of times are over                                |
 | DestroyScheduler     | all jobs are over                                                    |
 
-Records about what is not there are ignored. One case needs more: ActiveMQ's garbage collection keeps only the last
-move of a job, and leaves the rest to its index. Its own recovery without the index puts such a job back to its
-first time, overdue. Here a record about a repeating job that is later than what is known of the job counts as what it
-would have been, since jobs only ever move forward. `Place.told_time` remembers what the journal says literally, so
-that the store can write down what it means.
+Records about what is not there are ignored. One case needs more: ActiveMQ's garbage collection keeps only the last move
+of a job, and leaves the rest to its index. Its own recovery without the index puts such a job back to its first time,
+overdue. Here a record about a repeating job at a later time than the known one is applied as if the lost moves were
+there, since jobs only move forward. `JobLocation.journal_time` keeps the time in the journal, so that the store can
+write the corrected one.
 
-Damage is collected; only what a newer version wrote ends a replay.
+Damage is collected; only records of a newer version end a replay.
 """
 
 from collections.abc import Sequence
@@ -48,22 +48,22 @@ ANY_TIME: Final = -1
 
 @dataclass(slots=True, kw_only=True)
 class JobReplayResult:
-    """What a replay met.
+    """Result of a replay.
 
     Attributes:
         jobs: the broker's own jobs.
-        ghosts: name and time of what the journal literally still has, though it is over.
+        stale_jobs: name and time of jobs that are over, although the journal alone still has them.
         record_count: records read.
         damages: bytes that should have been usable, and are not: something was lost.
         torn_tails: unusable bytes where the last write may have been going on; nothing there was ever acknowledged.
         open_ends: the files that may have been written last, and where each of them logically ends: a new master seals
             them.
         checksums: CRC-32 of those files up to there.
-        last_trace: text of the `Trace` that is the last record; None when something else is.
+        last_trace: text of the last record, if it is a `Trace`; otherwise None.
     """
 
     jobs: Sequence[Job] = ()
-    ghosts: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    stale_jobs: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     record_count: int = 0
     damages: list[Damage] = field(default_factory=list[Damage])
     torn_tails: list[Damage] = field(default_factory=list[Damage])
@@ -77,9 +77,9 @@ def replay(directory: Path, state: JobState, *, held_bytes_max: int, below: int 
 
     Args:
         directory: the scheduler's.
-        state: as long as the store lives.
-        held_bytes_max: messages beyond that are not kept in memory.
-        below: files from this one on are not looked at: the new master's own.
+        state: an empty state.
+        held_bytes_max: limit on the messages kept in memory.
+        below: the new master's first file, which is not read, nor those behind it.
 
     Raises:
         StoreUnavailable: the directory or a file cannot be read.
@@ -128,10 +128,9 @@ class _Replay:
             result.checksums[file_id] = crc32(view[: walk.end])
 
     def finish(self) -> None:
-        """Tell torn tails from damage, now that it is known which files may have been written last.
+        """Separate torn tails from damage, once the files that may have been written last are known.
 
-        That is the highest one, and the next one below those in which nothing is: their masters have claimed a number,
-        and come no further.
+        These are the highest one, and the next one below empty ones, which their masters only claimed.
         """
         result = self.result
         damaged = {damage.file_id for damage in result.damages}
@@ -160,7 +159,7 @@ class _Replay:
                 named = list(self._jobs(scheduler).get(job_id, ()))
                 found = self._find(scheduler, job_id, time)
                 for job in named if time == ANY_TIME else [found] if found is not None else []:
-                    self._remove(job, location.file_id, literally=time in (ANY_TIME, place(job).told_time))
+                    self._remove(job, location.file_id, literally=time in (ANY_TIME, place(job).journal_time))
             case RemoveScheduledJobs(scheduler, start, end):
                 self._remove_between(scheduler, start, end, location.file_id)
             case DestroyScheduler(scheduler):
@@ -175,7 +174,7 @@ class _Replay:
 
     def _add(self, command: AddScheduledJob, location: Location, payload_bytes: int) -> None:
         named = self._jobs(command.scheduler).setdefault(command.job_id, [])
-        if any(place(job).told_time == command.next_execution_time for job in named):
+        if any(place(job).journal_time == command.next_execution_time for job in named):
             return
         is_held = len(command.payload) <= self._holdable_bytes
         self._holdable_bytes -= len(command.payload) if is_held else 0
@@ -194,8 +193,8 @@ class _Replay:
 
     def _move(self, job: Job, command: RescheduleJob, file_id: int) -> None:
         where = place(job)
-        if where.told_time == command.execution_time:
-            where.told_time = command.next_execution_time
+        if where.journal_time == command.execution_time:
+            where.journal_time = command.next_execution_time
         elif job.repeat > 0:  # runs whose records are gone
             job.repeat = max(1, job.repeat - max(0, command.rescheduled_count - job.run_count - 1))
         job.advance(command.next_execution_time)
@@ -208,8 +207,8 @@ class _Replay:
         named.remove(job)
         if not named:
             del self._jobs(where.scheduler)[job.job_id]
-        if not literally and where.told_time is not None and where.scheduler == SCHEDULER:
-            self.result.ghosts.append((job.job_id, where.told_time))
+        if not literally and where.journal_time is not None and where.scheduler == SCHEDULER:
+            self.result.stale_jobs.append((job.job_id, where.journal_time))
         if job.data is not None:
             self._holdable_bytes += len(job.data)
         self._state.remove(job, file_id)
@@ -217,18 +216,18 @@ class _Replay:
     def _remove_between(self, scheduler: str, start: int, end: int, file_id: int) -> None:
         for job in self._all(scheduler):
             where = place(job)
-            is_told = where.told_time is not None and start <= where.told_time <= end
+            is_told = where.journal_time is not None and start <= where.journal_time <= end
             if start <= job.next_time <= end:
                 self._remove(job, file_id, literally=is_told)
             elif is_told:
-                where.told_time = None
+                where.journal_time = None
                 self._state.move(job, file_id)
 
     def _find(self, scheduler: str, job_id: str, time: int) -> Job | None:
         """Return the job that a record about a name and a time means."""
         named = self._jobs(scheduler).get(job_id, ())
         for job in named:
-            if place(job).told_time == time:
+            if place(job).journal_time == time:
                 return job
         earlier = [job for job in named if (job.cron or job.repeat) and job.next_time <= time]
         return max(earlier, key=lambda job: job.next_time, default=None)

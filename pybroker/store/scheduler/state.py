@@ -1,18 +1,18 @@
-"""What a scheduler's journal amounts to: which jobs live in which data file, and which files make records void. Pure.
+"""The state of a scheduler's journal: live jobs by data file, and the files that void records of others. Pure.
 
-A data file must stay as long as it is being written, as it holds the making of a live job, or as it has a record that
-moves or ends a job whose making is in a file that stays: without that record the job would come back. The last rule
-runs along chains.
+A data file must stay while it is being written, while it has the `AddScheduledJob` of a live job, and while it moves or
+ends a job whose `AddScheduledJob` is in a file that stays: otherwise the job would come back. The last rule runs along
+chains.
 
 ```text
 db-3 (live jobs) <--moves, ends-- db-7 <--ends-- db-9        all three stay
 db-4             <--ends--------- db-5                       both go, db-4 first
 ```
 
-What a chain keeps can be much; writing a live job again elsewhere ends it.
+A chain can keep many files; rewriting the live job at its end frees them.
 
-Source: ActiveMQ 5.17, `JobSchedulerStoreImpl.checkpointUpdate`. That lets go of all moves but the last one of each job,
-which its index remembers and its journal then does not tell any more; see `replay`.
+Source: ActiveMQ 5.17, `JobSchedulerStoreImpl.checkpointUpdate`. That deletes all moves except for the last one of each
+job: its index has them, its journal no longer does; see `replay`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,37 +23,37 @@ from pybroker.store.journal.format import Location
 from pybroker.store.producers import ProducerSequences
 
 SCHEDULER = "JMS"
-"""What ActiveMQ calls the broker's own scheduler. Jobs of others are kept and never run."""
+"""ActiveMQ's name of the broker's own scheduler. Jobs of others are kept and never run."""
 
 
-class Place:
-    """Where a job's making is.
+class JobLocation:
+    """Location of the record that added a job.
 
     Attributes:
-        scheduler: whose job it is.
+        scheduler: the scheduler's name.
         location: the record.
         size: its bytes, header included.
-        told_time: the time at which the journal, read literally, has the job; None when it has it nowhere. It is
-            the job's own time, but for jobs whose moves were lost: see `replay`.
+        journal_time: the job's time in the journal; None if the journal lacks the job. It is the job's own time, except
+            for jobs whose moves were lost: see `replay`.
     """
 
-    __slots__ = ("location", "scheduler", "size", "told_time")
+    __slots__ = ("journal_time", "location", "scheduler", "size")
 
-    def __init__(self, scheduler: str, location: Location, size: int, told_time: int | None) -> None:
+    def __init__(self, scheduler: str, location: Location, size: int, journal_time: int | None) -> None:
         self.scheduler = scheduler
         self.location = location
         self.size = size
-        self.told_time = told_time
+        self.journal_time = journal_time
 
 
-def place(job: Job) -> Place:
-    """Return where a job of this store is."""
-    assert isinstance(job.place, Place), "a job of this store"
+def place(job: Job) -> JobLocation:
+    """Return the location of a job of this store."""
+    assert isinstance(job.place, JobLocation), "a job of this store"
     return job.place
 
 
-def making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> AddScheduledJob:
-    """Return the command that makes a job as it is now."""
+def add_command(job: Job, data: bytes, scheduler: str = SCHEDULER) -> AddScheduledJob:
+    """Return the command that adds a job as it is now."""
     return AddScheduledJob(
         scheduler=scheduler,
         job_id=job.job_id,
@@ -68,11 +68,11 @@ def making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> AddScheduledJob
 
 
 class JobState:
-    """Live jobs by the data file of their making, and references between files.
+    """Live jobs by the data file that adds them, and references between files.
 
     Attributes:
         live: jobs by data file.
-        references: by data file, the files whose records it makes void.
+        references: by data file, the files whose records it voids.
         sequences: the highest number of a message of each producer that became a job; a job is named after its message.
     """
 
@@ -83,16 +83,16 @@ class JobState:
 
     def __contains__(self, job: Job) -> bool:
         where = job.place
-        return isinstance(where, Place) and job in self.live.get(where.location.file_id, ())
+        return isinstance(where, JobLocation) and job in self.live.get(where.location.file_id, ())
 
     def jobs(self) -> Iterator[Job]:
-        """Yield all jobs, as their makings lie."""
+        """Yield all jobs, in the order of their records."""
         for jobs in self.live.values():
             yield from jobs
 
     def add(self, job: Job, scheduler: str, location: Location, size: int) -> None:
-        """Record where a job was made, by a record of that many bytes."""
-        job.place = Place(scheduler, location, size, job.next_time)
+        """Record the location and size of the record that adds a job."""
+        job.place = JobLocation(scheduler, location, size, job.next_time)
         self.sequences.record(job.job_id, location.file_id)
         self.live.setdefault(location.file_id, {})[job] = None
 
@@ -125,10 +125,10 @@ class JobState:
 
 
 def removable(state: JobState, file_ids: Iterable[int], keep_from: int) -> list[int]:
-    """Return the data files that can go, in the order in which they must.
+    """Return the data files that can be removed, in the order in which they must be.
 
     Args:
-        state: with everything applied that was appended; the files may go once that is on disk.
+        state: with all appended records applied; the files may be removed once those are on disk.
         file_ids: the files there are.
         keep_from: the one that is being written.
     """
@@ -148,12 +148,12 @@ def removable(state: JobState, file_ids: Iterable[int], keep_from: int) -> list[
 
 
 def renewable(state: JobState, keep_from: int, *, bytes_max: int, jobs_max: int) -> Sequence[Job]:
-    """Return jobs worth writing again: those of the oldest file that holds little else than the past.
+    """Return jobs worth rewriting: those of the oldest file with mostly void records.
 
     Args:
         state: as above.
         keep_from: the file that is being written.
-        bytes_max: a file with more bytes of live jobs is left alone.
+        bytes_max: a file with more bytes of live jobs is skipped.
         jobs_max: how many at a time.
     """
     for file_id in sorted(state.live):

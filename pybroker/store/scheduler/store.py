@@ -1,17 +1,17 @@
-"""A job store that is ActiveMQ's scheduler directory: a KahaDB journal of its own, beside that of the messages.
+"""A job store that is ActiveMQ's scheduler directory: a KahaDB journal beside that of the messages.
 
 ```text
 recover   read the journal, take the directory over (see `journal.takeover`), return the jobs
-add …     encode -> append to the open batch -> note in the state           (no I/O, no waiting)
-cleanup   decide on the state -> once all of it is durable: remove files, in the writer's thread
-close     write what is left, and a remark about the clean stop
+add …     encode -> append to the open batch -> apply to the state          (no I/O, no waiting)
+cleanup   select files from the state -> once all is durable: remove them, in the writer's thread
+close     write the rest, and a record of the clean stop
 ```
 
-A job's move is one record while the job was made in the file being written. Later the job is *renewed*: ended and made
-again in one step, in the new file, which lets go of the old one and leaves nothing for an index to know. Records of
-one step are appended as one, so they share a batch, which any recovery takes whole or not at all.
+A job's move is one record while its `AddScheduledJob` is in the file being written. Later the job is *renewed*: ended
+and added again in the new file, which frees the old one and needs no index. Both records share a batch, which any
+recovery reads whole or not at all.
 
-Messages are kept in memory up to a limit, and beyond it read back from the journal when their time has come.
+Messages are kept in memory up to a limit; others are read back from the journal when they are due.
 
 Source: ActiveMQ 5.17, `JobSchedulerStoreImpl`. Its scheduler journal is not synced by default; this one is.
 """
@@ -49,17 +49,17 @@ from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.recovery import CLEAN_STOP, INDEX_FILES, JobReading
-from pybroker.store.scheduler.state import SCHEDULER, JobState, making, place, removable, renewable
+from pybroker.store.scheduler.state import SCHEDULER, JobState, add_command, place, removable, renewable
 
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of messages kept in memory."""
+"""Limit on the messages kept in memory."""
 SINGLE_REMOVES_MAX: Final = 1000
-"""Jobs of a range that are ended one by one. A record about a range makes every replay look at all jobs, so it has to
-be worth it."""
+"""Greatest number of jobs in a range that are ended one by one: a record about a range costs every replay a look at all
+jobs."""
 RENEWALS_MAX: Final = 200
-"""Jobs that one cleanup writes again."""
+"""Greatest number of jobs that one cleanup rewrites."""
 RENEWED_SHARE: Final = 4
-"""A file is worth emptying when at most a quarter of it is alive."""
+"""A file is emptied when at most a quarter of it is live jobs."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +76,12 @@ class JournalJobStore:
 
     Args:
         directory: ActiveMQ's `scheduler` directory, or an empty or missing one.
-        runtime: the world around.
-        settings: how to write.
+        runtime: clock, threads and the lock's fence.
+        settings: how batches are written and synced.
         files: the directory's file operations, another object in tests of failures.
-        held_bytes_max: messages beyond that are not kept in memory.
+        held_bytes_max: limit on the messages kept in memory.
         may_create: begin a new journal in a directory that has none.
-        lender: gives room when the disk is full at the take-over, see `BorrowedReserve`.
+        lender: frees space when the disk is full at the take-over, see `BorrowedReserve`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class JournalJobStore:
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
-        """What the recovery could not use, apart from a torn tail: lost, and logged record by record."""
+        """Damage found by the recovery, apart from a torn tail: lost, and logged record by record."""
         self.is_cleaning = False
         """True while the writer's thread has files to remove."""
         self._runtime = runtime
@@ -119,14 +119,14 @@ class JournalJobStore:
     def recover(self) -> Sequence[Job]:
         """Read the journal, take the directory over, and return the jobs. Blocks.
 
-        Nothing is changed on disk before all of the journal was read, but for an empty data file, which stays when
-        something goes wrong.
+        Until all of the journal is read, nothing changes on disk except for an empty new data file, which stays after a
+        failure.
 
         Raises:
             StoreUnavailable: the directory cannot be read or written, another process creates files in it, or there is
                 no journal where there must be one.
-            JournalCorrupt: the directory holds something else than a journal.
-            LockNotHeld: the lock was lost on the way.
+            JournalCorrupt: the directory holds no journal.
+            LockNotHeld: the lock was lost.
         """
         take_over = TakeOver(
             self._files,
@@ -142,7 +142,7 @@ class JournalJobStore:
         return JobReading(self.directory, held_bytes_max=self._held_bytes_max)
 
     def _begin(self, reading: JobReading) -> None:
-        """Write into the new data file a remark about who goes on, and what the journal does not say well enough."""
+        """Write into the new data file the new master's name, and corrections of stale jobs."""
         result = reading.result
         self.damages = result.damages
         self._state = reading.state
@@ -151,8 +151,8 @@ class JournalJobStore:
         self._held_bytes = sum(len(job.data or b"") for job in self._state.jobs())
         now = datetime.fromtimestamp(self._runtime.clock() / 1000, UTC).isoformat(timespec="milliseconds")
         commands: list[Command] = [Trace(f"pybroker {__version__} started {now}")]
-        commands += [RemoveScheduledJob(SCHEDULER, job_id, time) for job_id, time in result.ghosts]
-        moved = [job for job in result.jobs if place(job).told_time != job.next_time]
+        commands += [RemoveScheduledJob(SCHEDULER, job_id, time) for job_id, time in result.stale_jobs]
+        moved = [job for job in result.jobs if place(job).journal_time != job.next_time]
         renewals = [renewal for job in moved if (renewal := self._renewal(job)) is not None]
         steps = [b"".join(renewal.records) for renewal in renewals]
         locations = self._writer.start([encode_record(encode(command)) for command in commands] + steps, self._reserve)
@@ -161,7 +161,7 @@ class JournalJobStore:
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
-        """Write with another writer from here on, which begins with the data file of that number."""
+        """Replace the writer by one that begins with the data file of that number."""
         self._writer = JournalWriter(
             self._files,
             file_id=file_id,
@@ -184,7 +184,7 @@ class JournalJobStore:
             self._made(job, self._writer.append(record), len(record))
 
     def load(self, job: Job) -> bytes:
-        """Return a job's message. Reads from disk what is not held in memory.
+        """Return a job's message. Reads it from disk if it is not in memory.
 
         Raises:
             JournalCorrupt: another record is where the job was.
@@ -217,15 +217,15 @@ class JournalJobStore:
             StoreUnavailable: the store has stopped, or a message cannot be read.
         """
         where = place(job)
-        told_time = next_time if where.told_time is None else where.told_time
+        journal_time = next_time if where.journal_time is None else where.journal_time
         birth = b"" if spawned is None else _making(spawned, self.load(spawned))
         job.advance(next_time)
         renewal = None if where.location.file_id == self._writer.file_id else self._renewal(job)
         if renewal is None:
-            told = RescheduleJob(where.scheduler, job.job_id, told_time, next_time, job.run_count)
+            told = RescheduleJob(where.scheduler, job.job_id, journal_time, next_time, job.run_count)
             record = encode_record(encode(told))
             location = self._writer.append(record + birth)
-            where.told_time = next_time
+            where.journal_time = next_time
             self._state.move(job, location.file_id)
         else:
             record = b"".join(renewal.records)
@@ -257,11 +257,11 @@ class JournalJobStore:
             self._forget(job, location)
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number of a job that was added for a producer, -1 for none that is remembered."""
+        """Return the highest sequence number of a job that was added for a producer, -1 for an unknown one."""
         return self._state.sequences.last(producer_id)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once all that was appended so far is written and, if the strategy says so, synced."""
+        """Call back once all records appended so far are written and, if the strategy requires it, synced."""
         self._writer.when_durable(callback)
 
     @property
@@ -271,13 +271,13 @@ class JournalJobStore:
 
     @property
     def is_full(self) -> bool:
-        """True while the disk has no room for more than what makes room."""
+        """True while the disk has space only for records that free some."""
         return self._writer.is_full
 
     def _renewal(self, job: Job) -> _Renewal | None:
-        """Return the records that end a job where it is and make it as it is now; None if it cannot be read.
+        """Return the records that end a job and add it as it is now; None if its message cannot be read.
 
-        The job's message is held in memory from here on, because what is appended cannot be read back at once.
+        The message is kept in memory from then on, because appended records cannot be read back at once.
         """
         try:
             data = self.load(job)
@@ -288,11 +288,11 @@ class JournalJobStore:
             job.data = data
             self._held_bytes += len(data)
         where = place(job)
-        ending = b"" if where.told_time is None else _ending(job)
+        ending = b"" if where.journal_time is None else _ending(job)
         return _Renewal(job, (ending, _making(job, data, where.scheduler)))
 
     def _renewed(self, renewal: _Renewal, location: Location) -> None:
-        """Record that a job was made again at that location."""
+        """Record that a job was added again at that location."""
         job = renewal.job
         scheduler = place(job).scheduler
         self._state.remove(job, location.file_id)
@@ -300,13 +300,13 @@ class JournalJobStore:
         self._limit(job, location)
 
     def _made(self, job: Job, location: Location, size: int) -> None:
-        """Record where a new job is."""
+        """Record a new job's location."""
         self._state.add(job, SCHEDULER, location, size)
         self._held_bytes += len(job.data or b"")
         self._limit(job, location)
 
     def _limit(self, job: Job, location: Location) -> None:
-        """Have a job's message leave the memory if there is too much, once it can be read back."""
+        """Drop a job's message from memory, if the limit is reached, once it can be read back."""
         if self._held_bytes > self._held_bytes_max:
             self._writer.when_durable(partial(self._let_go, job, location))
 
@@ -323,9 +323,9 @@ class JournalJobStore:
     # ------------------------------------------------------------ cleaning up and closing
 
     def cleanup(self) -> None:
-        """Remove (or archive) data files that are needed no more, once all that was appended so far is durable.
+        """Remove (or archive) unneeded data files, once all records appended so far are durable.
 
-        Where nothing could be removed for a while, the jobs of a file that holds little else are renewed.
+        If nothing could be removed for a while, the jobs of a file with mostly void records are renewed.
         """
         if self.is_cleaning or not self._is_open:
             return
@@ -345,7 +345,7 @@ class JournalJobStore:
             self._renewed(renewal, _behind(location, renewal.records[0]))
 
     def close(self) -> None:
-        """Clean up, write what is left, and let go. Blocks.
+        """Clean up, write the rest, and close the files. Blocks.
 
         Raises:
             StoreError: not everything could be written.
@@ -360,17 +360,17 @@ class JournalJobStore:
             self._writer.close()
 
     def abandon(self) -> None:
-        """Let go at once, as if killed: for a master that lost its lock. Writes nothing more, acknowledges nothing."""
+        """Stop at once, as if killed: for a master that lost its lock. Writes and acknowledges nothing more."""
         self._is_open = False
         self._writer.abandon()
 
     def _make_room(self) -> None:
-        """Remove what can be, now."""
+        """Remove unneeded data files now."""
         if self._is_open and not self.is_cleaning:
             self._remove_files()
 
     def _remove_files(self) -> bool:
-        """Have removed what can be; tell whether there is anything."""
+        """Start removing unneeded data files; return True if there are any."""
         self._file_ids.update(range(self._newest_id + 1, self._writer.file_id + 1))
         self._newest_id = self._writer.file_id
         doomed = removable(self._state, self._file_ids, self._writer.file_id)
@@ -381,7 +381,7 @@ class JournalJobStore:
         return bool(doomed)
 
     def _keep_sequences(self, file_ids: Collection[int]) -> None:
-        """Write again the producers' sequence numbers that only these files have."""
+        """Rewrite the producers' sequence numbers that only these files have."""
         sequences = list(self._state.sequences.recorded_in(file_ids).items())
         for start in range(0, len(sequences), TRACE_ENTRIES_MAX):
             numbers = dict(sequences[start : start + TRACE_ENTRIES_MAX])
@@ -389,7 +389,7 @@ class JournalJobStore:
             self._state.sequences.restore(numbers, location.file_id)
 
     def _delete(self, file_ids: Iterable[int]) -> None:
-        """Remove files, in the writer's thread. One that cannot be removed ends this cleanup, and not the broker."""
+        """Remove files, in the writer's thread. A failure ends this cleanup, not the broker."""
         deleted: list[int] = []
         try:
             for file_id in file_ids:
@@ -412,17 +412,17 @@ class JournalJobStore:
 
 
 def _making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> bytes:
-    """Return the record that makes a job as it is now."""
-    return encode_record(encode(making(job, data, scheduler)))
+    """Return the record that adds a job as it is now."""
+    return encode_record(encode(add_command(job, data, scheduler)))
 
 
 def _ending(job: Job) -> bytes:
     """Return the record that ends a job where the journal has it."""
     where = place(job)
-    time = job.next_time if where.told_time is None else where.told_time
+    time = job.next_time if where.journal_time is None else where.journal_time
     return encode_record(encode(RemoveScheduledJob(where.scheduler, job.job_id, time)))
 
 
 def _behind(location: Location, record: bytes) -> Location:
-    """Return where the record behind one is that was appended in the same step."""
+    """Return the location of the record that follows one appended in the same step."""
     return Location(location.file_id, location.offset + len(record))

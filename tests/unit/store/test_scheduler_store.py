@@ -218,7 +218,7 @@ def test_a_job_that_ended_after_collected_moves_is_over(tmp_path: Path) -> None:
 
 
 def test_a_record_of_another_time_does_not_move_a_single_job(tmp_path: Path) -> None:
-    """Of two jobs of one name one ended, and the file with its making was collected."""
+    """Of two jobs of one name one ended, and the file with its addition was collected."""
     write(tmp_path, db1=[added("same", 100)], db3=[RemoveScheduledJob("JMS", "same", 200)])
     life = Life(tmp_path)
     assert list(life.jobs) == ["same"]
@@ -256,7 +256,7 @@ def test_files_without_live_jobs_go_and_take_nothing_along(tmp_path: Path) -> No
 
 
 def test_a_record_stays_as_long_as_what_it_makes_void(tmp_path: Path) -> None:
-    """The removal of `gone` is in a later file than its making, which stays because of `stays`."""
+    """The removal of `gone` is in a later file than its addition, which stays because of `stays`."""
     settings = JournalSettings(file_bytes_max=700, preallocation=Preallocation.NONE, compact_after_cleanups=0)
     life = Life(tmp_path, settings)
     stays, gone = job("stays", 9000), job("gone")

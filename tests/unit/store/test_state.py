@@ -327,7 +327,7 @@ def test_a_transaction_rolled_back_never_counted(journal: Journal, transaction: 
 
 
 def test_a_topics_message_counts_though_its_subscription_is_gone(journal: Journal) -> None:
-    # On replay the subscription's making may have been collected, and the message's file not.
+    # On replay the subscription's record may have been collected, and the message's file not.
     journal.write(publish("p:1"))
 
     assert last(journal) == 1

@@ -1,7 +1,7 @@
-"""Is a journal what it should be? Every file, batch, checksum and record, and whether they agree with one another.
+"""Checks a journal: every file, batch, checksum and record, and their consistency with one another.
 
-Beyond what recovery would complain about, a check finds what brokers do silently: acknowledgements of messages that
-should be there and are not, transactions that never ended, records that ActiveMQ's recovery would skip or revive.
+A check also reports what recovery accepts silently: acknowledgements of missing messages, transactions that never
+ended, records that ActiveMQ's recovery would skip or revive.
 
 A scheduler's journal is checked by the same rules, as far as they apply.
 
@@ -51,7 +51,7 @@ INDEXES: Final = ("db.data", "scheduleDB.data")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What a check comes to.
+    """Result of a check.
 
     Attributes:
         directory: the journal's.
@@ -114,7 +114,7 @@ def check(snapshot: JournalSnapshot, *, in_use: bool = False, progress: Progress
 
 
 class _Check(ObservedReplay):
-    """Collects findings on the way; what needs the whole journal to tell is said in `conclude`."""
+    """Collects findings during the replay; `conclude` adds those that need the whole journal."""
 
     def __init__(self, snapshot: JournalSnapshot, *, in_use: bool) -> None:
         super().__init__(snapshot)
@@ -136,11 +136,11 @@ class _Check(ObservedReplay):
     # ------------------------------------------------------------ on the way
 
     def examined(self, command: Command) -> str | None:
-        """Look into every object."""
+        """Return the flaw of the object in a command, if it has one."""
         return flaw(command)
 
     def met(self, record: Record, command: Command) -> None:
-        """Record what later records, or the end, may contradict."""
+        """Record the facts that later records, or the end, may contradict."""
         self._record_count += 1
         file_id = record.location.file_id
         match command:
@@ -171,15 +171,15 @@ class _Check(ObservedReplay):
 
     @property
     def _is_complete(self) -> bool:
-        """No data file was ever collected, as far as ids tell."""
+        """True if no data file was ever collected, judging by their ids."""
         return next(iter(self.snapshot.files)) == 1 and self.snapshot.last_file_id == len(self.snapshot.files)
 
     def met_gap(self, gap: Gap) -> None:
-        """Keep it until it is known what follows in the file."""
+        """Keep the gap until the rest of the file is read."""
         self._gaps_in_file.append((gap, self._record_count))
 
     def met_flaw(self, record: Record, command: Command | None, reason: str) -> None:
-        """Report a record that says nothing, or a message that cannot be read."""
+        """Report a record or a message that does not decode."""
         self._record_count += 1
         what, activemq, pybroker = (
             ("a record does not decode", "refuses to start when it rebuilds its index", "skips the record")
@@ -202,7 +202,7 @@ class _Check(ObservedReplay):
         )
 
     def met_unknown(self, record: Record, error: UnknownCommand) -> None:
-        """Report a record from the future."""
+        """Report a record of a newer version."""
         self._find(
             Level.DAMAGE,
             "newer record",
@@ -215,7 +215,7 @@ class _Check(ObservedReplay):
         )
 
     def met_missing_end(self, file: DataFile, scan: Scan) -> None:
-        """Report that there was more."""
+        """Report that the file's end is missing."""
         damage = missing_end(file.file_id, scan.end)
         self._find(
             Level.DAMAGE,
@@ -229,7 +229,7 @@ class _Check(ObservedReplay):
         )
 
     def met_end(self, file: DataFile, scan: Scan) -> None:
-        """Report what is odd about the file as a whole."""
+        """Report oddities of the file as a whole."""
         self.batch_count += scan.batch_count
         self._unchecked_count += scan.unchecked_count
         self._behind += [(gap, self._record_count - count) for gap, count in self._gaps_in_file]
@@ -262,7 +262,7 @@ class _Check(ObservedReplay):
     # ------------------------------------------------------------ in the end
 
     def conclude(self) -> None:
-        """Report what only the whole journal tells."""
+        """Report the findings that need the whole journal."""
         self.findings += self._damaged_stretches()
         self.findings.sort(key=self._place)
         self._conclude_acks()
@@ -306,7 +306,7 @@ class _Check(ObservedReplay):
             )
 
     def _conclude_acks(self) -> None:
-        """Report acknowledgements of messages that are nowhere, though no file is missing and no damage explains it."""
+        """Report acknowledgements of messages that are missing without a missing file or damage as the cause."""
         if not self._is_complete or self.gaps or not self._dangling:
             return
         for key in _added(self.snapshot, self._dangling.keys()):
@@ -396,12 +396,12 @@ class _Check(ObservedReplay):
     def _conclude_jobs(self) -> None:
         if not any(self.counts[kind] for kind in SCHEDULER_COMMANDS) or self.counts[CommandType.ADD_MESSAGE]:
             return
-        ghosts = [job_id for job_id, _ in read_jobs(self.snapshot.directory, JobState(), held_bytes_max=0).ghosts]
-        if ghosts:
+        stale = [job_id for job_id, _ in read_jobs(self.snapshot.directory, JobState(), held_bytes_max=0).stale_jobs]
+        if stale:
             self._findings_add(
                 Level.HAZARD,
                 "ghost jobs",
-                f"{len(ghosts)} scheduled jobs are over, and the journal alone does not say so: {_examples(ghosts)}",
+                f"{len(stale)} scheduled jobs are over, and the journal alone does not say so: {_examples(stale)}",
                 "runs them once more when it has to rebuild its index",
                 "leaves them out, and writes down that they are over",
                 "let pybroker open the store once",
@@ -451,7 +451,7 @@ class _Check(ObservedReplay):
 
 
 def _added(snapshot: JournalSnapshot, wanted: Iterable[tuple[Destination, str]]) -> Iterator[tuple[Destination, str]]:
-    """Yield those of the messages that some record adds."""
+    """Yield the messages that a record adds."""
     looked_for = set(wanted)
     for file_id in snapshot.files:
         for item in snapshot.scan(file_id):

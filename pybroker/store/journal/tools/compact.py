@@ -1,19 +1,19 @@
-"""Rewrites a stopped store so that only what is alive remains, in new files. The caller holds the store's lock.
+"""Rewrites a stopped store's live contents into new files. The caller holds the store's lock.
 
 ```text
-db-3 .. db-9     as they are                                            the state of all of them is what is alive
-db-11, db-12     the later parts of it: messages that are there already     a replay ignores them
+db-3 .. db-9     as they are                                            replayed, they give the live contents
+db-11, db-12     later parts of them: messages that exist already           a replay ignores them
 db-10            1. forget every destination and transaction
-                 2. the first part of what is alive                     appears in one step: from here on all of
+                 2. the first part of the live contents                 appears in one step: from here on all of
                                                                         the old files may be there or not
 ActiveMQ's index goes, then db-3 .. db-9, in that order
 ```
 
-So a crash at any point leaves a store that means what it meant before. Before an old file is touched, the new ones are
-read back and compared with what should be alive.
+So a crash at any point leaves a store with the same contents. Before an old file is removed, the new ones are read back
+and compared with the live contents.
 
-Topics: a durable subscription is made right before the first message that is pending for it, and what other
-subscriptions of that topic are done with is acknowledged for them again.
+Topics: a durable subscription is written right before the first message that is pending for it, and acknowledgements of
+the topic's other subscriptions are written again.
 
 Source: ActiveMQ 5.17, `MessageDatabase.process(KahaRemoveDestinationCommand)`.
 """
@@ -57,7 +57,7 @@ from pybroker.store.journal.tools.observed_replay import ObservedReplay, read_jo
 from pybroker.store.journal.tools.scan import Gap, Record
 from pybroker.store.scheduler.recovery import CLEAN_STOP as JOBS_CLEAN_STOP
 from pybroker.store.scheduler.recovery import INDEX_FILES as JOB_INDEX_FILES
-from pybroker.store.scheduler.state import JobState, making, place
+from pybroker.store.scheduler.state import JobState, add_command, place
 
 _NO_DELIVERIES = CLEAN_STOP + '{"delivered": []}'
 _JOBS_HELD_BYTES_MAX = OFFSET_MAX
@@ -65,13 +65,13 @@ _JOBS_HELD_BYTES_MAX = OFFSET_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """What a compaction did.
+    """Result of a compaction.
 
     Attributes:
         directory: the journal's.
-        files_before: data files there were.
+        files_before: data files before.
         bytes_before: their size.
-        files_after: data files there are.
+        files_after: data files afterwards.
         bytes_after: their size.
         alive: messages, subscriptions, transactions in doubt, or scheduled messages kept, by kind.
         archive: where the originals are; None: they were deleted.
@@ -101,10 +101,10 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
-    """How to compact.
+    """Options of a compaction.
 
     Attributes:
-        check: the lock's fence; raises `LockNotHeld`. Asked before each step that changes what a recovery sees.
+        check: the lock's fence; raises `LockNotHeld`. Called before each step that changes the result of a recovery.
         archive: where the originals go, on the same file system; None deletes them.
         file_bytes_max: length at which a new data file is full.
         progress: receives the progress of the reading.
@@ -121,8 +121,8 @@ def compact(files: JournalFiles, options: CompactionOptions) -> CompactionReport
 
     Raises:
         JournalCorrupt: it is damaged, or a newer version wrote it. Nothing was changed.
-        StoreUnavailable: it cannot be read or written; what it means is what it meant before.
-        LockNotHeld: the lock was lost on the way; likewise.
+        StoreUnavailable: it cannot be read or written; its contents are unchanged.
+        LockNotHeld: the lock was lost; likewise.
     """
     with JournalSnapshot(files.directory) as snapshot:
         run = _LiveRecords(snapshot)
@@ -150,7 +150,7 @@ def compact_jobs(files: JournalFiles, options: CompactionOptions) -> CompactionR
         new_ids = _write(files, snapshot.last_file_id + 1, _job_commands(state, result.last_trace), options)
         alive = sum(len(jobs) for jobs in state.live.values())
         again = read_jobs(files.directory, JobState(), held_bytes_max=0)
-        if len(again.jobs) != len(result.jobs) or again.damages or again.ghosts:
+        if len(again.jobs) != len(result.jobs) or again.damages or again.stale_jobs:
             files.remove(*(files.path(file_id) for file_id in new_ids))
             raise _not_the_same(files.directory)
         return _replaced(files, snapshot, new_ids, JOB_INDEX_FILES, options, {"scheduled": alive})
@@ -160,14 +160,14 @@ def compact_jobs(files: JournalFiles, options: CompactionOptions) -> CompactionR
 
 
 class _LiveRecords(ObservedReplay):
-    """Knows besides the state which records open transactions consist of: of acknowledgements every byte counts."""
+    """Keeps the state and the records of open transactions, whose acknowledgements are copied byte by byte."""
 
     def __init__(self, snapshot: JournalSnapshot) -> None:
         super().__init__(snapshot)
         self._operations: dict[TransactionId, list[tuple[Location, int]]] = {}
 
     def met(self, record: Record, command: Command) -> None:
-        """Keep where an open transaction's records lie."""
+        """Record the locations of an open transaction's records."""
         match command:
             case AddMessage(transaction=transaction) | RemoveMessage(transaction=transaction):
                 if transaction is not None:
@@ -178,7 +178,7 @@ class _LiveRecords(ObservedReplay):
                 pass
 
     def met_gap(self, gap: Gap) -> None:
-        """Refuse damage: what is left of it must not become the truth."""
+        """Refuse damage: compacting would lose the rest permanently."""
         if not gap.is_torn:
             raise _damaged(self.snapshot, Location(gap.damage.file_id, gap.damage.offset), gap.damage.reason)
 
@@ -187,7 +187,7 @@ class _LiveRecords(ObservedReplay):
         raise _damaged(self.snapshot, record.location, f"a record does not decode: {reason}")
 
     def commands(self, last_trace: str | None) -> Iterator[bytes]:
-        """Yield the payloads that a new journal consists of; behind all others they mean the state."""
+        """Yield the payloads of the new journal; replayed after all others they give the state."""
         state = self.state
         for transaction in (*state.inflight, *state.prepared):
             yield encode(Rollback(transaction))
@@ -225,7 +225,7 @@ class _LiveRecords(ObservedReplay):
             yield encode(Subscribe(destination, key, subscription.info))
 
     def _message(self, destination: Destination, message_id: str, packed: int) -> bytes:
-        """Return the add of a message: its latest version, no longer in a transaction."""
+        """Return the add of a message's latest version, outside a transaction."""
         location = unpack(message_id, packed).location
         size = int.from_bytes(self.snapshot.read(location, 4), "big")
         payload = self._payload(location, size)
@@ -247,7 +247,7 @@ def _job_commands(state: JobState, last_trace: str | None) -> Iterator[bytes]:
         yield encode(RemoveScheduledJobs(scheduler, 0, TIME_MAX))
     for job in jobs:
         assert job.data is not None, "they are all held"
-        yield encode(making(job, job.data, place(job).scheduler))
+        yield encode(add_command(job, job.data, place(job).scheduler))
     if last_trace == JOBS_CLEAN_STOP:
         yield encode(Trace(last_trace))
 
@@ -293,7 +293,7 @@ def _parts(payloads: Iterator[bytes], bytes_max: int) -> Iterator[list[bytes]]:
 
 
 def _compare(state: StoreState, files: JournalFiles, new_ids: Sequence[int]) -> None:
-    """Make sure that the new files alone mean the same; otherwise remove them and say so."""
+    """Compare the new files alone with the state; remove them and raise if they differ."""
     found = StoreState()
     is_sound = True
     for file_id in new_ids:
@@ -307,7 +307,7 @@ def _compare(state: StoreState, files: JournalFiles, new_ids: Sequence[int]) -> 
 
 
 def _meaning(state: StoreState) -> tuple[object, ...]:
-    """Return what a state says to a broker: contents, whatever the locations."""
+    """Return a state's contents without the locations."""
     destinations = {
         destination: (
             [(message_id, packed & 3) for message_id, packed in contents.messages.items()],
@@ -331,7 +331,7 @@ def _replaced(
     options: CompactionOptions,
     alive: dict[str, int],
 ) -> CompactionReport:
-    """Have the old files go, and return what was done."""
+    """Remove the old files, and return the report."""
     try:
         options.check()
         files.remove(*(files.directory / name for name in indexes))

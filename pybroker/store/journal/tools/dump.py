@@ -1,6 +1,6 @@
-"""The records of a journal, one after the other, as they lie there; damaged stretches between them.
+"""Lists the records of a journal in file order, with the damaged stretches between them.
 
-What was rescued from a damaged stretch is shown too, and marked: recovery does not take it.
+Records rescued from a damaged stretch are listed too, and marked: recovery skips them.
 """
 
 from collections.abc import Collection, Iterator
@@ -54,7 +54,7 @@ _KINDS = {
     CommandType.REMOVE_SCHEDULED_JOBS: "scheduled",
     CommandType.DESTROY_SCHEDULER: "scheduled",
 }
-"""What a record is about; what is left is the journal's own business."""
+"""Kinds of commands; all others are the journal's metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +62,18 @@ class DumpedRecord:
     """A record.
 
     Attributes:
-        location: where it lies.
+        location: its location.
         size: its bytes, header included.
         type: its command's type by name, or `TYPE 17` for one that is unknown.
-        kind: what it is about.
+        kind: the kind of its command.
         integrity: how far it can be trusted.
-        destination: what it is about, as far as that is one destination.
+        destination: its destination, if it has just one.
         message_id: likewise.
         transaction: likewise.
         subscription: the key of a durable subscription.
         text: of a `Trace`.
-        problem: why nothing else is known of it.
-        details: what else it says, by name.
+        problem: the reason why nothing else is known of it.
+        details: its other fields, by name.
         message: with bodies, the message in it, see `message_as_json`.
     """
 
@@ -92,7 +92,7 @@ class DumpedRecord:
     message: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as an object for JSON; what it does not have is left out."""
+        """Return it as an object for JSON, without the fields it does not have."""
         optional = {
             "destination": None if self.destination is None else str(self.destination),
             "message_id": self.message_id,
@@ -119,8 +119,8 @@ class DumpedGap:
     """A damaged stretch.
 
     Attributes:
-        gap: what a scan says about it.
-        is_damage: False for a torn tail, where the last write may have been going on.
+        gap: the scan's result.
+        is_damage: False for a torn tail: the last write may have been interrupted there.
     """
 
     gap: Gap
@@ -135,7 +135,7 @@ class DumpedGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """Which records to show; what is None or empty does not matter.
+    """Selects the records to list; fields that are None or empty select all.
 
     Attributes:
         destinations: those about one of these; patterns are fine. A name of no type is of any.
@@ -152,7 +152,7 @@ class RecordFilter:
     stop: Location | None = None
 
     def has_file(self, file_id: int) -> bool:
-        """Return True if anything in a file may be wanted."""
+        """Return True if records of a file may match."""
         return (
             (not self.file_ids or file_id in self.file_ids)
             and (self.start is None or self.start.file_id <= file_id)
@@ -160,11 +160,11 @@ class RecordFilter:
         )
 
     def has_place(self, location: Location) -> bool:
-        """Return True if what lies there may be wanted."""
+        """Return True if a record at this location may match."""
         return (self.start is None or self.start <= location) and (self.stop is None or location < self.stop)
 
     def has(self, record: DumpedRecord) -> bool:
-        """Return True if a record is wanted for what it is about."""
+        """Return True if a record's fields match."""
         return not self.destinations or any(_is_about(record.destination, each) for each in self.destinations)
 
 
@@ -205,7 +205,7 @@ def dump(
 
 
 def dumped(record: Record, *, bodies: bool = False) -> DumpedRecord:
-    """Return what there is to say about a record."""
+    """Return a record's description."""
     kind = record.payload[0] if record.payload else -1
     known = CommandType(kind) if 0 <= kind < len(CommandType) else None
     problem: str | None = None

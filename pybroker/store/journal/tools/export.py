@@ -1,7 +1,7 @@
-"""What a store holds, for other programs: messages in dispatch order, subscriptions, transactions, scheduled messages.
+"""Exports a store's contents: messages in dispatch order, subscriptions, transactions, scheduled messages.
 
-It is what recovery would find: messages of unfinished transactions are not there, and those with an acknowledgement in
-a prepared transaction are shown with that transaction, because no consumer gets them before it is decided.
+They are those that recovery would find: messages of unfinished transactions are missing, and those acknowledged in a
+prepared transaction are shown with that transaction, because no consumer gets them before its outcome.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ from pybroker.store.journal.tools.stored_message_json import message_as_json
 from pybroker.store.scheduler.state import JobState, place
 
 BESIDE_MESSAGE_BYTES = 1024
-"""What a record has besides its message, nearly always; a longer one takes a second read."""
+"""Usual bytes of a record besides its message; a longer one takes a second read."""
 JOB_BYTES_MAX = 1 << 40
-"""Jobs are read with their messages, however large."""
+"""No limit: jobs are read with their messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class LiveMessage:
     Attributes:
         destination: where it waits.
         message_id: what acks name.
-        location: where its record lies.
+        location: its record's location.
         data: OpenWire v11, from its data type on; empty if it cannot be read, which `problem` explains.
-        problem: why it cannot be read.
+        problem: the reason why it cannot be read.
     """
 
     destination: Destination
@@ -66,7 +66,7 @@ class LiveSubscription:
 
     Attributes:
         subscription: its terms.
-        pending: ids of the messages it still has to get, in dispatch order.
+        pending: ids of its pending messages, in dispatch order.
     """
 
     subscription: DurableSubscription
@@ -156,7 +156,7 @@ Live = LiveMessage | LiveSubscription | LiveTransaction | ScheduledMessage
 
 
 class Export:
-    """The contents of a message journal, read once, given as often as wanted.
+    """The contents of a message journal, read once and iterable many times.
 
     Attributes:
         is_damaged: the journal has damaged stretches, or messages that could not be read so far.
@@ -197,7 +197,7 @@ class Export:
             yield self._message(destination, entry)
 
     def _ordered(self, destination: Destination, subscription_key: str | None = None) -> Iterator[Entry]:
-        """Yield entries as they are dispatched: where priorities count, by priority, which the store keeps coarsely."""
+        """Yield entries in dispatch order: by exact priority where priorities count; the store keeps three classes."""
         entries = self._state.entries(destination, subscription_key)
         first = next(entries, None)
         if first is None:
@@ -244,7 +244,7 @@ class Export:
             yield self._message(destination, unpack(message_id, packed)), key
 
     def _command(self, entry: Entry) -> AddMessage | None:
-        """Return the record of a message; None if it is not there any more."""
+        """Return the record of a message; None if it is gone."""
         read = self._snapshot.read
         record = read(entry.location, entry.size + BESIDE_MESSAGE_BYTES)
         if len(record) < RECORD_HEADER_BYTES:

@@ -1,8 +1,8 @@
-"""What a check found: where, what, what each broker makes of it, and what to do.
+"""Findings of a check: place, damage, effect on each broker, and remedy.
 
-What ActiveMQ does depends on where damage is. It verifies the file that it wrote last, when it starts. Of other files
-it sees what it reads: all of them, record after record, when it has to rebuild its index; nothing before a message is
-loaded, while it has one.
+The effect on ActiveMQ depends on the place of the damage. It verifies the file that it wrote last, when it starts. Of
+other files it sees what it reads: all of them, record after record, when it has to rebuild its index; nothing before a
+message is loaded, while it has one.
 
 | damage in a file that is not the last       | ActiveMQ, rebuilding its index             |
 |---------------------------------------------|--------------------------------------------|
@@ -56,9 +56,9 @@ class Finding:
         level: how bad it is.
         kind: a short name, for programs.
         path: the data file, or the directory.
-        offset: where in it; None where no single place is meant.
+        offset: its offset there; None for a finding without a single place.
         length: how many bytes; None likewise.
-        what: what was found.
+        what: the finding, in words.
         activemq: what ActiveMQ does about it.
         pybroker: what pybroker does about it.
         remedy: what to do.
@@ -92,14 +92,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamageContext:
-    """What the consequences of damage depend on.
+    """Facts that decide the consequences of damage.
 
     Attributes:
         path: the data file.
         is_last: it has the highest id.
         is_in_use: a master holds the store's lock.
         has_index: ActiveMQ's index is there.
-        records_behind: sound records that follow in the file.
+        records_behind: count of sound records that follow in the file.
         consumed: of the rescued messages, those that were acknowledged later.
     """
 
@@ -155,7 +155,7 @@ def unfinished_transaction(
 
 
 def damaged_stretch(gap: Gap, where: DamageContext) -> Finding:
-    """Return what to say about a damaged stretch."""
+    """Return the finding about a damaged stretch."""
     if gap.is_torn:
         return _torn_tail(gap, where)
     damage = gap.damage
@@ -216,7 +216,7 @@ def _on_rebuild(gap: Gap, records_behind: int) -> str:
 
 
 def _is_cut(gap: Gap) -> bool:
-    """Return True if the file ends where the batch goes on."""
+    """Return True if the file ends inside the batch."""
     return gap.damage.at_end and gap.damage.reason.startswith("the file ends")
 
 
@@ -230,7 +230,7 @@ def _remedy(gap: Gap) -> str:
 
 
 def _contents(gap: Gap, consumed: frozenset[str]) -> str:
-    """Say what can still be read in a stretch, and what of it matters no more."""
+    """Describe the readable records of a stretch, and which of them are consumed already."""
     if not gap.rescued:
         return "nothing is readable"
     parts = [described(gap.rescued)]

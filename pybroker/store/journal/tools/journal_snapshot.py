@@ -27,9 +27,9 @@ from pybroker.store.journal.replay import inspect
 from pybroker.store.journal.tools.scan import Scan
 
 LISTINGS_MAX = 20
-"""Listings before giving up. A collection removes files within milliseconds, and comes every 30 s."""
+"""Attempts to list the directory. A collection removes files within milliseconds, every 30 s."""
 SECOND_LOOKS_MAX = 5
-"""Times a file that is being written is read again, because a read may meet a batch half written."""
+"""Attempts to read a file that is being written, because a read may meet a batch half written."""
 
 Progress = Callable[[int, int], None]
 """Called after each data file with bytes done and bytes in all."""
@@ -44,7 +44,7 @@ class DataFile(NamedTuple):
         descriptor: through which it is read.
         size: its length when it was opened.
         is_compacted: it begins with a `RewrittenDataFile`.
-        is_empty: nothing is written at its beginning: a master has claimed it, and come no further as yet.
+        is_empty: nothing is written at its beginning: a master has only claimed it so far.
     """
 
     file_id: int
@@ -147,7 +147,7 @@ class JournalSnapshot(AbstractContextManager["JournalSnapshot"]):
             raise unavailable(file.path, error) from error
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         while self.files:
             os.close(self.files.popitem()[1].descriptor)
 
@@ -208,7 +208,7 @@ def lowest_writable(file_ids: Collection[int], passed_over: Collection[int]) -> 
 
 
 def _descriptor(path: Path) -> int:
-    """Open a file; where too many are open, raise this process's own limit as far as it may."""
+    """Open a file; where too many are open, raise this process's soft limit to the hard one."""
     try:
         return regular.descriptor(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A replay that tells what it meets: the same `StoreState.apply` as recovery, on a snapshot, and with a seat beside it.
+"""A replay with hooks: the `StoreState.apply` of recovery on a snapshot, with a call for each record and gap.
 
 Recovery applies what sound batches hold, so that is what is applied here. Subclasses look at each record before it
 takes effect, and at each damaged stretch.
@@ -37,9 +37,9 @@ SCHEDULER_COMMANDS: Final = frozenset(
         CommandType.DESTROY_SCHEDULER,
     )
 )
-"""What only a scheduler's journal has."""
+"""Commands of a scheduler's journal only."""
 NEUTRAL_COMMANDS: Final = frozenset((CommandType.TRACE,))
-"""What both kinds of journal have."""
+"""Commands of both kinds of journal."""
 
 
 class ObservedReplay:
@@ -83,7 +83,7 @@ class ObservedReplay:
 
     @property
     def is_damaged(self) -> bool:
-        """True when something cannot be used that should be usable."""
+        """True if damaged bytes should have been usable."""
         return bool(self.damaged_file_ids)
 
     def _read(self, file: DataFile) -> None:
@@ -100,7 +100,7 @@ class ObservedReplay:
         self.met_end(file, scan)
 
     def _look_at_end(self, file: DataFile, scan: Scan) -> None:
-        """Find out whether a file's end is missing. From the first EOF marker on, all files have to have one."""
+        """Check for a missing end of the file. From the first EOF marker on, all files must have one."""
         if scan.is_finished:
             self._has_markers = True
         elif self._has_markers and file.size and file.file_id not in self.snapshot.writable:
@@ -125,7 +125,7 @@ class ObservedReplay:
             self.damaged_file_ids.add(record.location.file_id)
             self.met_flaw(record, command, reason)
             if isinstance(command, Subscribe):
-                return  # as recovery does; a message that cannot be read is noticed when it is
+                return  # as recovery does; a damaged message is found when it is read
         self.met(record, command)
         self.state.apply(command, record.location)
         if not isinstance(command, Trace):
@@ -140,26 +140,26 @@ class ObservedReplay:
     # ------------------------------------------------------------ for subclasses
 
     def examined(self, command: Command) -> str | None:
-        """Return what is wrong with the object in a command, as far as it is looked into."""
+        """Return the flaw of the object in a command, if it is examined and has one."""
         return flaw(command) if isinstance(command, Subscribe) else None
 
     def met(self, record: Record, command: Command) -> None:
-        """Look at a record of a sound batch before it takes effect."""
+        """Handle a record of a sound batch before it takes effect."""
 
     def met_gap(self, gap: Gap) -> None:
-        """Look at a damaged stretch."""
+        """Handle a damaged stretch."""
 
     def met_flaw(self, record: Record, command: Command | None, reason: str) -> None:
-        """Look at a record of a sound batch that does not decode, or (`command`) whose OpenWire object does not."""
+        """Handle a record of a sound batch that does not decode, or (`command`) whose OpenWire object does not."""
 
     def met_missing_end(self, file: DataFile, scan: Scan) -> None:
-        """Look at a file that ends where a batch ended, though its writer wrote more."""
+        """Handle a file that ends where a batch ended, though its writer wrote more."""
 
     def met_end(self, file: DataFile, scan: Scan) -> None:
-        """Look at a file's end."""
+        """Handle a file's end."""
 
     def met_unknown(self, record: Record, error: UnknownCommand) -> None:
-        """Look at a record of a newer version. What a store means that holds one is not known."""
+        """Handle a record of a newer version; by default refuse it, since the store's contents are unknown then."""
         raise JournalCorrupt(
             f"{error} in a sound record",
             path=str(self.snapshot.files[record.location.file_id].path),
@@ -183,7 +183,7 @@ def read_jobs(directory: Path, state: JobState, *, held_bytes_max: int) -> JobRe
     Args:
         directory: the scheduler's.
         state: fresh.
-        held_bytes_max: messages beyond that are not kept in memory.
+        held_bytes_max: limit on the messages kept in memory.
 
     Raises:
         StoreUnavailable: the directory or a file cannot be read.

@@ -1,8 +1,8 @@
 """Rescues every intact record of a damaged journal into a new directory, and lists what was lost. The source stays.
 
-Each data file becomes one of the same id with the same records in the same order, in sound batches. So what recovery
-made of the records' order it still makes, and compacted files still name their sources. Left out is what does not
-decode, and what only a newer version knows; both would be in the way of a recovery.
+Each data file becomes one of the same id with the same records in the same order, in sound batches. So a recovery sees
+the records in the same order, and compacted files still name their sources. Records that do not decode, or are of a
+newer version, are left out; both would stop a recovery.
 
 ```text
 source   | batch | ????? | batch |      db-3.log
@@ -12,7 +12,7 @@ source   | batch | ????? | batch |      db-3.log
 target   | batch of all of them | EOF |  db-3.log
 ```
 
-A compacted file's first record is told that its source no longer replaces it, so that ActiveMQ reads what follows.
+A compacted file's first record is changed so that its source no longer replaces it: ActiveMQ then reads what follows.
 """
 
 from collections import Counter
@@ -43,11 +43,11 @@ class LostBytes:
     """Bytes that were left out.
 
     Attributes:
-        location: where they lie in the source.
+        location: their location in the source.
         size: how many.
-        reason: why.
+        reason: the reason, in words.
         is_damage: False for a torn tail, of which nothing was ever acknowledged.
-        about: what is known of the record, see `dump`.
+        about: the record's description, see `dump`.
     """
 
     location: Location
@@ -103,7 +103,7 @@ class SalvagedFile:
 
 
 def prepare_target(target: Path, *sources: Path) -> None:
-    """Make a directory for a salvage, or make sure that it is empty.
+    """Create a directory for a salvage, or check that it is empty.
 
     Raises:
         StoreUnavailable: it is not, or cannot be made, or lies inside a source.
@@ -127,14 +127,14 @@ def prepare_target(target: Path, *sources: Path) -> None:
 def salvage(
     snapshot: JournalSnapshot, target: Path, *, strict: bool = False, progress: Progress | None = None
 ) -> Iterator[LostBytes | RescuedRecord | SalvagedFile]:
-    """Write a journal's records into a directory, and yield what becomes of it. A file's losses come before it.
+    """Write a journal's records into a directory; yield each file written, after its losses.
 
     Each file is on disk when it is yielded.
 
     Args:
         snapshot: the source.
         target: an empty directory, see `prepare_target`.
-        strict: leave out what is not proven.
+        strict: leave out records that are not proven.
         progress: receives the progress.
 
     Raises:
@@ -158,7 +158,7 @@ def salvage(
 
 
 def _items(snapshot: JournalSnapshot, file: DataFile, *, strict: bool) -> Iterator[Record | LostBytes]:
-    """Yield what to keep of a file and what not, by offset."""
+    """Yield the records to keep of a file and its losses, by offset."""
     for item in snapshot.scan(file.file_id):
         if isinstance(item, Gap):
             yield from _losses(item)
@@ -190,7 +190,7 @@ def _losses(gap: Gap) -> Iterator[LostBytes]:
 
 
 def _objection(record: Record) -> str | None:
-    """Return why a record would be in the way of a recovery, if it would."""
+    """Return the reason why a record would stop a recovery, if it would."""
     try:
         return flaw(decode(record.payload))
     except MalformedRecord as error:

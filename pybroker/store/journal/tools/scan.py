@@ -1,7 +1,7 @@
-"""Every record of a data file that can be had, those inside damaged batches included, in the order of the file.
+"""Yields every readable record of a data file, also those inside damaged batches, in the order of the file.
 
-`reader.DataFileWalk` gives a batch whole or not at all, as recovery must. Here a stretch that it skipped is looked
-into once more:
+`reader.DataFileWalk` yields a batch whole or not at all, as recovery must. Here the stretches that it skips are
+searched:
 
 ```text
  sound batch | damaged stretch ....................... | sound batch
@@ -10,9 +10,9 @@ into once more:
                          `- at its place behind the control record, and decodes
 ```
 
-A record out of a damaged stretch counts when it decodes to the last byte, the OpenWire object in it included, and says
-the same message id inside and outside. It is *proven* when the batch's checksum fits after all (the control record
-was hit, and not what follows). Otherwise its bytes may be wrong in places where any byte makes sense, such as a text.
+A record out of a damaged stretch counts when it decodes to the last byte, the OpenWire object in it included, and has
+the same message id inside and outside. It is *proven* when the batch's checksum fits after all (the control record was
+hit, and not what follows). Otherwise its bytes may be wrong in places where any byte makes sense, such as a text.
 """
 
 import enum
@@ -49,7 +49,7 @@ from pybroker.store.journal.protobuf import read_varint
 from pybroker.store.journal.reader import Buffer, Damage, DataFileWalk, is_finished
 
 _RECORD_PATTERN = re.compile(rb"\x01[\x00-%c]" % max(CommandType), re.DOTALL)
-"""Record type and command type; what is in front and behind decides whether they are."""
+"""Pattern of record type and command type; the bytes around it decide if it is one."""
 _VARINT_BYTES_MAX = 5
 _CHECKSUM_MAX = 2**32
 _SECTOR_BYTES = 512
@@ -57,7 +57,7 @@ _NO_SECTOR = bytes(_SECTOR_BYTES)
 
 
 class RecordIntegrity(enum.Enum):
-    """How far a record's bytes can be trusted."""
+    """Trust in a record's bytes."""
 
     SOUND = "sound"
     """Its batch is sound. Recovery takes these and no others."""
@@ -93,8 +93,8 @@ class Gap(NamedTuple):
         damage: as recovery reports it.
         rescued: records out of it, in order; a scan also gives them one by one, behind the gap.
         lost_bytes: bytes of it that belong to none of them, its control record aside.
-        is_torn: a write that never finished explains it, and the file may have been written last. Nothing in it was
-            ever acknowledged, and nothing is rescued.
+        is_torn: an unfinished write explains it, and the file may have been written last. Nothing in it was ever
+            acknowledged, and nothing is rescued.
         beginning: its first bytes, where a control record should be.
         first: where its records begin: behind the control record, if there is one.
     """
@@ -139,12 +139,12 @@ class Scan:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is an EOF marker at the logical end, or what was left of one, once the scan is over."""
+        """True if an EOF marker, or a truncated one, is at the logical end, once the scan is over."""
         return is_finished(self._data[self._walk.end : self._walk.end + len(EOF_MARKER)])
 
     @property
     def stray_bytes(self) -> int:
-        """How many bytes there are from the logical end on, what was preallocated included."""
+        """Number of bytes from the logical end on, preallocated ones included."""
         return len(self._data) - self._walk.end
 
     def __iter__(self) -> Iterator[Record | Gap]:
@@ -177,7 +177,7 @@ class Scan:
 
 
 def flaw(command: Command) -> str | None:
-    """Return what is wrong with the OpenWire object in a command, which its own encoding does not tell."""
+    """Return the flaw of the OpenWire object in a command, which the command's encoding does not show."""
     try:
         match command:
             case AddMessage(data=data) | UpdateMessage(message=AddMessage(data=data)) | AddScheduledJob(payload=data):
@@ -208,13 +208,13 @@ def _gap(data: Buffer, damage: Damage, is_writable: bool) -> Gap:
 
 
 def _extended(data: Buffer, end: int) -> int:
-    """Return where a stretch at the end of a file may really end: zeros at its end may be a record's."""
+    """Return the greatest possible end of a stretch at the end of a file: zeros behind it may be a record's."""
     marker = data.find(EOF_MARKER, end)
     return len(data) if marker < 0 else marker
 
 
 def _batch_bounds(data: Buffer, start: int, end: int) -> tuple[int, int]:
-    """Return where the records of a damaged batch begin, and up to where its checksum proves them (0 for nowhere)."""
+    """Return the offset of a damaged batch's first record, and the end that its checksum proves (0: none)."""
     first = start + BATCH_HEADER_BYTES
     if first > len(data) or not _resembles_control_record(bytes(data[start:first])):
         return start, 0
@@ -348,7 +348,7 @@ def _is_torn(data: Buffer, start: int, end: int) -> bool:
 def _is_cut_in_header(data: Buffer, start: int, end: int) -> bool:
     """Return True if a stretch is the first bytes of a control record, and from there on what was there before."""
     written = 0
-    while data[start + written] == BATCH_MAGIC[written]:  # it ends: what calls this has found a difference
+    while data[start + written] == BATCH_MAGIC[written]:  # it ends: the caller has found a difference
         written += 1
     before = bytes(data[start + written : end]).removeprefix(EOF_MARKER[written:])
     return not before.strip(b"\0")

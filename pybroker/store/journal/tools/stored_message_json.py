@@ -1,4 +1,4 @@
-"""A stored message as JSON has it: JMS headers, properties, and a body that a person or a program can read.
+"""Converts a stored message to JSON: JMS headers, properties, and a readable body.
 
 | message     | `type`    | `body`                                                                  |
 |-------------|-----------|-------------------------------------------------------------------------|
@@ -9,7 +9,7 @@
 | blob        | `blob`    | its URL                                                                 |
 | no body     | `message` | null                                                                    |
 
-A compressed body is shown uncompressed. One that does not decode is shown as it lies there, with a `problem`.
+A compressed body is shown uncompressed. One that does not decode is shown as stored, with a `problem`.
 """
 
 import base64
@@ -40,7 +40,7 @@ def message_as_json(data: bytes) -> dict[str, Any]:
 
 
 def headers(fields: OpenWireMessage) -> dict[str, Any]:
-    """Return a message's JMS headers; those that it does not have are left out."""
+    """Return the JMS headers that a message has."""
     optional = {
         "JMSCorrelationID": fields.correlation_id,
         "JMSReplyTo": None if fields.reply_to is None else str(fields.reply_to),

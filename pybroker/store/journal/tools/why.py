@@ -1,12 +1,12 @@
-"""Why data files stay: for each one that cannot be deleted, what holds it, and what to do about that.
+"""Explains why data files stay: for each one that cannot be deleted, the reasons and the remedy.
 
-The decision is `cleanup`'s; here it is explained. A file may be held by what it has (live messages, records of
-unfinished transactions, durable subscriptions), by being written, or because it answers records of files that
-stay, such as acknowledgements do. The last runs along chains; the explanation follows them down to a file that is held
-by something else:
+The decision is `cleanup`'s. A file is held by its contents (live messages, records of unfinished transactions, durable
+subscriptions), because it is being written, or because it voids records of files that stay, as acknowledgements do. The
+last runs along chains; the explanation follows them down to a file that is held for another reason:
 
 ```text
-db-9: 40 acknowledgements for db-7    <- db-7: 12 acknowledgements for db-3    <- db-3: 1 message of queue://ActiveMQ.DLQ
+db-9: 40 acknowledgements for db-7    <- db-7: 12 acknowledgements for db-3    <- db-3: 1 message of
+queue://ActiveMQ.DLQ
 ```
 """
 
@@ -35,13 +35,13 @@ from pybroker.store.scheduler.state import JobState
 from pybroker.store.scheduler.state import removable as removable_jobs
 
 EXAMPLES_MAX = 3
-"""Ids named per reason: the oldest."""
+"""Example ids per reason: the oldest."""
 _ANSWERED_SHOWN_MAX = 20
-"""Files named that a file's records answer."""
+"""Example files whose records a file voids."""
 
 
 class Cause(enum.Enum):
-    """What holds a data file."""
+    """Causes for which a data file is kept."""
 
     WRITTEN = "being written"
     MESSAGES = "messages"
@@ -53,16 +53,16 @@ class Cause(enum.Enum):
     METADATA = "metadata"
     """It has metadata that no other file has; it is written again before the file is removed."""
     ACTIVEMQ = "ActiveMQ only"
-    """It holds nothing that pybroker needs."""
+    """It holds no record that pybroker needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One thing that holds a data file.
+    """A reason why a data file is kept.
 
     Attributes:
-        cause: what kind of thing.
-        what: the thing, in words.
+        cause: its kind.
+        what: the reason, in words.
         count: how many messages, operations or acknowledgements.
         examples: ids, the oldest first.
         remedy: what to do.
@@ -106,8 +106,8 @@ class ExplainedFile:
         path: where it is.
         size: its bytes.
         is_held: it cannot be deleted.
-        reasons: what holds it; of one that is not held, what holds it for others.
-        note: what will happen to it.
+        reasons: why it is held; for one that is not held, why other brokers keep it.
+        note: its future, in words.
     """
 
     file_id: int
@@ -136,7 +136,7 @@ class Explanation:
 
     Attributes:
         files: in ascending order.
-        is_damaged: something could not be read, so more may be held than is known.
+        is_damaged: a part could not be read, so more may be held.
     """
 
     files: Sequence[ExplainedFile]
@@ -150,7 +150,7 @@ class RetentionFacts:
     Attributes:
         sizes: bytes by file.
         keep_from: the lowest file that may be written.
-        own: per file the reasons that lie in itself; see `held_by_messages` and its like.
+        own: per file the reasons in its contents; see `held_by_messages` and the like.
         references: per file those whose records it makes void.
         acks: per acknowledging and acknowledged file, how many acknowledgements, and the first message ids.
     """
@@ -165,7 +165,7 @@ class RetentionFacts:
 
 
 def explain(facts: RetentionFacts) -> dict[int, tuple[bool, list[Reason]]]:
-    """Return for each data file whether it is held, and its reasons. Pure."""
+    """Return each data file's reasons, and if it is held. Pure."""
     file_ids = set(facts.sizes)
     reasons = {file_id: list(facts.own.get(file_id, ())) for file_id in sorted(file_ids)}
     pinned = [file_id for file_id in file_ids if reasons[file_id]]
@@ -245,7 +245,7 @@ def _answers(facts: RetentionFacts, file_id: int, held: set[int], roots: set[int
 
 
 def _chain(references: dict[int, set[int]], file_id: int, held: set[int], roots: set[int]) -> list[int]:
-    """Return the shortest way along references from a file to one that is held by a reason of its own."""
+    """Return the shortest chain of references from a file to one that its own contents hold."""
     ways: dict[int, list[int]] = {file_id: []}
     queue = [file_id]
     for current in queue:
@@ -322,7 +322,7 @@ def _names(file_ids: Sequence[int]) -> str:
 
 
 class _Why(ObservedReplay):
-    """Counts which files' messages a file's acknowledgements are for: the state only keeps that there are any."""
+    """Counts a file's acknowledgements by the files of their messages, of which the state keeps only the files."""
 
     def __init__(self, snapshot: JournalSnapshot) -> None:
         super().__init__(snapshot)
@@ -332,7 +332,7 @@ class _Why(ObservedReplay):
         self._lowest_writable = min(snapshot.writable)
 
     def met(self, record: Record, command: Command) -> None:
-        """Note whom an acknowledgement answers, while the message is still there."""
+        """Record the file of an acknowledgement's message before it is removed."""
         file_id = record.location.file_id
         match command:
             case RemoveMessage(destination, message_id):
@@ -361,7 +361,7 @@ class _Why(ObservedReplay):
         explained = explain(self._facts())
         for file_id, (is_held, reasons) in explained.items():
             if not is_held:
-                reasons += [*self._remarks(file_id), *self._activemq_reasons(file_id)]
+                reasons += [*self._metadata(file_id), *self._activemq_reasons(file_id)]
         return [
             _explained(
                 file,
@@ -375,7 +375,7 @@ class _Why(ObservedReplay):
             for file in self.snapshot.files.values()
         ]
 
-    # ------------------------------------------------------------ what a file has
+    # ------------------------------------------------------------ contents of files
 
     def _live(self) -> dict[int, dict[Destination, list[str]]]:
         """Return live messages by file and destination, in their order; older versions and duplicates included."""
@@ -418,9 +418,9 @@ class _Why(ObservedReplay):
         waiting = [key for key, each in subscriptions.items() if not each.pending.isdisjoint(message_ids)]
         return held_by_messages(str(destination), len(message_ids), message_ids, waiting)
 
-    # ------------------------------------------------------------ of files that go
+    # ------------------------------------------------------------ metadata
 
-    def _remarks(self, file_id: int) -> Iterator[Reason]:
+    def _metadata(self, file_id: int) -> Iterator[Reason]:
         """Yield the metadata that only a file has, and that is written again before the file is removed."""
         producers = self.state.sequences.recorded_in((file_id,))
         queues = [str(queue) for queue in self.state.declared.last_recorded_in((file_id,))]
