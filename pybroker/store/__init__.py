@@ -1,1 +1,1 @@
-"""Where messages outlive the process: the KahaDB journal and, for tests and toys, memory."""
+"""Message stores: the KahaDB journal, PostgreSQL and, for tests, memory."""

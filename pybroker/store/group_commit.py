@@ -56,7 +56,7 @@ INLINE_BYTES_MAX = 256 * 1024
 """Size up to which a write takes hardly longer than one record's."""
 
 INLINE_WAITERS_MAX = 64
-"""With more waiters the next batch fills while this one is written, and the thread is quicker."""
+"""With more waiters the next batch fills during this one's write, and the thread is faster."""
 
 TRIAL_EVERY = 64
 """Batches that a slow disk gets through the thread before one is tried on the loop: it may have become quick."""
@@ -150,7 +150,7 @@ class GroupCommit(Generic[C]):
         self._is_open = False
         self._waiters: list[Callback] = []
         self._number = 1
-        """Of the open batch, or of the next one."""
+        """Callbacks of the open batch, or of the next one."""
         self._under_way: deque[_Batch[C]] = deque()
         self._writing_count = 0
         self._under_way_bytes = 0
@@ -217,7 +217,7 @@ class GroupCommit(Generic[C]):
                     self._schedule_turn_end()
             elif not self._turn_end_scheduled and not self._writing_count:  # the first waiter
                 self._schedule_turn_end()
-        elif self._under_way:  # its fence may have been asked already
+        elif self._under_way:  # its fence may have been checked already
             self._under_way[-1].callbacks.append(partial(self.notify, (callback,)) if self._is_fence_due else callback)
         elif self._is_notifying or self._is_fence_due:  # behind those who were first
             self.notify((callback,))
@@ -271,7 +271,7 @@ class GroupCommit(Generic[C]):
         return self._sink.is_full
 
     def close(self) -> None:
-        """Write what is left, and end the thread. Blocks. Harmless when repeated.
+        """Write the rest, and end the thread. Blocks. Harmless when repeated.
 
         Raises:
             StoreError: not everything could be written.
@@ -402,7 +402,7 @@ class GroupCommit(Generic[C]):
             self._confirm(batch)
 
     def _written(self, batch: _Batch[C]) -> None:
-        """Confirm a batch; then the changes gathered meanwhile are due."""
+        """Confirm a batch; then the changes gathered during its write are due."""
         if self._abandoned.is_set():
             return
         self._writing_count -= 1
@@ -444,7 +444,7 @@ class GroupCommit(Generic[C]):
                 self._schedule_turn_end()
 
     def _check_fence(self) -> None:
-        """Ask the fence for those who need nothing else; in the thread where that takes a while."""
+        """Check the fence for callbacks that need only that; in the thread if it takes long."""
         if self._stopped is not None:
             return
         callbacks, self._to_notify = self._to_notify, []
@@ -500,7 +500,7 @@ class GroupCommit(Generic[C]):
         self._runtime.on_failure(error)
 
     def _stop(self, reason: StoreError) -> None:
-        """Refuse everything from now on; what is open is never written."""
+        """Refuse everything from now on; the open batch is never written."""
         self._stopped = reason
         if self._is_open:
             self._is_open = False
@@ -538,7 +538,7 @@ class GroupCommit(Generic[C]):
                 self._runtime.post(partial(self._written, item))
 
     def _next(self) -> "_Batch[C] | _Question | Callback | None":
-        """Wait for the next item; meanwhile do the sink's due work and watch the fence."""
+        """Wait for the next item, doing the sink's due work and checking the fence."""
         watch_seconds = self._policy.watch_seconds
         watch_at = self._runtime.monotonic() + watch_seconds
         while True:

@@ -15,7 +15,7 @@ def agreed(found: BrokerIdentity | None, given: BrokerIdentity, where: str) -> B
     """Return the identity to serve with: the stored id, and the name that this member was given.
 
     Args:
-        found: what is stored; None: nothing.
+        found: the stored value, or None.
         given: a new id, for a store without one, and this member's setting.
         where: names the store in the log.
     """

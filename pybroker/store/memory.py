@@ -36,7 +36,7 @@ class _Backlog:
 
 @dataclass(slots=True)
 class _Transaction:
-    """What waits for an outcome: how to do it, and what a recovery says about it while it is prepared."""
+    """An unfinished transaction: its operations, and the recovery's description of it while it is prepared."""
 
     operations: list[Operation] = field(default_factory=list[Operation])
     sent: list[Message] = field(default_factory=list[Message])
@@ -64,7 +64,7 @@ class MemoryStore:
         self._delivered: frozenset[str] | None = frozenset()
 
     def recover(self) -> Recovery:
-        """Return what is there. Transactions that were open and not prepared never happened."""
+        """Return the stored messages. Open transactions that were not prepared are dropped."""
         self._epoch += 1
         self._transactions.clear()
         recovery = Recovery(
@@ -100,7 +100,7 @@ class MemoryStore:
         return recovery
 
     def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
-        """Return messages. Nothing is ever damaged here: one that is not there was never to be asked for."""
+        """Return messages. Requesting one that is not stored is a bug, as nothing is ever damaged here."""
         held = self._messages.get(destination, {})
         return [held[message_id] for message_id in message_ids if message_id in held]
 
@@ -211,7 +211,7 @@ class MemoryStore:
         self._topics.pop(destination, None)
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free what is remembered of a destination that holds nothing, and is not kept."""
+        """Free the state of an empty destination that is not kept."""
         if not self._messages.get(destination) and destination not in self._topics and destination not in self._kept:
             self._messages.pop(destination, None)
 
@@ -238,7 +238,7 @@ class MemoryStore:
 
     @property
     def is_full(self) -> bool:
-        """There are other limits on memory."""
+        """Always False: memory has other limits."""
         return False
 
     def cleanup(self) -> None:

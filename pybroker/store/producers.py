@@ -10,10 +10,10 @@ ID:host-40001-1700000000000-3:1 : 1 : 1 : 42
 `--------------- producer ------------´
 ```
 
-The highest number stands for all below it. Two things keep that true. Only what is committed counts, so a transaction
-that was rolled back may be sent again under the same ids. And of one producer nothing is committed behind what it sent
-later, since a session has one local transaction at a time. (An XA session may suspend a branch and send in another.
-It is harmless: of an open transaction nothing is stored, and a client never repeats one whose commit it requested.)
+The highest number stands for all below it, for two reasons. Only what is committed counts, so a transaction that was
+rolled back may be sent again under the same ids. And of one producer nothing is committed behind what it sent later,
+since a session has one local transaction at a time. (An XA session may suspend a branch and send in another. It is
+harmless: of an open transaction nothing is stored, and a client never repeats one whose commit it requested.)
 
 Producers that have not sent for a long time are forgotten, so the memory has a bound: two generations of a dict are an
 LRU at the price of one look-up per message.
@@ -24,7 +24,7 @@ Source: ActiveMQ 5.17, `KahaDBStore.getLastProducerSequenceId`, `ActiveMQMessage
 from collections.abc import Collection, Iterator, Mapping
 
 PRODUCERS_MAX = 16_384
-"""At least so many producers are remembered, the latest ones, and at most twice as many: some 5 MB. ActiveMQ has 64."""
+"""Least number of producers kept, the latest ones; at most twice as many: some 5 MB. ActiveMQ has 64."""
 PRODUCER_ID_LENGTH_MAX = 512
 """Producers with longer ids are not remembered: strange ones must not fill the memory. Real ones have about 50."""
 

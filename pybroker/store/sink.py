@@ -22,7 +22,7 @@ class Source(Protocol[C_co]):
 
 
 class Sink(Protocol[C_contra]):
-    """A destination of batches. Used by one thread at a time; methods block unless they say otherwise."""
+    """A destination of batches. Used by one thread at a time; methods block unless documented otherwise."""
 
     @property
     def is_full(self) -> bool:
@@ -42,7 +42,7 @@ class Sink(Protocol[C_contra]):
         ...
 
     def rest(self) -> float | None:
-        """Do what is due between two batches; return the seconds until the next call, or None."""
+        """Do the work due between two batches; return the seconds until the next call, or None."""
         ...
 
     def sync(self) -> None:

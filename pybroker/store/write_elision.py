@@ -29,7 +29,7 @@ from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.runtime import Callback, StoreRuntime
 
 HOLD_SECONDS = 0.002
-"""How long a message waits at least to be consumed, where a write is a sync of a disk; twice that at most."""
+"""Shortest time that a message is held to be consumed, where a write is a sync of a disk; the longest is twice that."""
 
 HELD_BYTES_MAX = 1 << 20
 """With more bytes held, all of them are written."""

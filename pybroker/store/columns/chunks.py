@@ -1,8 +1,8 @@
-"""Walks through a piece of a data file window by window, and finds where its records are: many at a time.
+"""Finds the records in a piece of a data file, window by window and many at a time.
 
-A chunk is a run of sound batches in memory, with the offsets of all records in it. What `journal.reader` calls sound is
-sound here: the usual case is decided by few instructions per batch and a vectorised walk over the records of all
-batches at once; as soon as anything is unusual, the reader's own walk goes on from there, to the end of the file.
+A chunk is a run of sound batches in memory, with the offsets of all records in it. Sound batches are those of
+`journal.reader`. The usual case costs few instructions per batch and a vectorised walk over the records of all batches
+at once; at the first unusual batch the reader's walk takes over to the end of the file.
 
 ```text
 batches   |c r r r r |c r |c r r r |         c: control record, r: user record
@@ -42,9 +42,9 @@ from pybroker.store.journal.format import (
 from pybroker.store.journal.reader import Buffer, Damage, DataFileWalk, load, unavailable
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""Read at a time: more than a batch has as a rule, and some ten thousand records."""
+"""Bytes per read: more than most batches have, and some ten thousand records."""
 PADDING: Final = 512
-"""Bytes behind a chunk's batches, so that fixed-width fields can be looked at before it is known whether they fit."""
+"""Bytes behind a chunk's batches, so that fixed-width fields can be read before it is known if they fit."""
 FEW_LANES: Final = 24
 """The least number of batches for which a step saves more than it costs."""
 STEPS_MAX: Final = 512
@@ -86,8 +86,8 @@ class Chunk:
 def chunks(piece: Piece, window_bytes: int = WINDOW_BYTES) -> Iterator[Chunk | Damage]:
     """Yield what is in a piece, in its order.
 
-    Damage at the end of a file that may be written to is left out: such a batch may be in the making, or was when its
-    broker died, and no client got the answer that it is safe.
+    Damage at the end of a file that may be written to is left out: such a batch may be incomplete, or was when its
+    broker died, and was never acknowledged.
 
     Raises:
         FileNotFoundError: the file is gone.
@@ -121,7 +121,7 @@ class _Stop(Enum):
 
 
 def _usual(descriptor: int, piece: Piece, window_bytes: int) -> Generator[Chunk, None, int | None]:
-    """Yield chunks as long as all is sound; return where the careful walk has to go on, or None at the end."""
+    """Yield chunks as long as all is sound; return where the reader's walk must continue, or None at the end."""
     position, needed = piece.start, 0
     data = _room(window_bytes)
     while True:
@@ -150,21 +150,21 @@ def _usual(descriptor: int, piece: Piece, window_bytes: int) -> Generator[Chunk,
 
 
 def _room(size: int) -> mmap.mmap:
-    """Return memory to read into, again and again: new memory for every window costs more than what is read into it.
+    """Return a reusable buffer: new memory for every window costs more than reading into it.
 
-    It begins with a page, which the system copies to several times faster than to anywhere else.
+    It is aligned to a page, to which the system copies several times faster.
     """
-    bytes(size)  # Freed at once: from then on malloc keeps memory for the next array that it would give back otherwise.
+    bytes(size)  # Freed at once: afterwards malloc keeps memory for the next array instead of returning it.
     room = mmap.mmap(-1, size + PADDING, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(AttributeError, OSError):  # large pages: where there are none it is slower, that is all
+    with contextlib.suppress(AttributeError, OSError):  # large pages; without them it is only slower
         room.madvise(mmap.MADV_HUGEPAGE)
     return room
 
 
 def _sound_run(data: Buffer, size: int, limit: int) -> tuple[list[tuple[int, int]], _Stop]:
-    """Return where each sound batch's records begin and end, from the start of `data` on, and why there are no more.
+    """Return the bounds of each sound batch's records from the start of `data` on, and the reason for the end.
 
-    Whether the records fit their batch is not looked at.
+    The records are not checked.
 
     Args:
         data: with the batches.
@@ -213,7 +213,7 @@ def _located(data: Buffer, base: int, spans: Sequence[tuple[int, int]]) -> Chunk
     ends = np.empty_like(records)
     ends[:-1] = records[1:]
     ends[final] = last
-    # The walk went where the sizes lead, so only the last size of a batch may lead elsewhere than to what follows.
+    # The walk followed the sizes, so only the last size of a batch may lead past its end.
     fits = (ends - records >= RECORD_HEADER_BYTES) & (
         np.frombuffer(data, np.uint8)[records + _SIZE.size] == USER_RECORD
     )
@@ -234,8 +234,8 @@ def _sizes(data: Buffer) -> npt.NDArray[np.uint32]:
 def _walk(data: Buffer, first: Longs, last: Longs) -> Longs:
     """Return where records begin, ascending, going by their sizes alone: in each batch at least one, the first.
 
-    All batches take a step at once. In those whose records fit them, which is for the caller to check, no record is
-    missing. A size of 0 leads nowhere, so the number of steps has a limit.
+    All batches take a step at once. The caller checks that the records fit their batch; then none is missing. A size of
+    0 does not advance, so the number of steps has a limit.
     """
     sizes = _sizes(data)
     offsets, limits = first, last
@@ -267,11 +267,11 @@ def _walk_one_by_one(data: Buffer, begins: Longs, ends: Longs) -> Longs:
     return np.array(found, np.int64)
 
 
-# ---------------------------------------------------------------- whatever else
+# ---------------------------------------------------------------- unusual batches
 
 
 def _careful(path: Path, piece: Piece, start: int, window_bytes: int) -> Iterator[Chunk | Damage]:
-    """Yield what is left of a piece, as the reader's own walk finds it."""
+    """Yield the rest of a piece, found by the reader's walk."""
     data = load(path)
     walk = DataFileWalk(data, piece.file_id, start=start)
     run: list[tuple[int, int]] = []

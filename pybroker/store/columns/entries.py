@@ -1,4 +1,4 @@
-"""Entries of primitive maps, for many maps at once: entry by entry, all maps together.
+"""Decodes the entries of many primitive maps at once: entry by entry, all maps together.
 
 A message's properties are such a map, and so is the body of a map message.
 
@@ -40,7 +40,7 @@ class Entries:
         keys: per entry, its name.
         tag: per entry, the type of its value.
         begin: per entry, where its value begins; `end` likewise.
-        is_text: per entry, whether its value is a string.
+        is_text: per entry, True if its value is a string.
         offsets: per map, where its entries begin; one more at the end.
     """
 
@@ -51,8 +51,8 @@ class Entries:
 
         Args:
             window: where they are.
-            places: of the maps; one of no bytes at all is empty, as is a null map.
-            odd: to be marked where they are of no usual shape.
+            places: of the maps; one of no bytes is empty, as is a null map.
+            odd: marked for maps of an unusual shape.
         """
         steps = _steps(window, places, odd)
         columns = (

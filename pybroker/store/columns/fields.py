@@ -1,4 +1,4 @@
-"""Finds the commands' own fields in many records at once, for the usual shapes of frequent commands.
+"""Finds the commands' fields in many records at once, for the usual shapes of frequent commands.
 
 ```text
 add     | transaction 0A? | destination 12 | message id 1A | message 22 | priority 28? | supported 30? |
@@ -7,7 +7,7 @@ prepare, commit, rollback | transaction 0A |
 trace   | text 0A?        |
 ```
 
-Other commands, and these in another shape, are odd: for `rows`. See `journal.commands` for what the fields say.
+Other commands, and these in another shape, are odd: for `rows`. See `journal.commands` for the fields' meaning.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _HEAD_BYTES = 4
 _DESTINATION_TYPES = 4
 _LONG_VARINT = 0x80
 """The first value whose varint has more than one byte."""
-# As plain numbers: of an enumeration's member numpy has first to find out what it is.
+# As plain numbers: numpy converts an enumeration's member more slowly.
 _TRACE, _ADD, _REMOVE = (int(kind) for kind in (CommandType.TRACE, CommandType.ADD_MESSAGE, CommandType.REMOVE_MESSAGE))
 _ENDINGS = (CommandType.PREPARE, CommandType.COMMIT, CommandType.ROLLBACK)
 _IS_USUAL = np.isin(np.arange(256), (_TRACE, _ADD, _REMOVE, *_ENDINGS))
@@ -39,7 +39,7 @@ class FieldPlaces:
 
     Attributes:
         kind: command type.
-        odd: not of a usual shape; nothing else counts then.
+        odd: of an unusual shape; all other fields are undefined then.
         is_add: it stores a message.
         transaction: the field with its tag, so the whole of a commit's fields.
         trace: a trace's text.
@@ -69,7 +69,7 @@ class FieldPlaces:
 
 
 def locate(window: Window, records: Longs, ends: Longs) -> FieldPlaces:
-    """Return where the fields of these records lie."""
+    """Return the places of these records' fields."""
     # One straight walk through the three shapes: cut into smaller functions it would pass a dozen arrays around.
     raw = window.bytes_
     payloads = records + RECORD_HEADER_BYTES

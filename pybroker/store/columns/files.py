@@ -1,8 +1,7 @@
 """Lists data files and cuts them into pieces: planned once, and then read in parallel.
 
-A piece ends where a batch ends, so no reader depends on another one. Planning hops from one batch control
-record to the next and looks at nothing else; where the hop leads nowhere, at damage or at the end of what is written,
-the rest of the file is one piece.
+A piece ends where a batch ends, so no reader depends on another one. Planning hops from one batch control record to the
+next and reads nothing else; at damage, or at the end of the records, the rest of the file is one piece.
 
 A journal that a broker is writing may be planned and read: data files only grow, or vanish whole.
 """
@@ -26,14 +25,14 @@ _MESSAGE_JOURNALS: Final = JOURNAL_DIRECTORIES[:2]
 _LOCK = "lock"
 """The lock file: a broker that has just started has one, and no data file yet."""
 _HOP_BYTES = 256 * 1024
-"""Read at a time while planning, where batches are small; a batch that is longer is jumped over."""
+"""Bytes per read while planning, for small batches; a longer batch is skipped."""
 
 
 class NoJournal(StoreError):
-    """A directory that is not there, or holds no journal.
+    """Raised for a directory that is missing, or holds no journal.
 
     Attributes:
-        directory: which one.
+        directory: its path.
     """
 
     def __init__(self, message: str, directory: Path) -> None:
@@ -82,7 +81,7 @@ def list_files(directory: Path, *, archive: bool = False) -> dict[int, Path]:
         archive: the files in its `data-archive` as well.
 
     Raises:
-        NoJournal: it is not there, or other things are in it and no data file.
+        NoJournal: it is missing, or has files but no data file.
         StoreUnavailable: it cannot be read.
     """
     if not directory.exists():
@@ -110,9 +109,9 @@ def _check_empty(directory: Path) -> None:
 
 
 def growing(files: Mapping[int, Path]) -> frozenset[int]:
-    """Return the data files that a broker may be writing to: the newest, and what an ActiveMQ may have put before it.
+    """Return the data files that a broker may be writing to: the newest, and those that ActiveMQ may write before.
 
-    ActiveMQ copies acknowledgements into a file of their own, with the highest number, and goes on in the one before.
+    ActiveMQ copies acknowledgements into a new file with the highest number, and goes on in the one before.
     """
     found: set[int] = set()
     for file_id in sorted(files, reverse=True):
@@ -128,7 +127,7 @@ def _is_set_aside(path: Path) -> bool:
         with open(path, "rb", buffering=0, opener=regular.opener) as file:
             start = file.read(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES + 1)
     except OSError:
-        return True  # gone by now: then it was not the one being written
+        return True  # removed since, so it was not the one being written
     return not start.startswith(BATCH_MAGIC) or start.endswith(bytes((CommandType.REWRITTEN_DATA_FILE,)))
 
 
@@ -141,10 +140,10 @@ def plan(
     """Return the pieces in which a journal's files are read, in the journal's order.
 
     Args:
-        directory: what to call the journal.
+        directory: the journal's name in the pieces.
         files: its data files.
-        piece_bytes: how long a piece should be at least; None: a file is one piece.
-        takes: says of a file's id whether it is to be read.
+        piece_bytes: least length of a piece; None: a file is one piece.
+        takes: returns True for the id of a file to read.
     """
     written = growing(files)
     pieces: list[Piece] = []
@@ -174,12 +173,12 @@ def _cuts(path: Path, piece_bytes: int) -> Sequence[int]:
 
 
 class Hop:
-    """Goes from control record to control record by their lengths alone, without a look at the records.
+    """Goes from control record to control record by their lengths, without reading the records.
 
     Attributes:
         data: bytes of the file that were read last.
         base: where in the file they begin.
-        reached: where the next control record is to be.
+        reached: where the next control record should be.
     """
 
     def __init__(self, descriptor: int, start: int, limit: int | None = None) -> None:

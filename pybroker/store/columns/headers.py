@@ -1,7 +1,7 @@
 """Finds the fields of many OpenWire messages and acknowledgements at once.
 
-What hardly ever occurs is odd, and left to `rows`: ids in a text of their own, advisories' data structures, target
-consumers, broker paths, clusters, blob messages, an acknowledgement's cause.
+Rare shapes are odd, and left to `rows`: ids with a text view, advisories' data structures, target consumers, broker
+paths, clusters, blob messages, an acknowledgement's cause.
 
 The order of the fields is that of `openwire.layout`; identifiers are drawn in `openwire.ids`.
 """
@@ -28,7 +28,7 @@ FIRST_DESTINATION = min(ids.DESTINATION_TYPES)
 LAST_DESTINATION = max(ids.DESTINATION_TYPES)
 
 _Step: TypeAlias = tuple[str, Callable[[Lanes], Any]]
-"""A field's name, and what takes it from all lanes."""
+"""A field's name, and the function that reads it from all lanes."""
 
 
 class Identity(NamedTuple):
@@ -57,8 +57,8 @@ class Headers:
     """Places of messages' fields, per message.
 
     Attributes:
-        odd: not of a usual shape; nothing else counts then.
-        unseen: texts that no column shows, and that must be texts nevertheless.
+        odd: of an unusual shape; all other fields are undefined then.
+        unseen: texts that no column shows, checked all the same.
     """
 
     odd: Flags
@@ -85,7 +85,7 @@ class Headers:
 
 
 def locate_headers(window: Window, begin: Longs, end: Longs) -> Headers:
-    """Return where the fields of these messages lie, each from its data type on."""
+    """Return the places of these messages' fields, each from its data type on."""
     lanes = Lanes(window, begin, end)
     kind = lanes.byte()
     lanes.require((kind >= MessageType.MESSAGE) & (kind < MessageType.BLOB))
@@ -113,7 +113,7 @@ class Acks:
 
 
 def locate_acks(window: Window, begin: Longs, end: Longs) -> Acks:
-    """Return where the fields of these acknowledgements lie, each from its data type on."""
+    """Return the places of these acknowledgements' fields, each from its data type on."""
     lanes = Lanes(window, begin, end)
     lanes.require(lanes.byte() == MessageAck.DATA_TYPE)
     found = _walk(lanes, _ACK)
@@ -129,7 +129,7 @@ def _walk(lanes: Lanes, steps: Iterable[_Step]) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------- what both are made of
+# ---------------------------------------------------------------- parts of both
 
 
 def _identity(lanes: Lanes, where: Flags | None = None, *, data_type: int) -> Identity:

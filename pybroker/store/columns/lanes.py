@@ -1,12 +1,12 @@
 """The bytes of many records at once: one lane per record, all lanes take the same step at the same time.
 
-Where a loop over records would say "read a flag; if it is set, read a length and skip as many bytes", lanes say it once
-for all of them: every read is a gather from the bytes, every step an addition to the array of offsets. A lane
-in which something does not fit is marked as odd, and is for the scalar decoder.
+A loop over records would read a flag, then a length, and skip as many bytes; lanes do each step once for all records:
+every read is a gather from the bytes, every step an addition to the array of offsets. A lane in which something does
+not fit is marked as odd, and is for the scalar decoder.
 
-Fixed-width fields are taken without a look at the lane's end. A lane that has run over it is found out when a run of
-bytes is taken, which must fit, or at the last, by `require_end`; until then it reads what lies behind, and stays within
-`chunks.PADDING` bytes, more than the fixed-width fields of any layout have together.
+Fixed-width fields are read without checking the lane's end. A lane that has passed it is detected at the next run of
+bytes, or by `require_end`; until then it reads at most the `chunks.PADDING` bytes behind, which is more than the
+fixed-width fields of any layout.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ _LOW: Final = np.uint8(0x7F)
 
 
 class Window:
-    """Bytes in memory, to be looked at in several widths at any offset, big-endian.
+    """Bytes in memory, readable in several widths at any offset, big-endian.
 
     Attributes:
-        data: the bytes, with `chunks.PADDING` more behind those that mean something.
+        data: the bytes, followed by `chunks.PADDING` more.
         bytes_: them as unsigned 8-bit integers.
     """
 
@@ -67,7 +67,7 @@ class Lanes:
     Attributes:
         at: where each lane is.
         end: where each lane ends.
-        odd: lanes in which something did not fit.
+        odd: lanes that do not fit the usual shape.
     """
 
     __slots__ = ("_window", "at", "end", "odd")
@@ -79,15 +79,15 @@ class Lanes:
         self.odd: Flags = at > end
 
     def peek(self) -> Bytes:
-        """Return the byte that is next; for a lane at its end it means nothing."""
+        """Return the next byte; it is undefined for a lane at its end."""
         return self._window.bytes_[self.at]
 
     def require(self, holds: Flags) -> None:
-        """Mark the lanes for which something does not hold."""
+        """Mark the lanes for which a condition does not hold."""
         self.odd |= ~holds
 
     def require_end(self) -> None:
-        """Mark the lanes that are not just at their end."""
+        """Mark the lanes that are not exactly at their end."""
         self.odd |= self.at != self.end
 
     def skip(self, count: Longs | Flags | int) -> None:
@@ -146,7 +146,7 @@ class Lanes:
         return self._varint(self.byte())
 
     def _varint(self, byte: Bytes) -> Longs:
-        """Take what is left of varints of up to five bytes, given their first bytes; return their values."""
+        """Read the rest of varints of up to five bytes, given their first bytes; return their values."""
         more = byte >= _MORE
         if not more.any():
             return byte.astype(np.int64)

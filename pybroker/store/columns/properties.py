@@ -1,9 +1,9 @@
 """Primitive maps of many messages at once: properties as maps of texts, bodies of map messages as JSON.
 
-What `entries` calls odd is left to `rows`.
+Maps that `entries` marks as odd are left to `rows`.
 
-JSON is put together column by column, with no loop over messages; only doubles, floats and texts with something to
-escape are formatted one by one:
+JSON is built column by column, without a loop over messages; only doubles, floats and texts that need an escape are
+formatted one by one:
 
 ```text
 key             "text"     "count"    "paid"          quoted
@@ -40,7 +40,7 @@ def properties(window: Window, places: Places, present: Flags, odd: Flags) -> pa
         window: where they are.
         places: the marshalled properties.
         present: where there is a message; one without properties has an empty map.
-        odd: to be marked where they are of no usual shape.
+        odd: marked for maps of an unusual shape.
     """
     entries = Entries(window, places.only(present & ~odd), odd)
     values = _together(entries, entries.texts, {tag: _as_text(entries, tag) for tag in entries.tags()})
@@ -53,7 +53,7 @@ def map_texts(window: Window, places: Places, odd: Flags) -> pa.Array:
     Args:
         window: where they are.
         places: the contents, uncompressed; one of no bytes is an empty map.
-        odd: to be marked where they are of no usual shape.
+        odd: marked for maps of an unusual shape.
     """
     entries = Entries(window, places, odd)
     strings = np.flatnonzero(entries.is_text)

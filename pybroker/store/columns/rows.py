@@ -1,8 +1,8 @@
-"""One record at a time: what a user record's payload says, as a row of the table. The reference for `vectors`.
+"""Decodes one user record's payload as a row of the table. The reference for `vectors`.
 
-A row is a dictionary of those columns that have a value. The layers that are not asked for are not decoded. What does
-not decode costs its own layer only, and `_corrupt_record` says why: a message with broken headers still has its
-destination and its id.
+A row is a dictionary of those columns that have a value. Layers that are not requested are not decoded. A layer that
+does not decode leaves the others intact, and `_corrupt_record` has the reason: a message with broken headers still has
+its destination and its id.
 
 Points in time are whole microseconds since the epoch, as Arrow keeps them.
 """
@@ -65,11 +65,11 @@ MESSAGE_TYPES: Final = {int(kind): kind.name.lower() for kind in MessageType}
 MICROSECONDS: Final = 1000
 """Microseconds in a millisecond, the journal's unit."""
 MILLISECONDS_MAX: Final = 253_402_300_799_999
-"""The end of the year 9999, where Spark's calendar ends; what lies beyond is shown as no time at all."""
+"""The end of the year 9999, where Spark's calendar ends; later times are null."""
 
 
 def row_of(payload: bytes, wanted: Collection[Layer]) -> Row:
-    """Return what a user record's payload says, the place and the time aside."""
+    """Return a user record's payload as a row, without place and time."""
     if not any(layer > Layer.PLACE for layer in wanted):
         return {}
     try:
@@ -87,7 +87,7 @@ def row_of(payload: bytes, wanted: Collection[Layer]) -> Row:
 
 
 def arrival_of(command: Command) -> int | None:
-    """Return when the broker got the message that a command stores, in milliseconds; None when nothing says so."""
+    """Return when the broker got the message that a command stores, in milliseconds; None if unknown."""
     match command:
         case AddMessage(data=data) | AddScheduledJob(payload=data):
             if len(data) <= BROKER_IN_FROM_END or data[0] == MessageType.BLOB:
@@ -99,7 +99,7 @@ def arrival_of(command: Command) -> int | None:
 
 
 def instant(milliseconds: int) -> int | None:
-    """Return a time in microseconds; None for those that mean none."""
+    """Return a time in microseconds; None for values that mean no time."""
     return milliseconds * MICROSECONDS if 0 < milliseconds <= MILLISECONDS_MAX else None
 
 

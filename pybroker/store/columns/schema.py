@@ -1,7 +1,7 @@
-"""The one table a KahaDB journal is read as: which columns there are, of what type, and what they say.
+"""The columns of the table that a KahaDB journal is read as: names, types, and meanings.
 
-One row per user record of the journal, in the order in which they lie there. A column has a layer: what has to be
-decoded for it. A column that no query asks for is not decoded, and then not checked either.
+One row per user record of the journal, in the order in which they lie there. A column's layer is the part that must be
+decoded for it. Columns that no query requests are neither decoded nor checked.
 
 | layer      | what is read                                             | what it costs                      |
 |------------|----------------------------------------------------------|------------------------------------|
@@ -38,8 +38,8 @@ class Column:
     Attributes:
         name: as in SQL.
         type: its Arrow type; every column may be null.
-        layer: what has to be decoded for it.
-        meaning: what it says, with units, in one sentence or two.
+        layer: the part that must be decoded for it.
+        meaning: its meaning, with units, in one sentence or two.
         on_request: left out unless it is named.
     """
 
@@ -188,5 +188,5 @@ def arrow_schema(names: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
 
 
 def layers(names: tuple[str, ...]) -> frozenset[Layer]:
-    """Return what has to be decoded for these columns."""
+    """Return the layers to decode for these columns."""
     return frozenset(BY_NAME[name].layer for name in names)

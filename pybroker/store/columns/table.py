@@ -1,4 +1,4 @@
-"""A journal as a table: pieces of data files in, Arrow record batches out; and the same row by row, as a reference.
+"""Reads pieces of data files as Arrow record batches; and the same row by row, as a reference.
 
 | mode          | what is damaged, or does not decode                                                       |
 |---------------|--------------------------------------------------------------------------------------------|
@@ -6,8 +6,8 @@
 | DROPMALFORMED | is left out; the log says how much and where the first was                                 |
 | FAILFAST      | is an error with path and offset                                                           |
 
-A data file that is gone when its turn comes is treated alike. A torn batch at the end of a file that may be
-written to is none of this: it may be one that is being written.
+A data file that is gone when its turn comes is treated alike. A torn batch at the end of a file that may be written to
+is no damage: it may be one that is being written.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Arrow arrays from places in a window: texts and bytes by one copy in C, numbers and times without a loop.
+"""Builds Arrow arrays from places in a window: texts and bytes by one copy in C, numbers and times without a loop.
 
 Strings become an array with no loop over them: their begins and ends, interleaved, are the offsets of an array over the
 window itself, in which every other element is a gap; taking the even ones copies just the strings.
@@ -31,7 +31,7 @@ class Places(NamedTuple):
     Attributes:
         begin: of the value; ascending over the lanes, where there is one.
         end: of the value.
-        valid: whether there is one.
+        valid: True if there is one.
     """
 
     begin: Longs
@@ -95,7 +95,7 @@ def _check(found: pa.Array, values: npt.NDArray[np.uint8], odd: Flags) -> None:
 
 
 def names(table: Sequence[str], codes: npt.NDArray[np.integer], valid: Flags | None = None) -> pa.Array:
-    """Return the names that codes stand for; a code that stands for none is an odd lane's, and means nothing."""
+    """Return the names of codes; an unknown code belongs to an odd lane, and its name is undefined."""
     known = (codes >= 0) & (codes < len(table))
     index = np.where(known, codes, 0).astype(np.int64)
     return pa.array(table, pa.string()).take(pa.array(index, mask=None if valid is None else ~valid))
@@ -107,6 +107,6 @@ def numbers(values: npt.NDArray[np.generic], valid: Flags | None, kind: pa.DataT
 
 
 def instants(milliseconds: Longs, valid: Flags) -> pa.Array:
-    """Return points in time; 0, as what is before 1970 or beyond the calendar, is none."""
+    """Return points in time; 0, times before 1970 and those after the calendar's end are null."""
     sensible = valid & (milliseconds > 0) & (milliseconds <= MILLISECONDS_MAX)
     return pa.array(np.where(sensible, milliseconds, 0) * MICROSECONDS, pa.int64(), mask=~sensible).cast(INSTANT)

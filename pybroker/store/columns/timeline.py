@@ -1,6 +1,6 @@
 """Times at which records were written, from their data file: acknowledgements and commits carry no time.
 
-The best of what there is counts, and `time_source` says which it was:
+The best available source counts, and `time_source` names it:
 
 | source    | from                                                     | error                                        |
 |-----------|----------------------------------------------------------|----------------------------------------------|
@@ -8,8 +8,8 @@ The best of what there is counts, and `time_source` says which it was:
 | mark      | the last time mark before it in its file (`journal.marks`) | a second at most                           |
 | estimate  | the arrival of the last message before it in its file    | unknown: it was written then, or later       |
 
-Nothing is carried from one data file to the next, so a file can be read by itself. A file that was compacted begins
-with acknowledgements copied from an older one: the time of those is not known, and `time_source` says so.
+Nothing is carried from one data file to the next, so each file can be read alone. A compacted file begins with
+acknowledgements copied from an older one: their time is unknown, and so is their `time_source`.
 """
 
 import os
@@ -62,10 +62,10 @@ class Timeline:
         return (self.arrival, "estimate") if self.arrival else None
 
     def along(self, arrivals: Longs, marks: Longs) -> tuple[Longs, Longs]:
-        """Move past many records; return their times, and their sources as indices into `SOURCES`, or beyond it.
+        """Pass many records; return their times and the indices of their sources in `SOURCES` (past the end: none).
 
         Args:
-            arrivals: per record, when its message arrived; 0 where nothing says so.
+            arrivals: per record, when its message arrived; 0 if unknown.
             marks: per record, what it says if it is a time mark, otherwise 0.
         """
         last_mark, last_arrival = _latest(marks, self.mark), _latest(arrivals, self.arrival)
@@ -84,7 +84,7 @@ def _latest(values: Longs, before: int) -> Longs:
 
 
 def before(piece: Piece) -> Timeline:
-    """Return what is known where a piece begins.
+    """Return the times known at a piece's beginning.
 
     Raises:
         FileNotFoundError: the file is gone.

@@ -33,7 +33,7 @@ def odd_transactions(window: Window, fields: Places) -> Longs:
 
 
 def _enter(lanes: Lanes, tagged: tuple[Flags, Longs]) -> None:
-    """Go into a message that must be there, and be the last thing."""
+    """Enter a message that must be there and end the record."""
     found, length = tagged
     lanes.require(found & (lanes.at + length == lanes.end))
 

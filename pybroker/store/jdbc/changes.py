@@ -1,8 +1,8 @@
-"""A transaction in the making: what a batch amounts to, whatever led to it. Pure.
+"""The net effect of a batch of changes, written as one transaction. Pure.
 
 Order within a batch does not matter to the tables, since every message has an id of its own: a batch keeps the net
-effect. A message that was added and consumed meanwhile appears in it no more. What is left becomes a few statements of
-many rows, in an order that suits all: clear, delete, insert, mark, renumber, subscriptions, notes (see `statements`).
+effect. A message that was added and consumed within it is left out. The rest becomes a few statements of many rows, in
+an order that suits all: clear, delete, insert, mark, renumber, subscriptions, notes (see `statements`).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pybroker.store.jdbc.xid import SENT_PREFIX
 
 OPERATION_BYTES = 100
-"""What a change counts for beside a message's bytes."""
+"""Bytes counted for a change beside its message."""
 
 
 class MessageRow(NamedTuple):
@@ -28,7 +28,7 @@ class MessageRow(NamedTuple):
 
 
 class SubscriptionKey(NamedTuple):
-    """What a durable subscription is found by."""
+    """Key of a durable subscription."""
 
     container: str
     client_id: str
@@ -36,7 +36,7 @@ class SubscriptionKey(NamedTuple):
 
 
 class LaneRow(NamedTuple):
-    """What changes in a row of `activemq_acks`."""
+    """Changes in a row of `activemq_acks`."""
 
     last_acked_id: int
     priority: int
@@ -56,7 +56,7 @@ class SubscriptionRows(NamedTuple):
 
 
 class ApartKey(NamedTuple):
-    """An acknowledgement beyond the cursor; with a transaction's id, one that waits for its outcome."""
+    """An acknowledgement ahead of the cursor; with a transaction's id, one that waits for its outcome."""
 
     subscription: SubscriptionKey
     sequence: int
@@ -65,7 +65,7 @@ class ApartKey(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """A batch. `touched` tells whether anything was to be done, also when nothing is left of it.
+    """A batch. `touched` is True if it had changes, also when they cancelled out.
 
     Attributes:
         is_long: it may take the database as long as it takes: it deletes a whole destination.
@@ -77,12 +77,12 @@ class Changes:
         dropped: subscriptions that go.
         subscriptions: what to write of those that are there, filled in when the batch is taken.
         kept: containers of queues that exist while they are empty, or do no more.
-        apart: acknowledgements beyond the cursors, with the message's id; and those that go.
+        apart: acknowledgements ahead of the cursors, with the message's id; and those to delete.
         producers: the highest sequence number of each producer, where it has grown.
         producers_id: the number of this in the log of them; filled in when the batch is taken.
         starts_producer_log: these are all, and what the log had before goes.
-        prepared: transactions' keys to position and whether ActiveMQ's tables name them; None: it is over.
-        delivered: at a clean stop, the note about what consumers have seen.
+        prepared: by transaction's key, the position and if ActiveMQ's tables name it; None: it is over.
+        delivered: at a clean stop, the record of the messages that consumers have seen.
     """
 
     touched: bool = False
@@ -155,18 +155,18 @@ class Changes:
         self.kept.pop(container, None)
 
     def drop(self, key: SubscriptionKey, apart_count: int = 0) -> None:
-        """Delete a durable subscription, with so many acknowledgements beyond its cursors."""
+        """Delete a durable subscription, with so many acknowledgements ahead of its cursors."""
         self.count(apart_count * OPERATION_BYTES)
         self.dropped.add(key)
         self._forget_apart(lambda other: other == key)
 
     def add_apart(self, key: ApartKey, message_id: str) -> None:
-        """Note an acknowledgement beyond the cursor."""
+        """Record an acknowledgement ahead of the cursor."""
         self.count()
         self.apart[key] = message_id
 
     def delete_apart(self, key: ApartKey) -> None:
-        """Forget an acknowledgement beyond the cursor."""
+        """Delete an acknowledgement ahead of the cursor."""
         self.count()
         if self.apart.pop(key, None) is None:
             self.apart_deleted.add(key)
@@ -177,5 +177,5 @@ class Changes:
 
 
 def _is_sent(row: MessageRow) -> bool:
-    """Tell whether a row is what a prepared transaction sent."""
+    """Return True if a row was sent by a prepared transaction."""
     return row.xid is not None and row.xid.startswith(SENT_PREFIX)

@@ -1,8 +1,8 @@
-"""What the tables hold, as far as it has to be known without asking: ids, and who still wants them. Pure.
+"""The part of the tables' contents that is kept in memory: ids, and the subscriptions they wait for. Pure.
 
 ActiveMQ keeps one number per durable subscription: all messages up to `last_acked_id` are acknowledged. Here every
 message is acknowledged by itself, in any order. So a subscription has a cursor that moves on over what is acknowledged
-without a gap, and a note of each message that is acknowledged beyond:
+without a gap, and a record of each message that is acknowledged ahead of it:
 
 ```text
 ids of the topic    3  4  5  6  7  8  9
@@ -37,7 +37,7 @@ class Lane:
         cursor: all up to this id is acknowledged; what ActiveMQ calls `last_acked_id`.
         last: the highest id that ever was for this lane, or the cursor.
         pending: ids that are not acknowledged, those included that a prepared transaction acknowledges.
-        apart: ids beyond the cursor that are acknowledged, each with its message id.
+        apart: acknowledged ids ahead of the cursor, each with its message id.
         doubts: per prepared transaction, in the order of preparation, the ids that it acknowledges.
     """
 
@@ -59,13 +59,13 @@ class Lane:
         self.last = sequence
 
     def add_apart(self, sequence: int, message_id: str) -> None:
-        """Add a message that is acknowledged beyond the cursor; ids come in ascending order."""
+        """Add a message that is acknowledged ahead of the cursor; ids come in ascending order."""
         self.apart[sequence] = message_id
         self._order.append(sequence)
         self.last = sequence
 
     def settle(self, sequence: int, message_id: str) -> list[int]:
-        """Acknowledge a pending message; return the ids that are apart no more, since the cursor went over them.
+        """Acknowledge a pending message; return the ids that the cursor has passed and that are apart no more.
 
         Each id is passed once, so that the cost of an acknowledgement does not grow with the number of those apart.
         """
@@ -82,7 +82,7 @@ class Lane:
         return passed
 
     def forget(self, sequence: int) -> bool:
-        """Take note that a message is gone altogether; True when it was apart."""
+        """Remove a deleted message; return True if it was apart."""
         return self.apart.pop(sequence, None) is not None
 
     def reach(self, sequences: Iterable[int]) -> int:
@@ -110,7 +110,7 @@ class JdbcSubscription:
         return self.lanes[min(packed & PRIORITY_MASK, len(self.lanes) - 1)]
 
     def has_pending(self, packed: int) -> bool:
-        """Tell whether a message waits for this subscription."""
+        """Return True if a message is pending for this subscription."""
         return packed >> PRIORITY_BITS in self.lane(packed).pending
 
 

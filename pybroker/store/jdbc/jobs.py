@@ -31,7 +31,7 @@ from pybroker.store.runtime import StoreRuntime
 logger = logging.getLogger(__name__)
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""Of messages kept in memory."""
+"""Limit on the messages kept in memory."""
 
 _JOBS = (
     "SELECT id, job_id, start_time, cron, delay, period, repeat, next_time, run_count FROM pybroker_jobs ORDER BY id"
@@ -48,7 +48,7 @@ _BODIES = bodies_of("pybroker_jobs")
 _PRODUCERS = "SELECT id, sequences FROM pybroker_job_producers ORDER BY id"
 
 Move = tuple[int, int, int]
-"""Where a job stands: next time, repeat, run count."""
+"""A job's progress: next time, repeat, run count."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class _Gathering:
         self.sequences.restore(json.loads(text))
 
     def note(self, job: Job) -> None:
-        """Note the sequence number of the message that a job is named after."""
+        """Record the sequence number of the message that a job is named after."""
         self.sequences.record(job.job_id)
         producer_id, _, text = job.job_id.rpartition(":")
         last = self.sequences.last(producer_id)
@@ -107,11 +107,11 @@ class _Gathering:
 
     @property
     def open_bytes(self) -> int:
-        """How much is to be written."""
+        """Number of bytes to write."""
         return self.changes.byte_count
 
     def take(self) -> JobChanges:
-        """Return what is to be written, and begin the next batch."""
+        """Return the open batch, and begin the next one."""
         changes, self.changes = self.changes, JobChanges()
         if changes.producers:
             self._producers_rows += 1
@@ -131,7 +131,7 @@ class JdbcJobStore:
         url: as the message store's.
         epoch: returns the message store's epoch.
         runtime: the world around.
-        held_bytes_max: messages beyond that are not kept in memory.
+        held_bytes_max: limit on the messages kept in memory.
         grace: how many seconds a database may be away before the store stops.
         read_seconds: how long `load` may block.
 
@@ -150,7 +150,7 @@ class JdbcJobStore:
         read_seconds: float = READ_SECONDS,
     ) -> None:
         self.name = describe(url)
-        """Where the database is, without user and password."""
+        """Address of the database, without user and password."""
         self._url = url
         self._epoch = epoch
         self._runtime = runtime
@@ -328,7 +328,7 @@ class JdbcJobStore:
         """Nothing is kept that is not needed."""
 
     def close(self) -> None:
-        """Commit what is left and let go. Blocks.
+        """Commit the rest and disconnect. Blocks.
 
         Raises:
             StoreError: not everything could be committed.
@@ -370,7 +370,7 @@ class JdbcJobStore:
             job.data = None
 
     def _new_reader(self) -> JdbcBodyReader:
-        """Return what reads messages; who asks again does so by the clock."""
+        """Return a new reader of messages; the caller limits how often."""
         return JdbcBodyReader(
             lambda: DatabaseConnection(self._url, server=self._server), self._runtime, lambda: None, _BODIES
         )

@@ -1,4 +1,4 @@
-"""Longest texts that the tables can hold, checked before a change is accepted. Pure but for `read_limits`.
+"""Longest texts that the tables can hold, checked before a change is accepted. Pure except for `read_limits`.
 
 A text that a column or an index cannot hold fails the transaction of a whole batch, and with it the master; then, when
 the client tries again, the next one. So each text of a client is measured when it arrives:
@@ -22,12 +22,12 @@ LENGTH_MAX = 250
 """Length of each text column as ActiveMQ declares it, in characters."""
 MESSAGE_BYTES_MAX = 256 << 20
 """Limit of one message. The server takes up to 1 GB, but sends a message back as a hexadecimal text of twice its size,
-which must fit 1 GB, too; half of the half leaves room for that text in the memory of both."""
+which must fit 1 GB, too; half of the half leaves space for that text in the memory of both."""
 BLOCK_BYTES = 8192
 """A page of a server as it is built by default."""
 
 _PAGE_BYTES, _PER_PAGE, _HEAP_POINTER_BYTES = 56, 3, 8
-"""B-tree page: bytes of its own, rows that it must hold, and bytes of a row beside its columns."""
+"""B-tree page: bytes of its header, rows that it must hold, and bytes of a row beside its columns."""
 _ROW_BYTES = 336
 """Bytes of an index row beside the texts: header, five lengths with padding, two numbers, a transaction's id."""
 
@@ -53,7 +53,7 @@ def _default_lengths() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """How long texts may be.
+    """Longest texts allowed.
 
     Attributes:
         lengths: by column, in characters, or bytes if `counts_bytes`; a column that is not named takes any length.
@@ -114,5 +114,5 @@ def read_limits(connection: DatabaseConnection, tables: list[str]) -> TextLimits
 
 
 def _has_half(text: str) -> bool:
-    """Tell whether there are surrogates, halves of characters, in a text."""
+    """Return True if a text has surrogates, halves of characters."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

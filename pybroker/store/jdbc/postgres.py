@@ -1,11 +1,11 @@
-"""A connection to PostgreSQL that gives up in time, says in one line what went wrong, and never tells the password.
+"""A connection to PostgreSQL with timeouts on every call and errors of one line that never have the password.
 
 The one module here that imports the driver. Connections are in autocommit mode. Several statements in one `execute` are
-one transaction of the server's own making, in one message to it: a client that is frozen or cut off cannot leave it
+one transaction that the server opens itself, in one message to it: a client that is frozen or cut off cannot leave it
 half done with its locks held.
 
-Both ends are told to notice a link that is dead. libpq's timeouts bound how long this side believes in it; what is set
-on the session bounds how long the server keeps its locks, and is longer, so that this side gives up first:
+Both ends are configured to detect a dead link. libpq's timeouts bound how long this side believes in it; what is set on
+the session bounds how long the server keeps its locks, and is longer, so that this side gives up first:
 
 | | this side | the server |
 | --- | --- | --- |
@@ -15,7 +15,7 @@ on the session bounds how long the server keeps its locks, and is longer, so tha
 | a statement that takes too long, by its size | given up after 9.5 s | `statement_timeout` 9 s |
 | a transaction left open | | `idle_in_transaction_session_timeout` 10 s |
 
-What the URL says itself (`?connect_timeout=2`) goes before.
+Parameters in the URL (`?connect_timeout=2`) take precedence.
 
 Source: PostgreSQL 15, libpq parameters, "Client DatabaseConnection Defaults"; psycopg2 2.9.
 """
@@ -46,9 +46,9 @@ CLIENT_DEFAULTS = {
     "tcp_user_timeout": "4000",
 }
 STRINGS = "-c standard_conforming_strings=on"
-"""Goes before what role and database say: the driver looks at it once, when it connects, to choose how it quotes."""
+"""Overrides the settings of role and database: the driver reads it once, when it connects, to choose its quoting."""
 REQUIRED = {"standard_conforming_strings": "on", "client_encoding": "UTF8"}
-"""How the server must read what is sent. It reports both at the connect and whenever they change."""
+"""Settings that the server must have. It reports both when connected and whenever they change."""
 SESSION = (
     "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
     "SET client_min_messages = warning;"
@@ -89,7 +89,7 @@ READING_HINT = (
     "as the role's owner: ALTER ROLE … RESET that setting, and the same for the database; and let no pooler set it"
 )
 FENCED = errorcodes.DIVISION_BY_ZERO
-"""How the fence in a transaction fails (see `fence`)."""
+"""Errors by which the fence in a transaction fails (see `fence`)."""
 PASSING = ("08", "40", "53", "57", "58", errorcodes.LOCK_NOT_AVAILABLE, errorcodes.READ_ONLY_SQL_TRANSACTION)
 """Beginnings of errors that may be gone the next time: connection, conflict, resources, shutdown and start, the
 server's own disk; and a server that is about to become the primary."""
@@ -99,7 +99,7 @@ CONNECT_SECONDS_MIN = 2
 
 
 COPY_BYTES = 64 * 1024
-"""What is handed to libpq at a time."""
+"""Bytes passed to libpq at a time."""
 
 _watchdog = Watchdog()
 logger = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class DatabaseConnection:
     def __init__(self, url: str, *, seconds: float = CONNECT_SECONDS, server: str = "") -> None:
         given = parse(url)
         self.name = describe(url)
-        """Where it leads, for logs and errors."""
+        """Its address, for logs and errors."""
         self._secret = given.get("password", "")
         patience = max(CONNECT_SECONDS_MIN, math.ceil(seconds))
         arguments: Any = {**CLIENT_DEFAULTS, "connect_timeout": str(patience), **given}
@@ -217,7 +217,7 @@ class DatabaseConnection:
         self._quoting: Any = self._connection.cursor()
         self._is_set_up = False
         self.server = ""
-        """Which database server this is, and which timeline of it; empty where it does not say."""
+        """Id of the database server and of its timeline; empty if it reports none."""
         self.backend_pid = 0
         """The server's process."""
         try:
@@ -257,7 +257,7 @@ class DatabaseConnection:
         return bool(self._connection.info.backend_pid != self.backend_pid)
 
     def require_reading(self) -> None:
-        """Make sure that the server reads strings as they are written here; nothing is asked.
+        """Check that the server reads strings as they are quoted here, without a round trip.
 
         Raises:
             StoreUnavailable: it does not.
@@ -269,7 +269,7 @@ class DatabaseConnection:
                 raise StoreUnavailable(message, path=self.name, hint=READING_HINT)
 
     def execute(self, sql: str | bytes | Copy, *, seconds: float | None = STATEMENT_SECONDS) -> None:
-        """Run statements, as one transaction unless they say otherwise.
+        """Run statements, as one transaction unless they contain their own.
 
         Args:
             sql: one or several, or a copy.
@@ -277,7 +277,7 @@ class DatabaseConnection:
 
         Raises:
             DatabaseAway: they failed, and may not the next time; or their outcome is unknown.
-            DatabaseFull: there is no room for them.
+            DatabaseFull: the disk has no space for them.
             StoreUnavailable: they failed.
             LockNotHeld: the fence in them is closed.
         """
@@ -369,7 +369,7 @@ class DatabaseConnection:
 
     @property
     def is_closed(self) -> bool:
-        """True when nothing can be asked any more."""
+        """True if no statement can be run any more."""
         return bool(self._connection.closed)
 
     @contextlib.contextmanager
@@ -396,7 +396,7 @@ class DatabaseConnection:
             raise StoreUnavailable(f"{self.name}: a text cannot be stored: {error}", path=self.name) from error
 
     def _explained(self, error: Any) -> StoreError | LockNotHeld:
-        """Return what to tell an operator: the server's primary message, which quotes no values."""
+        """Return the message for an operator: the server's primary message, which quotes no values."""
         if error.pgcode == FENCED:
             return LockNotHeld(f"{self.name}: another broker has taken the database over")
         if self._is_late:

@@ -1,4 +1,4 @@
-"""Reads bodies in a thread of its own, ahead of who asks, so that the event loop never waits for a database for long.
+"""Reads bodies ahead in a separate thread, so that the event loop never waits long for a database.
 
 ```text
 event loop   read 1..200              read 201..400        read 401..600
@@ -6,9 +6,9 @@ event loop   read 1..200              read 201..400        read 401..600
 thread       `-> 1..200, 201..400     `-> 401..600         `-> 601..800
 ```
 
-A queue is read page by page, by age. So with each page the next one is asked for: messages of the same destination with
-the ids that follow. Bodies that do not come in time are kept for the next time; no client waits for them, and
-`on_readable` is called once they are there. A database that is away is tried again until it is back.
+A queue is read page by page, by age. So each page requests the next one: messages of the same destination with the ids
+that follow. Bodies that do not come in time are kept for the next time; no client waits for them, and `on_readable` is
+called once they are there. A database that is away is tried again until it is back.
 """
 
 import logging
@@ -23,9 +23,9 @@ from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseAway, Databa
 from pybroker.store.runtime import StoreRuntime, Worker
 
 READ_SECONDS = 0.2
-"""How long the event loop waits for a page."""
+"""Longest wait of the event loop for a page."""
 AHEAD_BYTES_MAX = 8 << 20
-"""Of bodies that were not requested yet."""
+"""Limit on bodies read ahead."""
 AHEAD_PAGES = 4
 """One read-ahead takes at most this fraction of it: 1/4."""
 AHEAD_REACH = 4
@@ -102,7 +102,7 @@ class JdbcBodyReader:
         self._thread: Worker | None = None
         self._ending = threading.Event()
         self._changed = threading.Condition()
-        # What follows is looked at with `_changed` held.
+        # The fields below are guarded by `_changed`.
         self._bodies: dict[int, bytes] = {}
         self._byte_count = 0
         self._absent: set[int] = set()
@@ -135,7 +135,7 @@ class JdbcBodyReader:
             seconds: how long to wait.
 
         Returns:
-            The bodies, and how many ids were looked at.
+            The bodies, and the number of ids examined.
 
         Raises:
             NotReadYet: they have not come in time: ask again.
@@ -157,11 +157,11 @@ class JdbcBodyReader:
             return found, count
 
     def _is_known(self, sequence: int) -> bool:
-        """Tell whether a body is here, or is known not to be in the table."""
+        """Return True if a body is here, or is known not to be in the table."""
         return sequence in self._bodies or sequence in self._absent
 
     def _taken(self, sequences: list[int], bytes_max: int) -> tuple[dict[int, bytes], int]:
-        """Return what is known of these ids, from the first on, until it takes so many bytes; and how many ids."""
+        """Return the bodies read of these ids, from the first on, up to that many bytes; and the number of ids."""
         found: dict[int, bytes] = {}
         count = 0
         for each in sequences:
@@ -217,7 +217,7 @@ class JdbcBodyReader:
                 except LockNotHeld as error:  # the writer finds out as well, and ends the mastership
                     logger.error("messages cannot be read: %s", error)
                     self._done(order, [], StoreUnavailable(str(error)))
-                except Exception as error:  # a bug; who asked must not wait for ever
+                except Exception as error:  # a bug; the caller must not wait for ever
                     logger.exception("reading failed unexpectedly")
                     self._done(order, [], StoreUnavailable(f"messages cannot be read: {error!r}"))
         finally:
@@ -254,7 +254,7 @@ class JdbcBodyReader:
         return self._connection.rows(_AHEAD, values, seconds=seconds)
 
     def _done(self, order: _Order, found: Sequence[tuple[int, bytes | None]], error: StoreUnavailable | None) -> None:
-        """Note what an order has found; a row without its body is behind the bytes that were asked for."""
+        """Record the result of a request; a row without its body is behind the requested bytes."""
         rows = [(sequence, body) for sequence, body in found if body is not None]
         with self._changed:
             if order.container:

@@ -2,12 +2,12 @@
 
 The epoch is raised before anything is read: from there on a former master can change nothing. Then all tables are read
 as of one moment. A topic's messages that no durable subscription waits for are not kept: ActiveMQ deletes such ones
-every few minutes at best, and no member depends on them. What our own tables say is believed only as far as ActiveMQ's
-bear it out, since an ActiveMQ may have been the master in between:
+every few minutes at best, and no member depends on them. Our own tables are trusted only as far as ActiveMQ's bear it
+out, since an ActiveMQ may have been the master in between:
 
-* an acknowledgement beyond the cursor counts while that very message, id and number, is still there;
-* one that waits for a transaction's outcome, while the subscription's row names a transaction that is prepared here;
-* a transaction that ActiveMQ's tables named and name no more, was decided by an ActiveMQ.
+* an acknowledgement ahead of the cursor counts while that very message, id and number, is still there; * one that waits
+for a transaction's outcome, while the subscription's row names a transaction that is prepared here; * a transaction
+that ActiveMQ's tables named and name no more, was decided by an ActiveMQ.
 """
 
 import json
@@ -53,14 +53,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """What a take-over finds.
+    """Result of a take-over.
 
     Attributes:
         epoch: the new one.
-        delivered: what the last clean stop said; None: nothing.
+        delivered: the record of the last clean stop; None: there is none.
         count: how many messages there were then.
         last_id: and the highest id.
-        broker_id: of the broker that the tables belong to; empty when that was not asked for.
+        broker_id: of the broker that the tables belong to; empty when that was not requested.
     """
 
     epoch: int
@@ -112,13 +112,13 @@ def _keep_identity(connection: DatabaseConnection, given: BrokerIdentity) -> str
 
 @dataclass(slots=True)
 class _Held:
-    """What our tables say of a subscription's acknowledgements beyond its cursors.
+    """A subscription's acknowledgements ahead of its cursors, from our tables.
 
     Attributes:
         messages: message ids by sequence id.
         acknowledged: sequence ids without a transaction.
         prepared: those that wait for one.
-        marks: per priority what its row in ActiveMQ's table says about a transaction.
+        marks: per priority, the mark of a transaction in its row of ActiveMQ's table.
     """
 
     messages: dict[int, str] = field(default_factory=dict[int, str])
@@ -189,7 +189,7 @@ class Loader:
     def _load_subscription(
         self, topic: Destination, key: SubscriptionKey, rows: Sequence[Sequence[Any]], *, no_local: bool
     ) -> None:
-        """Add a subscription with its lanes; of the lanes that lack, nothing beyond the hindmost cursor was seen."""
+        """Add a subscription with its lanes; of the lanes that lack, nothing ahead of the hindmost cursor was seen."""
         subscribed, selector = rows[0][:2]
         info = DurableSubscription(
             client_id=key.client_id,
@@ -261,7 +261,7 @@ class Loader:
                 self._load_topic_message(destination, contents, message_id, packed)
 
     def _load_doubt(self, destination: Destination, message_id: str, packed: int, xid: str) -> bool:
-        """Take note of a message that a transaction holds; True when it is not to be seen before the commit."""
+        """Record a message of a transaction; return True if it is hidden before the commit."""
         mark = self._mark(xid, f"activemq_msgs, id {packed >> PRIORITY_BITS}")
         if mark is None:
             return True
@@ -302,7 +302,7 @@ class Loader:
     def _load_prepared_acks(
         self, settled: PreparedAck, packed: int, lane: Lane, row: SubscriptionKey, *, is_known: bool
     ) -> None:
-        """Take note of the transactions that acknowledge a message for a durable subscription."""
+        """Record the transactions that acknowledge a message for a durable subscription."""
         sequence = packed >> PRIORITY_BITS
         held = self._held[row]
         for transaction, sequences in held.prepared.items() if is_known else ():
@@ -402,13 +402,13 @@ class Loader:
 
 
 def delivered_note(delivered: Iterable[str], ids_max: int) -> str:
-    """Return what a clean stop says about what consumers have seen; it calls everything delivered if that is much."""
+    """Return a clean stop's record of the messages that consumers have seen; if these are many, it covers all."""
     named = sorted(set(delivered))
     return json.dumps(named if len(named) <= ids_max else None)
 
 
 def read_delivered(found: Takeover, loader: Loader) -> frozenset[str] | None:
-    """Return what the last clean stop said, unless another broker has been at the messages since."""
+    """Return the last clean stop's record, unless another broker has changed the messages since."""
     if found.delivered is None or (found.count, found.last_id) != (loader.message_count, loader.message_last_id):
         return None
     try:

@@ -2,8 +2,8 @@
 
 | table of our own | what it holds |
 | --- | --- |
-| `pybroker_epoch` | one row: how often the store was taken over (see `fence`), and what the last clean stop said |
-| `pybroker_acked` | acknowledgements of durable subscriptions beyond `last_acked_id`, see `contents` |
+| `pybroker_epoch` | one row: how often the store was taken over (see `fence`), and the last clean stop's record |
+| `pybroker_acked` | acknowledgements of durable subscriptions ahead of `last_acked_id`, see `contents` |
 | `pybroker_producers` | a log of producers' last sequence numbers, as JSON, for duplicates |
 | `pybroker_prepared` | transactions in doubt in the order of their preparation |
 | `pybroker_jobs` | scheduled messages, which ActiveMQ keeps in files |
@@ -22,7 +22,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.jdbc.postgres import DatabaseConnection
 
 VERSION = 1
-"""Of our own tables. A store of a later one is refused."""
+"""Version of our own tables. A store of a later one is refused."""
 
 SCHEMA_LOCK = 0x7079_6272_6F6B
 """An advisory lock on creating tables, for members that start at the same moment: `pybrok`."""
@@ -112,7 +112,7 @@ COLUMNS = {
     },
     "activemq_lock": {"id": "int8", "time": "int8", "broker_name": "varchar"},
 }
-"""What of ActiveMQ's tables is used. Older ones lack `xid`; other adapters' have another type for `msg`."""
+"""Columns used of ActiveMQ's tables. Older ones lack `xid`; other adapters' have another type for `msg`."""
 
 _FOUND = """
 SELECT c.relname::text, a.attname::text, t.typname::text
@@ -131,7 +131,7 @@ def ensure(connection: DatabaseConnection, *, prioritized: bool = False, may_cre
     Args:
         connection: to the database.
         prioritized: create the key that takes a row per priority.
-        may_create: create what is missing.
+        may_create: create missing tables.
 
     Returns:
         True when `activemq_acks` takes a row per priority.
@@ -173,7 +173,7 @@ def _check_server(connection: DatabaseConnection) -> None:
 
 
 def _create(connection: DatabaseConnection, *, prioritized: bool) -> None:
-    """Create what is missing, in one transaction, while no other member does."""
+    """Create missing tables, in one transaction, while no other member does."""
     connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
     try:
         found = _found(connection)

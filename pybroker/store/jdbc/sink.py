@@ -1,10 +1,10 @@
-"""Where a database's batches go: the sink of a `GroupCommit` that commits transactions, on a connection of its own.
+"""The sink of a `GroupCommit` for a database: commits each batch as a transaction, on a separate connection.
 
 A commit that fails because the database is away, or without an answer, is not the end: for a set grace the thread tries
 again, while all clients wait. On a new connection it shuts out what it sent before (see `fence`), looks if that took
-effect, and repeats it if not. The lock's fence is asked before each try, since who might be master meanwhile need
-not be one of ours. After the grace, or another error, the writer stops. A full disk has no such bound: the batch waits
-until there is room, and meanwhile `is_full` is True.
+effect, and repeats it if not. The lock's fence is checked before each try, since who might be master meanwhile need not
+be one of ours. After the grace, or another error, the writer stops. A full disk has no such bound: the batch waits
+until there is space; until then `is_full` is True.
 
 ```text
               COMMIT fails
@@ -26,9 +26,9 @@ from pybroker.store.jdbc.postgres import Copy, DatabaseAway, DatabaseConnection,
 from pybroker.store.runtime import StoreRuntime
 
 RETRY_SECONDS = 0.1
-"""Between two tries to get on."""
+"""Seconds between two attempts to commit."""
 FULL_RETRY_SECONDS = 0.5
-"""Between two looks for room on a full disk."""
+"""Seconds between two checks for space on a full disk."""
 
 COMMIT_POLICY = CommitPolicy(noun="store", writer="database writer", gather_share=1.0, fences_in_thread=True)
 """A commit costs the server a sync, however many messages it has. So a batch waits for the producers that were just
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Batch(Protocol):
-    """What is committed together.
+    """Changes that are committed together.
 
     Attributes:
         byte_count: how much that is.
@@ -54,11 +54,11 @@ B = TypeVar("B", bound=Batch)
 
 @dataclass(frozen=True)
 class Tables(Generic[B]):
-    """What batches are in SQL.
+    """Translates batches to SQL.
 
     Attributes:
         render: turns a batch into messages to the server, the fence's check among them, see `statements`.
-        is_done: tells whether a batch has taken effect already, or need not be known to have; see `statements`.
+        is_done: returns True if a batch has taken effect already, or need not be known to have; see `statements`.
     """
 
     render: Callable[[DatabaseConnection, bytes, B], Sequence[bytes | Copy]]
@@ -73,7 +73,7 @@ class DatabaseSink(Generic[B]):
         connect: opens another connection, within so many seconds if it can.
         fence: of this writer.
         tables: what batches are in SQL.
-        runtime: the world around; its fence is the lock's, asked after each commit.
+        runtime: clock, threads and the lock's fence, which is checked after each commit.
         grace: how long a database may be away, in seconds.
     """
 
@@ -88,7 +88,7 @@ class DatabaseSink(Generic[B]):
         grace: float = 0.0,
     ) -> None:
         self.is_full = False
-        """True while the server's disk is full and a batch waits for room."""
+        """True while the server's disk is full and a batch waits for space."""
         self._connection = connection
         self._connect = connect
         self._fence = fence
@@ -126,10 +126,10 @@ class DatabaseSink(Generic[B]):
         return None
 
     def sync(self) -> None:
-        """What was committed lasts."""
+        """Do nothing: committed batches are durable."""
 
     def hurry(self) -> None:
-        """Wait no longer for room than for a database that is away."""
+        """Wait no longer for space than for an unreachable database."""
         self._is_closing = True
 
     def interrupt(self) -> None:
@@ -138,7 +138,7 @@ class DatabaseSink(Generic[B]):
         self._connection.interrupt()
 
     def explain(self, error: Exception) -> Exception:
-        """Return an error as it is: it says enough."""
+        """Return an error unchanged: its text is sufficient."""
         return error
 
     def close(self, *, in_order: bool) -> None:
@@ -146,7 +146,7 @@ class DatabaseSink(Generic[B]):
         self._connection.close()
 
     def _get_through(self, batch: B | None) -> None:
-        """Commit a batch, or look at the fence, whatever it takes within the grace."""
+        """Commit a batch, or check the fence, retrying within the grace period."""
         try:
             self._execute(batch)
         except DatabaseAway as error:

@@ -18,11 +18,11 @@ from pybroker.broker.domain.openwire.loose import NULL, PRESENT
 from pybroker.broker.domain.transaction import XATransactionId
 
 _XA = PRESENT + b"\x70"
-"""How an XA transaction's id begins."""
+"""Prefix of an XA transaction's id."""
 
 
 def stamped(data: bytes, transaction: XATransactionId) -> bytes:
-    """Return a message that says it was sent in a transaction.
+    """Return a message marked as sent in a transaction.
 
     Raises:
         MalformedOpenWire: the message does not decode so far.

@@ -1,12 +1,12 @@
-"""What the tables hold and are about to hold: every operation of the port, without the database. Pure.
+"""The contents of the tables and the changes not yet written: every operation of the port, without the database. Pure.
 
-An operation changes `contents` at once and notes in `changes` what it means for the tables; `take` hands the notes over
+An operation changes `contents` at once and records in `changes` its effect on the tables; `take` hands the notes over
 as the next batch. Sequence ids are given here, as ActiveMQ does: the highest in the tables, plus one for each message,
 whatever its destination; a take-over leaves some out (see `store`). A transaction's messages get theirs at its commit,
 so that they are ordered by it.
 
-How far a producer is, the rows of its messages tell as long as they are there. So the log of producers need not tell it
-before one of those is deleted, in the same batch, and a batch that only adds messages writes to one table.
+A producer's last sequence number is in the rows of its messages as long as they exist. So the log of producers need not
+tell it before one of those is deleted, in the same batch, and a batch that only adds messages writes to one table.
 """
 
 from typing import Any
@@ -36,10 +36,10 @@ from pybroker.store.producers import NOT_JOURNALLED, ProducerSequences
 
 SEQUENCE_MAX = 2**63 - 1
 PRODUCERS_ROWS_MAX = 1000
-"""Of the log of producers, before a new log is begun."""
+"""Entries of the log of producers, before a new log is begun."""
 
 STORED = NOT_JOURNALLED + 1
-"""Of a producer's sequence number that the tables tell, or the next batch will."""
+"""Form of a producer's sequence number that is in the tables, or will be with the next batch."""
 
 FITTING_MAX = 1024
 """Producers' ids that are remembered to fit, so that not each message's is measured."""
@@ -273,11 +273,11 @@ class JdbcState:
 
     @property
     def open_bytes(self) -> int:
-        """How much is to be written."""
+        """Number of bytes to write."""
         return self.changes.byte_count
 
     def take(self) -> Changes:
-        """Return what is to be written, and begin the next batch."""
+        """Return the open batch, and begin the next one."""
         changes, self.changes = self.changes, Changes()
         for (topic, key), is_whole in self._dirty.items():
             contents = self.contents[topic]
@@ -296,7 +296,7 @@ class JdbcState:
         return changes
 
     def tell_producers(self) -> None:
-        """Have sequence numbers written that the log does not tell yet; to be called while no message is held.
+        """Write sequence numbers that the log lacks; call it while write elision holds no message.
 
         Once their log is long a new one is begun, with those that are remembered here.
         """
@@ -316,7 +316,7 @@ class JdbcState:
         self._producers_rows += 1
 
     def restored(self) -> None:
-        """Take note that all messages and producers are restored, and that messages may have been deleted meanwhile."""
+        """Record that all messages and producers are restored; messages may have been deleted in that time."""
         self._untold = self.sequences.recorded_in((NOT_JOURNALLED,))
         if self.changes.deleted:
             self._tell_all()
@@ -482,7 +482,7 @@ class JdbcState:
     # ------------------------------------------------------------ asking
 
     def is_pending(self, settled: PreparedAck, packed: int) -> bool:
-        """Tell whether this very message is there, and pending if a durable subscription is named."""
+        """Return True if this very message is stored, and pending if a durable subscription is named."""
         return self._messages(settled.destination).get(settled.message_id) == packed and self._is_pending(settled)
 
     def _is_pending(self, settled: PreparedAck) -> bool:
@@ -496,7 +496,7 @@ class JdbcState:
         return subscription is not None and subscription.has_pending(packed)
 
     def _is_marked(self, transaction: XATransactionId, doubt: Doubt) -> bool:
-        """Tell whether ActiveMQ's tables name a transaction: a subscription's row has room for one.
+        """Return True if ActiveMQ's tables name a transaction: a subscription's row can name one.
 
         Asked for each batch, so it looks at subscriptions instead of their messages, and at each lost message once.
         """
@@ -507,7 +507,7 @@ class JdbcState:
         return bool(doubt.queued)
 
     def _is_latest(self, transaction: XATransactionId, topic: Destination, key: str) -> bool:
-        """Tell whether a durable subscription's row names a transaction: that which was prepared last."""
+        """Return True if a durable subscription's row names a transaction: the one that was prepared last."""
         contents = self.contents.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(key)
         lanes = () if subscription is None else subscription.lanes
@@ -522,7 +522,7 @@ class JdbcState:
         self.changes.count()
 
     def _note(self, message_id: str) -> None:
-        """Note a producer's sequence number, which the message's row tells as long as it is there."""
+        """Record a producer's sequence number, which the message's row has as long as it exists."""
         self.sequences.record(message_id, STORED)
         producer_id, _, text = message_id.rpartition(":")
         number = int(text)
@@ -531,7 +531,7 @@ class JdbcState:
             self._untold[producer_id] = number
 
     def _tell(self, message_id: str) -> None:
-        """Have the log tell how far a message's producer is, because no row of the message will."""
+        """Write a producer's sequence number to the log, because no row of the message will have it."""
         if self._untold:
             producer_id = message_id.rpartition(":")[0]
             number = self._untold.pop(producer_id, None)
@@ -552,7 +552,7 @@ class JdbcState:
             producers[producer_id] = number
 
     def _meet(self, destination: Destination) -> JdbcContents:
-        """Make room for a destination that is not known."""
+        """Add an unknown destination."""
         container = str(destination)
         self._limits.check("container", container, "destination's name", InvalidDestination)
         self._limits.check_index("destination's name", InvalidDestination, container)

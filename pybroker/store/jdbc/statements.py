@@ -1,8 +1,8 @@
 """A batch of changes as SQL: one message to the server, which is one transaction, with the fence (see there) in it.
 
-Every statement says what is to be, not what is to change: a batch that may have taken effect already can be repeated,
-once it is certain that nothing of the first time is still under way. Only a message's row is never written over, so
-that no other's is: `is_done` looks up before if a batch's rows are there.
+Every statement is idempotent: a batch that may have taken effect already can be repeated, once it is certain that
+nothing of the first time is still under way. Only a message's row is never written over, so that no other's is:
+`is_done` looks up before if a batch's rows are there.
 
 Several messages, or large ones, are copied, which takes the server half the time that an `INSERT` takes:
 
@@ -12,7 +12,7 @@ several      COPY; fence; statements              the rows' data follows
 very many    BEGIN; COPY | COPY | … | COPY; fence; statements; COMMIT
 ```
 
-The server waits for a copy's data as long as the client's machine answers, whatever `statement_timeout` says. So the
+The server waits for a copy's data as long as the client's machine answers, whatever `statement_timeout` is. So the
 copies come first: until all data is there the transaction has no lock on the fence, and a take-over does not wait for a
 master that is frozen in between. When it thaws, the fence is behind what it copied and lets nothing of it commit. All
 that such a master keeps from others is the ids of its rows, which no later master uses (see `store`).
@@ -82,9 +82,9 @@ def statements(connection: DatabaseConnection, check: bytes, changes: Changes) -
 
 
 def is_done(connection: DatabaseConnection, changes: Changes) -> bool:
-    """Tell whether a batch has taken effect, as far as it matters: if it has not, it is to be repeated.
+    """Return True if a batch has taken effect, or need not be repeated.
 
-    To be asked behind a fence, when nothing of that batch is under way.
+    Call it behind a fence, when nothing of that batch is under way.
 
     Raises:
         StoreUnavailable: the database fails.
@@ -209,7 +209,7 @@ def _delete_subscriptions(writer: StatementWriter, table: str, keys: Iterable[Su
 
 
 def _delete(writer: StatementWriter, changes: Changes) -> None:
-    """Delete messages, and acknowledgements beyond cursors."""
+    """Delete messages, and acknowledgements ahead of cursors."""
     if changes.deleted:
         ids = b",".join([b"%d" % sequence for sequence in changes.deleted])
         writer.add(b"DELETE FROM activemq_msgs WHERE id = ANY('{%b}'::bigint[])" % ids)
@@ -318,7 +318,7 @@ def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
 def _write_notes(writer: StatementWriter, changes: Changes) -> None:
     """Write what else there is to know."""
     if changes.kept:
-        # What ActiveMQ makes of a virtual topic's consumer queue: a subscription that is its own client.
+        # ActiveMQ's row for a virtual topic's consumer queue: a subscription that is its own client.
         _delete_subscriptions(writer, "activemq_acks", (SubscriptionKey(each, each, each) for each in changes.kept))
         writer.rows(
             "INSERT INTO activemq_acks (container, sub_dest, client_id, sub_name, last_acked_id, priority) VALUES ",

@@ -2,7 +2,7 @@
 
 ```text
 recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
-add …     change the state, note the change               (no I/O, no waiting)
+add …     change the state, record the change             (no I/O, no waiting)
           unless it is held for a moment: it may be consumed first, and then is never written (see `write_elision`)
           `- end of the turn: one transaction of all changes, in a thread of its own
 read      bodies by id, on a second connection, in a second thread
@@ -45,7 +45,7 @@ from pybroker.store.runtime import StoreRuntime
 from pybroker.store.write_elision import WriteElisionBuffer
 
 HOLD_SECONDS = 0.005
-"""How long a message waits at least to be consumed: about as long as it takes a busy database to commit it. What that
+"""Shortest time that a message is held to be consumed: about as long as a busy database takes to commit it. What that
 saves is worth a short delay: writing and deleting it costs the server, and this process, more than all the rest."""
 
 IDS_PER_MASTER = 1 << 36
@@ -74,7 +74,7 @@ class JdbcStore:
         may_create: create tables that are missing.
         grace: how many seconds a database may be away before the store stops; clients wait for so long.
         read_seconds: how long `read` may block.
-        identity: the broker's name, and an id for a store that has none; None: the recovery says no id.
+        identity: the broker's name, and an id for a store that has none; None: the recovery returns no id.
 
     Raises:
         ConfigError: the URL makes no sense.
@@ -92,11 +92,11 @@ class JdbcStore:
         identity: BrokerIdentity | None = None,
     ) -> None:
         self.name = describe(url)
-        """Where the database is, without user and password."""
+        """Address of the database, without user and password."""
         self.damages: Sequence[str] = ()
-        """What could not be used, in words; it stays in the tables as it is."""
+        """Unusable rows, in words; they stay in the tables."""
         self.epoch = 0
-        """Of this mastership. It only grows, with every master."""
+        """Number of this promotion. It only grows from master to master."""
         self.on_readable: Callable[[], None] = _ignore
         """Called on the loop once messages can be read that could not in time: ask `read` again."""
         self._url = url
@@ -225,7 +225,7 @@ class JdbcStore:
     def read(self, destination: Destination, message_ids: Sequence[str]) -> list[Message]:
         """Return durable messages, in this order. Blocks for `read_seconds` at most.
 
-        What is not there or does not decode is left out, noted in `damages` and logged.
+        Messages that are missing or do not decode are left out, recorded in `damages` and logged.
 
         Raises:
             StoreUnavailable: the database does not answer, or has not yet: ask again, see `on_readable`.
@@ -259,7 +259,7 @@ class JdbcStore:
         seconds: float,
         bytes_max: int = READ_ALL,
     ) -> tuple[list[Message], int]:
-        """Return messages by sequence id and message id, and how many of these were looked at."""
+        """Return messages by sequence id and message id, and how many of these were examined."""
         if not wanted:
             return [], 0
         sequences = [sequence for sequence, _ in wanted]
@@ -279,7 +279,7 @@ class JdbcStore:
 
     @property
     def supports_paging(self) -> bool:
-        """True: what is durable can be read back."""
+        """True: durable messages can be read back."""
         return True
 
     @property
@@ -306,7 +306,7 @@ class JdbcStore:
         return is_new
 
     def expect(self, message: Message) -> bool:
-        """Take note of a message that is held; False when it is stored already.
+        """Add a message that write elision holds; return False if it is stored already.
 
         Raises:
             ClientError: its destination or its id does not fit into the tables.
@@ -444,7 +444,7 @@ class JdbcStore:
         self._wake(writer)
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free what is remembered of a destination that holds nothing, and is not kept."""
+        """Free the state of an empty destination that is not kept."""
         self._state.forget_empty(destination)
 
     def require_fence(self) -> None:
@@ -472,13 +472,13 @@ class JdbcStore:
 
     @property
     def is_full(self) -> bool:
-        """True while the database's disk is full: what is sent must be refused; what was accepted waits for room."""
+        """True while the database's disk is full: new messages must be refused; accepted ones wait for space."""
         return self._writer is not None and self._writer.is_full
 
     # ------------------------------------------------------------ cleaning up and closing
 
     def cleanup(self) -> None:
-        """Have producers' numbers written that no row tells, and those forgotten that have not sent for long.
+        """Write producers' numbers that no row has, and delete those that have not sent for long.
 
         Messages go when they are consumed.
 
@@ -491,7 +491,7 @@ class JdbcStore:
             self._wake(self._writer)
 
     def close(self, delivered: Iterable[str] = ()) -> None:
-        """Commit what is left, note which messages consumers have seen, and let go. Blocks.
+        """Commit the rest and the ids of messages that consumers have seen, and disconnect. Blocks.
 
         Raises:
             StoreError: not everything could be committed.
@@ -501,7 +501,7 @@ class JdbcStore:
         if writer is None:
             return
         try:
-            with suppress(StoreUnavailable):  # it has stopped, and says why when it is closed
+            with suppress(StoreUnavailable):  # it has stopped, and raises its error when it is closed
                 self._flush_elision()
             self._writer = self._elision = None
             self._state.tell_producers()
@@ -535,7 +535,7 @@ class JdbcStore:
         return self._writer
 
     def _behind_all(self) -> GroupCommit[Changes]:
-        """Return the writer, with all that is held in it: what is sent or decided next must not pass that."""
+        """Return the writer, after giving it all held messages: later records must not overtake them."""
         writer = self._opened()
         self._flush_elision()
         return writer

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import monotonic
 
 TICK_SECONDS = 0.25
-"""How late a wait is ended at most."""
+"""Longest delay of a wait's end."""
 
 
 class Watchdog:
@@ -30,7 +30,7 @@ class Watchdog:
             self._start()
 
     def done(self, key: int) -> None:
-        """Take note that it is done."""
+        """Mark it as done."""
         self._under_way.pop(key, None)
 
     def _start(self) -> None:

@@ -26,15 +26,15 @@ from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.transaction import XATransactionId
 
 TEXT_LENGTH_MAX = 250
-"""Of the column, in characters."""
+"""Length of the column, in characters."""
 SENT_PREFIX = "K"
-"""What the column begins with on a message that was sent: Base64 of a `+`."""
+"""Prefix of the column on a message that was sent: Base64 of a `+`."""
 
 _HEAD = Struct(">cqBih")
 
 
 class MarkKind(Enum):
-    """What the transaction did; the values are the column's first byte."""
+    """Operations of a transaction; the values are the column's first byte."""
 
     SENT = b"+"
     CONSUMED = b"-"

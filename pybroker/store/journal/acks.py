@@ -39,4 +39,4 @@ def _message_id(text: str) -> OpenWireMessageId:
         connection_id, session_id, value, sequence = text.rsplit(":", 3)
         return OpenWireMessageId(None, ProducerId(connection_id, int(session_id), int(value)), int(sequence))
     except ValueError:
-        return OpenWireMessageId(text, None, 0)  # not of ActiveMQ's making
+        return OpenWireMessageId(text, None, 0)  # not in ActiveMQ's form

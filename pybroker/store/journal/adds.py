@@ -65,7 +65,7 @@ def apply_adds(state: StoreState, data: bytes, offset: int, end: int, place: int
 
 
 def _usual_add(data: bytes, start: int, end: int) -> UsualAdd | None:
-    """Return what a record says if it is an add in the usual shape."""
+    """Return a record's fields if it is an add in the usual shape."""
     try:
         if data[start] != _ADD_MESSAGE:
             return None
@@ -128,7 +128,7 @@ def _apply_alike(
             count += 1
             offset = record_end
     except (IndexError, UnicodeDecodeError, StructError):
-        pass  # It is damaged, which `decode` is to say.
+        pass  # It is damaged; `decode` reports how.
     if count:
         state.usage.acquire(file_id, count)
     return offset, count

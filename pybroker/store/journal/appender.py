@@ -43,7 +43,7 @@ AHEAD_BATCH_BYTES_MAX = 64 << 10
 """Nothing is filled for longer batches: they would only write their bytes twice."""
 
 AHEAD_FREE_BYTES_MIN = 64 << 20
-"""With less free space nothing is filled: acknowledgements and a promotion will need it."""
+"""With less free space no file is preallocated: acknowledgements and a promotion need it."""
 
 
 class SyncStrategy(enum.Enum):
@@ -127,7 +127,7 @@ class Appender:
         """True while something was written that no sync has covered."""
 
     def write(self, file_id: int, offset: int, records: Sequence[bytes]) -> None:
-        """Write encoded records as one batch, and sync it if the strategy says so.
+        """Write encoded records as one batch, and sync it if the strategy requires it.
 
         Args:
             file_id: the data file; if it is not open it is created, after the previous one was finished.

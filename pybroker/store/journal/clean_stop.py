@@ -1,8 +1,8 @@
-"""How the last master stopped: in order, and then what its consumers had seen, or in any other way.
+"""Records and reads how the last master stopped: if cleanly, then with the messages that consumers had seen.
 
 A clean stop of pybroker's ends the journal with one `Trace` record, which ActiveMQ ignores. It names the messages that
-consumers have seen, so that the next master marks just those as redelivered. ActiveMQ says in its index that it stopped
-in order, and then nothing has to be marked. Without either any message may have been delivered.
+consumers have seen, so that the next master marks just those as redelivered. ActiveMQ records in its index that it
+stopped in order, and then nothing has to be marked. Without either any message may have been delivered.
 
 ```text
 pybroker clean stop {"delivered": ["ID:…", …]}      null instead of the list: all of them, there were too many to name
@@ -58,7 +58,7 @@ def read_delivered(closing: Sequence[str]) -> frozenset[str] | None:
 def activemq_stopped_cleanly(directory: Path) -> bool:
     """Return True if an ActiveMQ was the last master, and stopped in order: then it marks nothing as redelivered.
 
-    Only an ActiveMQ leaves an index, whose first page says so in plain text.
+    Only an ActiveMQ leaves an index, whose first page has the flag in plain text.
     """
     try:
         with open(directory / INDEX_FILES[0], "rb", opener=regular.opener) as index:

@@ -1,4 +1,4 @@
-"""The commands a KahaDB journal is made of, and their bytes: what a user record's payload says.
+"""The commands of a KahaDB journal and their encoding: the payload of a user record.
 
 ```text
 +--------------+-----------------+-------------------------+
@@ -13,8 +13,8 @@ wire type only, which no protobuf compiler accepts; and it runs once per message
 ActiveMQ writes fields in ascending order, and one it has set even when the value is the default. `encode` does the
 same, so a record of a real broker survives `encode(decode(payload))` byte for byte.
 
-Marshalled OpenWire objects (messages, acks, subscription infos) have a size in front of them on disk (i32). It says
-nothing the field's own length does not say, so the codec adds and removes it: here such bytes begin with the data type.
+Marshalled OpenWire objects (messages, acks, subscription infos) have a size in front of them on disk (i32). It repeats
+the field's length, so the codec adds and removes it: here such bytes begin with the data type.
 
 Source: ActiveMQ 5.17, `journal-data.proto`.
 """
@@ -44,7 +44,7 @@ from pybroker.store.journal.protobuf import (
 )
 
 CACHED_DESTINATIONS = 4096
-"""Destinations whose encoding is remembered; beyond it they are encoded again, at about a microsecond each."""
+"""Destinations whose encoding is cached; further ones are encoded each time, at about a microsecond each."""
 CACHED_TRANSACTIONS = 1024
 """Transactions that are open at once, in a busy broker."""
 
@@ -178,7 +178,7 @@ class Unsubscribe(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A remark, without effect. ActiveMQ notes its start, and writes one without text to have something to sync."""
+    """A metadata record. ActiveMQ records its start, and writes an empty one in order to sync."""
 
     message: str | None = None
 
@@ -190,7 +190,7 @@ class ProducerAudit(NamedTuple):
 
 
 class AckMessageFileMap(NamedTuple):
-    """ActiveMQ's notes for its garbage collection, a serialized Java object. Without effect on contents."""
+    """ActiveMQ's records for its garbage collection, a serialized Java object. Without effect on contents."""
 
     file_map: bytes
 
@@ -452,7 +452,7 @@ def _scheduled_job_body(job: AddScheduledJob) -> bytes:
 
 @lru_cache(CACHED_DESTINATIONS)
 def destination_field(destination: Destination) -> bytes:
-    """Return the field of an add or a remove that says where the message lies."""
+    """Return the field with the destination of an add or a remove."""
     return bytes_field(0x12, _destination(destination))
 
 
@@ -514,11 +514,11 @@ def decode(payload: bytes) -> Command:
 
 
 UsualAdd = tuple[Destination, str, int, int, int, int]
-"""Destination, message id, offset and size of the message, priority, and whether (0: no) the store minds it."""
+"""Destination, message id, offset and size of the message, priority, and (0: no) if the store uses it."""
 
 
 def usual_add(data: bytes | mmap, position: int, end: int) -> UsualAdd | None:
-    """Return what an add without a transaction says, looking at its bytes in place; no message is made of them.
+    """Return the fields of an add without a transaction, from its bytes in place; no message is built.
 
     For the shape in which every broker writes most adds: the fields once each and in order, texts shorter than 128
     bytes, so that the lengths lead from field to field. Anything else, None for it, is for `decode`.

@@ -1,4 +1,4 @@
-"""What the store's state is made of: messages by location, subscriptions, unfinished transactions, use of files.
+"""Parts of the store's state: messages by location, subscriptions, unfinished transactions, use of files.
 
 Records of data only; the rules by which they change are in `state`.
 """
@@ -88,7 +88,7 @@ def unpack(message_id: str, packed: int) -> Entry:
 
 
 class FileUsage:
-    """What keeps data files from being collected.
+    """Reasons to keep data files.
 
     Attributes:
         live: how many live messages each file holds, older versions and duplicates included.
@@ -103,7 +103,7 @@ class FileUsage:
         self.references: dict[int, set[int]] = {}
 
     def refer(self, file_id: int, to: Iterable[int]) -> None:
-        """Record that a file has records that answer records of other files (or of itself, which needs no note)."""
+        """Record that a file has records that void records of other files (or of itself, which is ignored)."""
         known = self.references.get(file_id)
         if known is None:
             known = self.references[file_id] = set()
@@ -151,11 +151,11 @@ class Subscription:
 
 
 class Contents:
-    """What a destination holds.
+    """Contents of a destination.
 
     Attributes:
         is_topic: messages are for subscriptions.
-        messages: packed entries by message id, in the order of their numbers; a dictionary once it is settled.
+        messages: packed entries by message id, in the order of their numbers; a dictionary once materialised.
         superseded: files with other records of a message (a version before an update, a duplicate), by message
             id. Nearly always empty.
         subscriptions: a topic's durable subscriptions by key; empty on queues.

@@ -16,8 +16,8 @@ Durability:
 A file that could not be created, copied or allocated completely is removed, so that it can be tried again and takes no
 space; except for a number that a new master claims, which stays taken.
 
-`find_new_owner` looks whether another master has taken the journal over. It opens the directory for each look: on NFS
-that is what makes the client ask the server, where `stat` alone may answer from its cache.
+`find_new_owner` checks if another master has taken the journal over. It opens the directory for each check: on NFS that
+is what makes the client ask the server, where `stat` alone may answer from its cache.
 """
 
 import contextlib

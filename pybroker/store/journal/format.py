@@ -1,4 +1,4 @@
-"""How bytes lie in a KahaDB journal: data files, batches, records. Pure; files are the reader's and writer's business.
+"""Formats of a KahaDB journal: data files, batches, records. Pure; reader and writer handle the files.
 
 A directory holds data files `db-<id>.log`; ids count from 1 and may have gaps. A data file is a sequence of
 batches and, behind the last one, an EOF marker. There is no file header. Integers are big-endian.
@@ -53,7 +53,7 @@ _DATA_FILE_NAME = re.compile(r"db-([0-9]{1,10})\.log", re.ASCII)
 
 
 class Location(NamedTuple):
-    """Where a record lies: the data file and the byte offset of the record's header in it. Ordered as written."""
+    """Location of a record: the data file and the byte offset of the record's header in it. Ordered as written."""
 
     file_id: int
     offset: int

@@ -56,8 +56,8 @@ def updated_ids(listed: list[str], messages: Messages, mark: int) -> list[str]:
     Args:
         listed: the ids at some earlier time; the list is changed.
         messages: as they are now. Since then messages were removed, and others added at the end.
-        mark: all messages added since have this place or a higher one, which shows that a message was removed and
-            added again. One that only moved is treated the same way, which costs time and nothing else.
+        mark: all messages added since have this place or a higher one, which shows that a message was removed and added
+            again. One that only moved is treated the same way, which only costs time.
     """
     end = len(listed)
     while end and messages.get(listed[end - 1], mark) >= mark:

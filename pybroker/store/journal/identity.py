@@ -38,7 +38,7 @@ def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[]
         fence: checks that lock and journal are still ours, before the file is replaced.
 
     Raises:
-        LockNotHeld: `fence` says so.
+        LockNotHeld: `fence` raised it.
     """
     path = files.directory / FILE_NAME
     found = _read(path)
@@ -55,7 +55,7 @@ def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[]
 
 
 def _read(path: Path) -> BrokerIdentity | None:
-    """Return what a file says; None when there is none, or it is of no use."""
+    """Return a file's contents; None if it is missing or unusable."""
     try:
         with open(path, "rb", opener=regular.opener) as stream:
             text = stream.read(_BYTES_MAX)

@@ -37,7 +37,7 @@ from pybroker.store.journal.format import RECORD_HEADER_BYTES, encode_record
 MARK = "pybroker time "
 """Begins the trace record's text."""
 INTERVAL_MS = 1000
-"""Between two marks; the greatest error of a time. At 36 bytes each they take 3 MB a day."""
+"""Seconds between two marks, the greatest error of a time. At 36 bytes each they take 3 MB a day."""
 
 _DIGITS = 13
 _TIME_MAX = 10**_DIGITS - 1

@@ -7,7 +7,7 @@ field   = tag, then by wire type
             2     length, bytes   string (UTF-8), bytes, nested message
             1, 5  8 or 4 bytes    never written by ActiveMQ, skipped
 tag     = varint: field number << 3 | wire type
-varint  = 7 bits per byte, lowest first; the high bit says that more follow
+varint  = 7 bits per byte, lowest first; the high bit means that more follow
 ```
 
 Fields are found by *tag*, not by number, because one of KahaDB's messages gives two fields the same number.
@@ -21,7 +21,7 @@ from pybroker.broker.domain.big_endian import INT
 from pybroker.store.journal.malformed import MalformedRecord
 
 SIZE_PREFIX = INT
-"""What stands in front of a marshalled OpenWire object: its size in bytes."""
+"""Prefix of a marshalled OpenWire object: its size in bytes."""
 
 _VARINT = 0
 _FIXED_64 = 1

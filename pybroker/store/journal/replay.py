@@ -1,10 +1,10 @@
-"""Recovery: a journal's files in, the state they amount to out. Message bodies are not looked at: see `bodies`.
+"""Recovers the state of a journal from its data files. Message bodies are not decoded: see `bodies`.
 
 Files are replayed in ascending order of their ids, and nothing is skipped: ActiveMQ passes over a compacted file
 whose source still exists, but applying its acks and commits a second time changes nothing.
 
-Damage never ends a replay. It is collected, so that the caller can tell the operator what was lost; see
-`ReplayResult` for the one kind that is normal. Nothing is changed on disk.
+Damage never ends a replay. It is collected, so that the caller can report the loss; see `ReplayResult` for the one kind
+that is normal. Nothing is changed on disk.
 
 Source: ActiveMQ 5.17, `MessageDatabase.recover` without an index.
 """
@@ -70,7 +70,7 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What a replay met.
+    """Result of a replay.
 
     Attributes:
         records: records applied, by command type.
@@ -83,7 +83,7 @@ class ReplayResult:
             them.
         chains: the `chained` checksum of each file's batches.
         unfinished: transactions in `state.inflight` that need a `Rollback`.
-        closing_traces: texts of the `Trace` records behind which nothing else follows, the state's own aside.
+        closing_traces: texts of the `Trace` records at the end, without the state's own.
     """
 
     records: Mapping[CommandType, int]
@@ -98,7 +98,7 @@ class ReplayResult:
 
 
 def inspect(directory: Path) -> dict[int, Path]:
-    """Return a directory's data files by id, after a look at whether they are a KahaDB journal at all.
+    """Return a directory's data files by id, after a check that they are a KahaDB journal.
 
     One recognisable file is enough: damage is for the replay to report.
 
@@ -144,7 +144,7 @@ def replay(directory: Path, state: StoreState, *, progress: Progress | None = No
 
 
 class Replay:
-    """A replay under way: applies batches to a state, and notes what its result has to tell.
+    """A replay under way: applies batches to a state, and collects its result.
 
     Attributes:
         state: what the journal amounts to so far.
@@ -174,7 +174,7 @@ class Replay:
         return sum(self._counts)
 
     def read_file(self, file_id: int, path: Path, start: int = 0) -> int:
-        """Apply what a data file holds from an offset on, and return its logical end. Damage is skipped and noted.
+        """Apply a data file's records from an offset on, and return its logical end. Damage is skipped and recorded.
 
         Raises:
             StoreUnavailable: the file cannot be read.
@@ -210,7 +210,7 @@ class Replay:
         return start
 
     def _read_on(self, file_id: int, data: Buffer, start: int) -> int:
-        """Find out what is where neither a sound batch nor an EOF marker is, and apply what lies behind it."""
+        """Record the damage where neither a sound batch nor an EOF marker is, and apply the records behind it."""
         walk = DataFileWalk(data, file_id, start=start)
         for offset, end in walk.batches():
             begin = offset - BATCH_HEADER_BYTES
@@ -232,7 +232,7 @@ class Replay:
             self._marked_since = file_id
 
     def _missing_ends(self, writable: Collection[int]) -> list[Damage]:
-        """Return what is missing of files that another one followed. ActiveMQ has not always written EOF markers."""
+        """Return the missing ends of files that another one followed. ActiveMQ has not always written EOF markers."""
         reported = {damage.file_id for damage in self.damages if damage.at_end}
         return [
             missing_end(file_id, end)
@@ -270,7 +270,7 @@ class Replay:
                 offset += size
 
     def _apply_other(self, payload: bytes, location: Location) -> None:
-        """Apply any record, or note that it does not decode."""
+        """Apply any record, or record that it does not decode."""
         if payload[:1] != _ADD_MESSAGE:
             self.non_add_checksums[location.file_id] = crc32(payload, self.non_add_checksums.get(location.file_id, 0))
         try:

@@ -1,6 +1,6 @@
 """Writes a journal's batches into data files: the sink of its `GroupCommit`.
 
-The fence checks the lock, and that no other master has taken the journal over, whatever the lock says (decision 030).
+The fence checks the lock, and that no other master has taken the journal over in spite of the lock (decision 030).
 Neither a write nor a sync is tried again after a failure: after a failed `fsync` the kernel may have dropped the pages,
 and a later one that succeeds proves nothing.
 

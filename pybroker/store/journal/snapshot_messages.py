@@ -1,4 +1,4 @@
-"""A long queue's messages as the index has them: in columns, of which a dictionary is made bit by bit, after the start.
+"""A long queue's messages in the snapshot's columns, made into a dictionary step by step after the start.
 
 To make a dictionary of a million ids takes half a second, and a start needs none: the core wants the ids in their
 order, and those the index has. So the columns stay as they were read, slice by slice, and a slice is entered into the
@@ -14,7 +14,7 @@ few milliseconds once it serves.
 
 Consumers begin at the front, where the slices are entered first. What producers send is new, nearly always, and mostly
 that shows without a look: its number is higher than the highest that its producer had in the index, or the producer is
-not there at all. Only for an id that tells nothing, or that was there before, every slice is entered at once.
+not there. Only for an id without such a number, or one that was there before, every slice is entered at once.
 """
 
 from array import array

@@ -262,7 +262,7 @@ class JournalStore:
 
     @property
     def supports_paging(self) -> bool:
-        """True: what is durable can be read back."""
+        """True: durable messages can be read back."""
         return True
 
     @property

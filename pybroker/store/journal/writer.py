@@ -21,14 +21,14 @@ RECORD_BYTES_MAX = OFFSET_MAX - BATCH_HEADER_BYTES - len(EOF_MARKER)
 """A record must fit into one data file, whose offsets are signed 32-bit integers."""
 
 OWNER_SECONDS = 1.0
-"""How often a writer without batches looks whether another master has taken the journal over."""
+"""Interval at which an idle writer checks if another master has taken the journal over."""
 
 SWITCH_INTERVAL_SECONDS = 50e-6
-"""What an application passes to `sys.setswitchinterval`, so that a busy event loop cannot starve the writer's thread.
+"""Value for `sys.setswitchinterval`, so that a busy event loop cannot starve the writer's thread.
 
 A thread that waits for the interpreter lock asks for it only after one whole interval (5 ms by default) in which the
-holder did not let go at all. A busy event loop lets go in every turn, for a system call of a microsecond, and has
-the lock back before the waiter has woken up; while its turns are shorter than the interval the waiter never asks.
+holder never released it. A busy event loop releases it in every turn, for a system call of a microsecond, and has the
+lock back before the waiter has woken up; while its turns are shorter than the interval the waiter never requests it.
 Measured: a batch that should take 200 µs took up to 16 seconds. Threads that do not wait cost nothing either way.
 """
 
@@ -127,7 +127,7 @@ class JournalWriter:
     # ------------------------------------------------------------ appending
 
     def append(self, record: bytes) -> Location:
-        """Append an encoded record and return where it will be. Buffered: `when_durable` says when it is safe.
+        """Append an encoded record and return its location. Buffered: `when_durable` calls back when it is safe.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -145,8 +145,8 @@ class JournalWriter:
     def _begin_batch(self, record: bytes) -> int:
         """Close the open batch, open one that begins with this record, and return the record's offset.
 
-        ActiveMQ's arithmetic, with its `<` and `<=`, but for a giant record in a file that holds nothing yet:
-        ActiveMQ leaves the file empty.
+        ActiveMQ's arithmetic, with its `<` and `<=`, except for a giant record in an empty file: ActiveMQ leaves the
+        file empty.
         """
         commits, settings, size = self._commits, self._settings, len(record)
         commits.require_running()
@@ -200,7 +200,7 @@ class JournalWriter:
     # ------------------------------------------------------------ writing, see `GroupCommit`
 
     def when_durable(self, callback: Callback) -> None:
-        """Call back when all that was appended so far is written (and synced, if the strategy says so).
+        """Call back when all records appended so far are written (and synced, if the strategy requires it).
 
         At once when it already is. In order of the calls. Never after a failure.
         """
@@ -219,9 +219,9 @@ class JournalWriter:
         self._commits.send()
 
     def submit(self, job: Callback) -> None:
-        """Have the thread run a job once everything appended so far is on disk, whatever the strategy says about when.
+        """Run a job in the thread once all records appended so far are on disk, synced unless the strategy is `never`.
 
-        Only the strategy `never` has its way. The fence is asked just before. A job that raises fails the writer.
+        The fence is checked just before. A job that raises fails the writer.
         """
         self._commits.submit(job)
 
@@ -236,12 +236,12 @@ class JournalWriter:
 
     @property
     def is_full(self) -> bool:
-        """True while the disk has no room for more than what makes room."""
+        """True while the disk has space only for records that free some."""
         return self._sink.is_full
 
     @property
     def write_seconds(self) -> float:
-        """How long a short write took of late, on the loop or in the thread, in seconds; 0 before the first."""
+        """Seconds that a short write took lately, on the loop or in the thread; 0 before the first."""
         return self._commits.write_seconds
 
     @property
@@ -250,7 +250,7 @@ class JournalWriter:
         return self._commits.unwritten_bytes
 
     def close(self) -> None:
-        """Write what is left, finish the data file, end the thread. Blocks. Harmless when repeated.
+        """Write the rest, finish the data file, end the thread. Blocks. Harmless when repeated.
 
         Raises:
             StoreError: not everything could be written.
@@ -259,7 +259,7 @@ class JournalWriter:
         self._commits.close()
 
     def abandon(self) -> None:
-        """Stop without writing anything more, as if killed: what is not on disk yet never will be.
+        """Stop without another write, as if killed: unwritten records are lost.
 
         For a master that lost its lock. No callback runs any more. A write under way is waited for, though not for
         long: a disk that hangs must not keep a master from giving up. Harmless when repeated, and after `close`.
