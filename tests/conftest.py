@@ -120,7 +120,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let `make` say for which tests a disk is of no interest."""
     parser.addoption(
-        "--in-memory", action="store_true", help="keep tests' files in memory, where this machine has room"
+        "--in-memory", action="store_true", help="keep tests' files in memory, where this machine has space"
     )
 
 

@@ -14,7 +14,7 @@ _FREE_BYTES_MIN = 1 << 30
 
 
 def place() -> Path:
-    """Return where to make files: in memory if there is room, or else where they usually are."""
+    """Return where to make files: in memory if there is space, or else where they usually are."""
     if os.access(_PLACE, os.W_OK) and shutil.disk_usage(_PLACE).free > _FREE_BYTES_MIN:
         return _PLACE
     return Path(tempfile.gettempdir())

@@ -214,7 +214,7 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         """Yield the messages of a queue, the oldest first, without consuming them.
 
         This includes messages that are delivered to other consumers and not acknowledged. Messages that arrive or are
-        consumed meanwhile may be included.
+        consumed during the iteration may be included.
 
         Raises:
             Refused: the broker refuses the browser; `DestinationRefused` and `SelectorRefused` are two of the causes.

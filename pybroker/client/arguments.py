@@ -32,8 +32,7 @@ class MessageHeaders(TypedDict, total=False):
 
     Attributes:
         properties: the properties by name. Values are bool, int, float, str, bytes, None, and dicts and lists of them.
-        persistent: whether the message survives a crash of the broker; then `send` waits until it is on disk. True by
-            default.
+        persistent: the message survives a crash of the broker; `send` waits until it is on disk. True by default.
         priority: 0 to 9, 4 by default.
         ttl: the seconds until the message expires.
         expiration: the time when the message expires, in milliseconds since the epoch.

@@ -34,7 +34,7 @@ ACK_BATCH_MAX: Final = 100
 """The most messages acknowledged together. The limit bounds how many are redelivered after a crash of the client."""
 
 CONFIRM_EVERY: Final = 64
-"""One acknowledgement in so many messages asks for a response, which confirms all before it and costs a disk sync."""
+"""One acknowledgement in so many messages requests a response, which confirms all before it and costs a disk sync."""
 
 ANSWER_SECONDS: Final = 1.0
 """Time added to the timeout of a pull, in which the broker may still answer that it has no message."""
@@ -49,7 +49,7 @@ class Redelivery:
 
     Attributes:
         maximum: redeliveries before a message goes to the dead letter queue; -1 for no limit.
-        initial_delay: seconds before the first redelivery. The consumer delivers no other message meanwhile, which
+        initial_delay: seconds before the first redelivery. The consumer delivers no other message until then, which
             keeps the order.
         multiplier: factor from each delay to the next.
         maximum_delay: the longest delay in seconds.
@@ -115,7 +115,7 @@ class RedeliveryCache:
         return self._messages.pop(key)[1]
 
     def awaits_redelivery(self, consumer: int) -> bool:
-        """Return whether a consumer has received a message that was not redelivered yet."""
+        """Return True if a consumer has received a message that was not redelivered yet."""
         received = (message for owner, message in self._messages.values() if owner == consumer)
         return any(message.delivery_state is not DeliveryState.WAITING for message in received)
 

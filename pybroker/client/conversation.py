@@ -329,7 +329,7 @@ class Conversation(Protocol):
         Args:
             request: the request.
             number: its number, for `Answered`; the same request has the same number on each transport.
-            answer: whether one `Answered` follows. Always false for `BeginTransaction`.
+            answer: True if one `Answered` follows. Always false for `BeginTransaction`.
 
         Raises:
             UnsendableMessage: the request has no form in this protocol, and was not sent.
@@ -346,7 +346,7 @@ class Conversation(Protocol):
         ...
 
     def tick(self, now: float) -> float:
-        """Do what is due, such as a heart-beat, which `bytes_to_send` returns afterwards.
+        """Do the work due, such as a heart-beat, which `bytes_to_send` returns afterwards.
 
         Args:
             now: seconds of a monotonic clock.

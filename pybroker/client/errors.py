@@ -113,7 +113,7 @@ class SelectorRefused(Refused):
 
 
 class NoRoom(Refused):
-    """The broker has no room for the message: disk, memory or a quota."""
+    """The broker has no space for the message: disk, memory or a quota."""
 
 
 class FrameTooLarge(ClientError):

@@ -362,7 +362,7 @@ class ClientLink:
     # ------------------------------------------------------------ bytes and time
 
     def _collect(self) -> bool:
-        """Move the state's bytes to the outbox; return whether the loop has work. The caller holds the lock."""
+        """Move the state's bytes to the outbox; return True if the loop has work. The caller holds the lock."""
         data = self.state.bytes_to_send()
         if data:
             self._outbox.append(data)

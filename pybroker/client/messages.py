@@ -77,7 +77,7 @@ class Outgoing:
         producer: the number of its producer on the connection.
         sequence: the number of the message within its producer, from 1. Both numbers are the message's id.
         destination: the destination.
-        body: the body; the module says which types it may have.
+        body: the body; the module documents its types.
         properties: the properties by name.
         persistent: when the broker has answered, the message survives a crash of the broker.
         priority: 0 to 9.

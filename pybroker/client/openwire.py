@@ -136,7 +136,7 @@ class OpenWireConversation:
         self._is_restoring = False
 
     def open(self, login: Login) -> None:
-        """Log in, as `Conversation.open` says."""
+        """Log in, see `Conversation.open`."""
         self._login = login
         self._connection_id, self._client_id = login.connection_id, login.client_id
         if self._agreement is not None:
@@ -145,7 +145,7 @@ class OpenWireConversation:
     # ------------------------------------------------------------ in
 
     def receive(self, chunk: bytes) -> list[Event]:
-        """Process bytes, as `Conversation.receive` says."""
+        """Process bytes, see `Conversation.receive`."""
         if self._monitor is not None:
             self._monitor.has_read = True
         self._in += chunk
@@ -261,7 +261,7 @@ class OpenWireConversation:
     # ------------------------------------------------------------ out
 
     def request(self, request: Request, number: int, *, answer: bool) -> None:
-        """Encode a request, as `Conversation.request` says."""
+        """Encode a request, see `Conversation.request`."""
         try:
             commands = self._commands(request)
             commands[-1].response_required = answer
@@ -272,7 +272,7 @@ class OpenWireConversation:
             raise UnsendableMessage(str(error)) from error
 
     def close(self) -> None:
-        """Disconnect in order, as `Conversation.close` says."""
+        """Disconnect in order, see `Conversation.close`."""
         disconnect = wire.RemoveInfo(
             command_id=_DISCONNECT,
             response_required=True,
@@ -282,7 +282,7 @@ class OpenWireConversation:
         self._put(disconnect)
 
     def bytes_to_send(self) -> bytes:
-        """Return the bytes to send, as `Conversation.bytes_to_send` says."""
+        """Return the bytes to send, see `Conversation.bytes_to_send`."""
         data = bytes(self._out)
         self._out.clear()
         if self._is_open:
@@ -290,7 +290,7 @@ class OpenWireConversation:
         return data
 
     def tick(self, now: float) -> float:
-        """Do what is due, as `Conversation.tick` says."""
+        """Do the work due, see `Conversation.tick`."""
         agreement, monitor = self._agreement, self._monitor
         if agreement is None:
             self._greeting_due_at = self._greeting_due_at or now + max(

@@ -119,7 +119,7 @@ def encode_body(body: Body, kind: Kind | None = None) -> tuple[Callable[..., wir
     """Return the message class for a body, and the encoded content.
 
     Args:
-        body: the body; `messages` says which types it may have.
+        body: the body; `messages` documents its types.
         kind: the JMS message type; None for the default of the body's Python type.
 
     Raises:

@@ -18,7 +18,7 @@ class PendingResult(Generic[Value]):
     Attributes:
         number: the number of the request.
         request: the request; None for an operation that is no single request.
-        answer: whether the broker answers the request; otherwise it is done when it is sent.
+        answer: True if the broker answers the request; otherwise it is done when it is sent.
         is_sent: a conversation has encoded the request, for the present broker or a former one.
         is_repeated: a former broker may have processed the request.
         is_done: the result is set.

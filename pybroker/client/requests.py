@@ -137,7 +137,7 @@ class Requests:
         self._unwritten.clear()
 
     def may_have_been_received(self, pending: PendingResult[None]) -> bool:
-        """Return whether the present broker may have received a commit: the transport has its bytes."""
+        """Return True if the present broker may have received a commit: the transport has its bytes."""
         return pending.is_sent and pending not in self._unwritten
 
     # ------------------------------------------------------------ answers
@@ -168,7 +168,7 @@ class Requests:
         self._conversation = conversation
 
     def interrupted(self) -> None:
-        """Handle the loss of the broker: complete what is not repeated; a commit that was sent is in doubt."""
+        """Handle the loss of the broker: complete requests that are not repeated; a sent commit is in doubt."""
         self._conversation, self.is_open = None, False
         for pending in list(self._unanswered.values()):
             if isinstance(pending.request, _NOT_REPEATED):

@@ -386,7 +386,7 @@ class ClientState:
             self._requests.is_open = False  # later requests wait for the next broker
 
     def tick(self) -> float:
-        """Do what is due, such as heart-beats and acknowledgements; return the time of the next call.
+        """Do the work due, such as heart-beats and acknowledgements; return the time of the next call.
 
         Raises:
             ConnectionLost: as `Conversation.tick`.

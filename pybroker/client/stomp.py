@@ -118,14 +118,14 @@ class StompConversation:
         self._sizes: dict[int, int] = {}  # the body sizes of unanswered sends
 
     def open(self, login: Login) -> None:
-        """Log in, as `Conversation.open` says."""
+        """Log in, see `Conversation.open`."""
         self._put(("CONNECT", self._connect_headers(login), b""), Version.V1_0)
         self._login, self._connection_id = login, login.connection_id
 
     # ------------------------------------------------------------ in
 
     def receive(self, chunk: bytes) -> list[Event]:
-        """Process bytes, as `Conversation.receive` says."""
+        """Process bytes, see `Conversation.receive`."""
         if self._monitor is not None:
             self._monitor.has_read = True
         events: list[Event] = []
@@ -205,7 +205,7 @@ class StompConversation:
     # ------------------------------------------------------------ out
 
     def request(self, request: Request, number: int, *, answer: bool) -> None:
-        """Encode a request, as `Conversation.request` says."""
+        """Encode a request, see `Conversation.request`."""
         frames = self._frames(request, number)
         if answer:
             frames[-1][1]["receipt"] = str(number)
@@ -215,11 +215,11 @@ class StompConversation:
             self._put(frame)
 
     def close(self) -> None:
-        """Disconnect in order, as `Conversation.close` says."""
+        """Disconnect in order, see `Conversation.close`."""
         self._put(("DISCONNECT", {"receipt": _DISCONNECT_RECEIPT}, b""))
 
     def bytes_to_send(self) -> bytes:
-        """Return the bytes to send, as `Conversation.bytes_to_send` says."""
+        """Return the bytes to send, see `Conversation.bytes_to_send`."""
         data = bytes(self._out)
         self._out.clear()
         if self._is_open:
@@ -227,7 +227,7 @@ class StompConversation:
         return data
 
     def tick(self, now: float) -> float:
-        """Do what is due, as `Conversation.tick` says."""
+        """Do the work due, see `Conversation.tick`."""
         if self._login is None:
             return float("inf")
         if not self._is_open:
@@ -356,7 +356,7 @@ _KINDS_BY_PHRASE: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
         re.compile(r"not authorized|does not exist|Invalid .*Destination header|destination's name", re.IGNORECASE),
         DestinationRefused,
     ),
-    (re.compile(r"\b(disk|memory|store|quota|room|limit)\b", re.IGNORECASE), NoRoom),
+    (re.compile(r"\b(disk|memory|store|quota|room|space|limit)\b", re.IGNORECASE), NoRoom),
 )
 """The error for phrases of a message: pybroker sends no exception names, and ActiveMQ none for security."""
 

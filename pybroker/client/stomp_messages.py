@@ -55,7 +55,7 @@ def write_destination(destination: Destination, connection_id: str) -> str:
 
     Args:
         destination: the destination; each part of a composite is written in full.
-        connection_id: the id of this connection, with which the names of its own temporary destinations begin.
+        connection_id: the id of this connection, the prefix of its temporary destinations' names.
     """
     return ",".join(_written(part, connection_id) for part in parts(destination))
 

@@ -252,7 +252,7 @@ class FailoverConnection:
         self._wait_for_connection(0, self._deadline())
 
     def is_connected(self) -> bool:
-        """Return whether there is a broker at present."""
+        """Return True if there is a broker at present."""
         return self._broker is not None
 
     def disconnect(self, *_: Any, **__: Any) -> None:
@@ -563,7 +563,7 @@ class FailoverConnection:
             )
 
     def _record_delivery(self, headers: Mapping[str, str]) -> bool:
-        """Record a delivery to the listeners; return whether it is a redelivery, of a topic to one subscription."""
+        """Record a delivery to the listeners; return True if it is a redelivery, of a topic to one subscription."""
         destination = headers.get("destination", "")
         key = headers.get("message-id", ""), destination, "/queue/" in destination or headers.get("subscription")
         if key in self._delivered_ids:

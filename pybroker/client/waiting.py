@@ -1,7 +1,7 @@
 """`Waiter`, which makes a caller wait until a result is complete, a message arrives or the broker reads again.
 
-Both APIs share it. Its coroutines wait for a `Flag` and for nothing else. A `TaskFlag` suspends the task. The
-synchronous API has a flag that blocks the thread: its coroutines run from beginning to end without a suspension.
+Both APIs share it. Its coroutines wait only for a `Flag`. A `TaskFlag` suspends the task. The synchronous API has a
+flag that blocks the thread: its coroutines run from beginning to end without a suspension.
 """
 
 # ruff: noqa: ASYNC109 -- `timeout` is an argument of the API

@@ -58,7 +58,7 @@ class Wire(asyncio.Protocol):
         self.is_congested = True
 
     def resume_writing(self) -> None:
-        """Record that the write buffer has room again."""
+        """Record that the write buffer has space again."""
         self.is_congested = False
         self.on_writable.call()
 

@@ -22,7 +22,7 @@ that is forked without exec shares that descriptor, so the lock would survive it
 closes every lock descriptor in such a child.
 
 A waiting member blocks in the kernel, which wakes it within milliseconds after the holder has ended. A thread in such a
-wait cannot be interrupted; `FileLock.acquire` says how it is cancelled.
+wait cannot be interrupted; `FileLock.acquire` describes how it is cancelled.
 
 This module makes no decision about mastership. On local file systems it does not exclude users of `flock(2)`.
 """
@@ -65,8 +65,8 @@ _HINTS = {
     errno.EISDIR: "move that directory away: the lock must be a regular file",
     errno.ENOENT: "create the store's directory, or mount it",
     errno.ENOTDIR: "a part of the path is no directory: check the store's setting",
-    errno.ENOSPC: "make room on the file system",
-    errno.EDQUOT: "make room in the quota",
+    errno.ENOSPC: "free space on the file system",
+    errno.EDQUOT: "free space in the quota",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ESTALE: "the network file system lost the file: mount it again",
     errno.EIO: "the file system or its server fails: see the kernel's log",
@@ -147,9 +147,9 @@ class FileLock:
     def acquire(self) -> bool:
         """Wait for the lock and acquire it. Return False when `cancel` ended the wait.
 
-        The wait in the kernel has a daemon thread of its own, because no portable call ends it. After a cancel, this
-        method returns at once. The thread stays until the holder has ended, releases the lock that it then
-        acquires, and ends.
+        The wait in the kernel has a separate daemon thread, because no portable call ends it. After a cancel, this
+        method returns at once. The thread stays until the holder has ended, releases the lock that it then acquires,
+        and ends.
 
         An error of the first try is raised. A later error is logged, and the member tries again: a lock server that is
         away, or out of locks, may come back.
@@ -228,7 +228,7 @@ class FileLock:
     # ------------------------------------------------------------ the kind of lock
 
     def _lock(self, fd: int) -> bool:
-        """Lock the open file if it is free, and return whether it is locked now."""
+        """Lock the open file if it is free, and return True if it is locked now."""
         try:
             fcntl.fcntl(fd, _F_OFD_SETLK, _WHOLE_FILE_WRITE)
         except OSError as error:
@@ -401,7 +401,7 @@ def holder(path: str | os.PathLike[str]) -> int | None:
 
 
 def is_locked(path: str | os.PathLike[str]) -> bool:
-    """Return whether the lock is held. Nothing is created or changed; errors as `holder`."""
+    """Return True if the lock is held. Nothing is created or changed; errors as `holder`."""
     return holder(path) is not None
 
 

@@ -59,7 +59,7 @@ class FlockLock(FileLock):
 
 
 def is_locked(path: str | os.PathLike[str]) -> bool:
-    """Return whether the lock is held. Nothing is created or changed.
+    """Return True if the lock is held. Nothing is created or changed.
 
     `flock` has no query, so a shared lock is taken for an instant. At worst, a waiting member fails once because of it
     and acquires the lock at its next try.

@@ -2,7 +2,7 @@
 
 | check                     | severity         | meaning                                                            |
 |---------------------------|------------------|--------------------------------------------------------------------|
-| damaged                   | damage           | bytes that cannot be used: a wrong checksum, or no record at all   |
+| damaged                   | damage           | bytes that cannot be used: a wrong checksum, or no record           |
 | unchecked                 | notice           | batches without a checksum: changes in them go unnoticed           |
 | missing file              | notice           | a gap in the files' numbers: collected, or lost                    |
 | acknowledged, never added | notice or damage | the message is in no file; damage if no file can be missing        |

@@ -32,7 +32,7 @@ SHOWN_ROWS: Final = 40
 
 
 def write(tables: Tables, output: Path, form: str) -> None:
-    """Write each table into a directory of its own, as Parquet or JSON lines; what was there is replaced."""
+    """Write each table into a separate directory, as Parquet or JSON lines; existing files are replaced."""
     for name, table in tables.items():
         writer = table.write.mode("overwrite")
         if form == "parquet":
@@ -58,7 +58,7 @@ def check(directories: Sequence[str]) -> None:
     """Make sure that there are journals to read, before Spark starts.
 
     Raises:
-        Unusable: one is not there, or is none; says which, and what to name instead.
+        Unusable: one is missing, or holds none; the text names it, and the right kind of path.
     """
     try:
         for directory in parse({"paths": json.dumps(list(directories))}).directories:

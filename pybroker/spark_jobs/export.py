@@ -1,4 +1,4 @@
-"""Messages of a journal as Parquet or JSON lines: of a time range, of destinations, all that were sent or what is live.
+"""Exports messages of a journal, all ever sent or the live ones, as Parquet or JSON lines.
 
 Transactions are honoured: a message counts from its commit on, and one that was rolled back is not there. Each row has
 the columns of the `kahadb` source and, in `message`, the whole message as it was stored, so that `replay` can send

@@ -58,7 +58,7 @@ class Pushed:
 
 
 def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Return what is taken of the filters, and which are not."""
+    """Return the options for the filters used, and the other filters."""
     pushed, left = Pushed(), list[Filter]()
     for each in filters:
         taken = _take(pushed, each)

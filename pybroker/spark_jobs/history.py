@@ -4,9 +4,8 @@
 records --(transactions)--> effects --(by message)--> lifetimes --(not ended)--> live messages
 ```
 
-*Effects.* A record in a transaction takes effect where its commit lies, or not at all: rolled back, left open, or
-prepared and undecided. Copies that ActiveMQ's ack compaction makes may lie behind their commit; they take effect at
-once.
+*Effects.* A record in a transaction takes effect where its commit lies, or never: rolled back, left open, or prepared
+and undecided. Copies that ActiveMQ's ack compaction makes may lie behind their commit; they take effect at once.
 
 *Lifetimes.* Each message is replayed for itself, with the rules of `lifetimes`. Nothing is brought to one machine: a
 window per transaction, a group per message, and a table of the destinations' own records, which is small.
@@ -111,7 +110,7 @@ def full_name() -> Column:
 
 
 class History:
-    """The tables that the jobs share, each made when it is first asked for.
+    """The tables that the jobs share, each made at its first use.
 
     The records are read once and kept (in memory, then on disk), until `close`.
     """

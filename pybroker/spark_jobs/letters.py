@@ -108,7 +108,7 @@ def _fates(history: History) -> DataFrame:
 
 
 def _fate() -> Column:
-    """Return what became of a message: a copy that was made while it lay there says that it died."""
+    """Return a message's end: a copy made while it was stored means that it was dead-lettered."""
 
     def is_of_this_life(copy: Column) -> Column:
         return copy["added_at"].between(F.col("added_at"), F.col("ended_at"))

@@ -1,7 +1,7 @@
 """The options of `spark.read.format("kahadb")`, checked when they are given.
 
-Spark hands options over as texts, their names in any case. A name or a value that means nothing is an error that says
-what was meant; Spark by itself would ignore it.
+Spark hands options over as texts, their names in any case. An unknown name or value is an error with what was meant;
+Spark by itself would ignore it.
 """
 
 import difflib
@@ -48,7 +48,7 @@ class Options:
         archive: read the files in each one's `data-archive` as well.
         columns: of the table, unless the reader is given a schema.
         partition_bytes: of a data file, at least, that one task reads.
-        mode: what becomes of what is damaged.
+        mode: treatment of damage.
         pushdown: let Spark hand over its filters.
         max_bytes_per_trigger: of a micro-batch, roughly: a batch of the journal is read whole.
         starting_position: where a stream begins that has no checkpoint: earliest, latest, or a location.
@@ -71,7 +71,7 @@ def parse(options: Mapping[str, str], *, pushdown: bool = False) -> Options:
 
     Args:
         options: by name, in any case.
-        pushdown: what holds if they do not say.
+        pushdown: the default.
 
     Raises:
         ConfigError: a name or a value means nothing.

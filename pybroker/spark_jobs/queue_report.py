@@ -5,8 +5,8 @@ topic that is when the last durable subscription has it. What expired or was dea
 in a dead letter queue does not count as sent (see `letters`). Depth begins at 0 with the oldest data file: what
 was pending before that, in files since deleted, is not known.
 
-Acknowledgements carry no time in KahaDB. `clock` says where theirs come from: `mark`, from the broker's time marks, at
-most a second off; `estimate`, from the last arrival before it, which is too early by however long nothing arrived.
+Acknowledgements carry no time in KahaDB. `clock` names their source: `mark`, from the broker's time marks, at most a
+second off; `estimate`, from the last arrival before it, which is too early by however long nothing arrived.
 """
 
 from math import ceil
@@ -22,7 +22,7 @@ from pybroker.spark_jobs.letters import CONSUMED, DEAD_LETTERED, EXPIRED, fates,
 INTERVALS_MAX: Final = 240
 """Points of a curve: as many as a page can show."""
 _INTERVALS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
-"""Lengths of intervals in seconds; beyond, whole days."""
+"""Lengths of intervals in seconds; longer ones are whole days."""
 PERCENTILES: Final = (0.5, 0.95, 0.99)
 _ACCURACY: Final = 1000
 """The accuracy of percentiles: within a thousandth of the ranks."""

@@ -42,7 +42,7 @@ def read_remote(
         spark: a session whose connectors know the place.
         uris: directories with `db-*.log` files, such as `s3a://bucket/archive/kahadb`; `directory` is such a URI then.
         columns: names of the columns wanted; what only others need is not decoded.
-        mode: what becomes of what is damaged. The end of a directory's newest file may be torn, as that of a copy is.
+        mode: treatment of damage. The end of a directory's newest file may be torn, as that of a copy is.
 
     Raises:
         ConfigError: there is no column of that name, or no data file.

@@ -2,9 +2,9 @@
 
 Spark reads and orders them; one connection sends them, in transactions, in each destination's order.
 
-Every message says in the property `pybrokerReplayOf` which one it repeats. What is sent is also noted in a ledger
-beside the export, batch by batch: a run that was broken off goes on where it stopped, and a finished one sends
-nothing. Only a batch during whose commit the process or the broker died may come twice; the property shows it.
+Every message has the id of the one it repeats in the property `pybrokerReplayOf`. Sends are also recorded in a ledger
+beside the export, batch by batch: a run that was broken off goes on where it stopped, and a finished one sends nothing.
+Only a batch during whose commit the process or the broker died may come twice; the property shows it.
 
 Text, bytes, map and stream messages are sent with the types they had, and so are those without a body. Object and blob
 messages cannot be made by this client: they are counted, and left. An expiration that has passed is left out, since the
@@ -73,7 +73,7 @@ class Ledger:
     """The messages that were sent, one per line: its destination, a tab, its id."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is there; a last line that a crash has cut is not counted."""
+        """Read the file; an incomplete last line of a crash is not counted."""
         self.path = path
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]
@@ -171,7 +171,7 @@ def replay(
 
 
 def _waiting(rows: DataFrame, to: Destination | None, book: Ledger, counts: dict[str, int]) -> Iterator[Repeated]:
-    """Yield what is left to send; of the rest count why it is not sent."""
+    """Yield the messages left to send; count the others by the reason."""
     now = int(time.time() * 1000)
     for row in rows.toLocalIterator(prefetchPartitions=True):
         destination = to or _destination(row.destination_type, row.destination)

@@ -32,7 +32,7 @@ def analyze(
     Args:
         source: one or more directories with data files, or what was already read of them.
         out: the page, or a directory for it.
-        spark: a session; by default one of its own, on this machine, stopped in the end.
+        spark: a session; by default a new local one, stopped in the end.
         jobs: names of jobs that `DRAWN` has; all of them by default.
         progress: called before each step.
 

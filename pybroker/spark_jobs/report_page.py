@@ -47,7 +47,7 @@ class Section:
     Attributes:
         title: its heading.
         intro: one or two sentences on its contents.
-        parts: plots, tables and notes, each with a heading or an empty string.
+        parts: plots, tables and remarks, each with a heading or an empty string.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Section:
         return self.title.lower().replace(" ", "-")
 
     def add(self, part: Plot | HtmlTable | str, *, heading: str = "") -> None:
-        """Add a plot, a table, or a note in small print."""
+        """Add a plot, a table, or a remark in small print."""
         self.parts.append((heading, part))
 
 

@@ -1,8 +1,8 @@
 """Plots as inline SVG: lines over time, stacked areas, columns, bars, ranges on a logarithmic scale, strips. Pure.
 
 Altair draws them when the report is made, so the page needs no script and no network. Colours are the page's CSS
-variables (`--c1` to `--c8`), which the page sets for light and dark. The `<title>` of each mark says its name and
-value: browsers show it beside the pointer, and screen readers read it aloud.
+variables (`--c1` to `--c8`), which the page sets for light and dark. The `<title>` of each mark has its name and value:
+browsers show it beside the pointer, and screen readers read it aloud.
 """
 
 import json
@@ -26,9 +26,9 @@ COLOURS: Final = 8
 ROW: Final = 26
 """Height of a row in a plot that has one per name."""
 NAME_LEFT: Final = 250
-"""Room for names on the left of such a plot."""
+"""Space for names on the left of such a plot."""
 SIDE: Final = 270
-"""Room for text behind the longest bar."""
+"""Space for text behind the longest bar."""
 _NAME_CHARACTER, _TEXT_CHARACTER = 8.0, 7.3
 """Width of a wide character in a name and in other texts, which are smaller: longer ones are shortened."""
 
@@ -45,7 +45,7 @@ _WORDS: Final = alt.Description("words:N")
 _ROW: Final = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0.3, paddingOuter=0.15))
 _AMOUNT: Final = alt.Y("y:Q", scale=alt.Scale(nice=5), axis=alt.Axis(title=None, tickCount=5))
 _FINER: Final = re.compile(r"(?<=\.\d\d)\d+")
-"""Digits of a coordinate beyond a hundredth of a pixel."""
+"""Digits of a coordinate smaller than a hundredth of a pixel."""
 _SVG: Final = "http://www.w3.org/2000/svg"
 _CONFIG: Final = {
     "autosize": "none",
@@ -186,11 +186,11 @@ def columns(bars: Sequence[tuple[str, Mapping[str, float]]]) -> Plot:
 def bars(rows: Sequence[tuple[str, float, str]]) -> Plot:
     """Draw a horizontal bar per name, with its value and a text behind it."""
     highest = max((value for _, value, _ in rows), default=0) or 1
-    room = WIDTH - NAME_LEFT - SIDE
+    space = WIDTH - NAME_LEFT - SIDE
     drawn: _Rows = []
     for number, (name, value, words) in enumerate(rows):
         behind = f"{count(value)}{' · ' if words else ''}{words}"
-        start = NAME_LEFT + 8 + room * value / highest
+        start = NAME_LEFT + 8 + space * value / highest
         shown = shortened(behind, int((WIDTH - start) / _TEXT_CHARACTER))
         drawn.append({"row": number, "x": value, "shown": shown, "behind": behind, "words": f"{name}: {count(value)}"})
     x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, highest]))
@@ -231,8 +231,8 @@ def strips(
     """Draw per name a strip of coloured pieces on one common scale; `tick` writes that scale's ends."""
     first = min((span.start for _, spans in rows for span in spans), default=0)
     last = max((span.end for _, spans in rows for span in spans), default=1)
-    room = WIDTH - NAME_LEFT - RIGHT
-    least = 2 * ((last - first) or 1) / room  # two pixels
+    space = WIDTH - NAME_LEFT - RIGHT
+    least = 2 * ((last - first) or 1) / space  # two pixels
     pieces: _Rows = [
         {
             "row": number,
@@ -253,7 +253,7 @@ def strips(
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each name, in their order; grey for those beyond the page's colours."""
+    """Return a colour for each name, in their order; grey after the page's last colour."""
     return {name: _colour(number if number <= COLOURS else 0) for number, name in enumerate(dict.fromkeys(names), 1)}
 
 

@@ -213,7 +213,7 @@ def _sizes(tables: Tables, name: StoreNames) -> Section:
 
 
 def draw_backlog(tables: Tables, name: StoreNames) -> Drawn:
-    """Draw what is pending."""
+    """Draw the pending messages."""
     rows = collected(tables["destinations"])
     section = Section(
         "Backlog", "What is pending at the journal's end, how old it is, and who should have consumed it."

@@ -40,7 +40,7 @@ def write_report(
         source: one or more directories with data files, or what was already read of them.
         out: the page, or a directory for it.
         jobs: whose names `DRAWN` knows.
-        spark: a session; by default one of its own, on this machine, stopped in the end.
+        spark: a session; by default a new local one, stopped in the end.
         progress: called before each step.
 
     Returns:

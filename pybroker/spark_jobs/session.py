@@ -11,7 +11,7 @@ from pybroker.spark_jobs.java import prepare
 from pybroker.store.columns.files import journal_of
 
 LOCAL_MEMORY: Final = "2g"
-"""Java's memory in a local session, unless Spark's own settings say otherwise."""
+"""Java's memory in a local session, unless Spark's settings override it."""
 SMALL_BYTES: Final = 128 * 1024 * 1024
 """Journals up to here take less time to read than Spark takes to compile what reads them."""
 

@@ -1,6 +1,6 @@
 """The data source `kahadb`: a journal as a Spark table, read in parallel by data files and by batches inside them.
 
-Spark's Python data sources have no column pruning: all columns of the schema are asked for, even by `count()`. So fewer
+Spark's Python data sources have no column pruning: all columns of the schema are requested, even by `count()`. So fewer
 columns are had by a narrower schema, `.schema("file int, destination string")`, or by the option `columns`.
 
 The decoding is `pybroker.store.columns`; here is what Spark needs around it.

@@ -21,7 +21,7 @@ class StoreNames:
         return self.of(row.directory, bare)
 
     def of(self, directory: str, text: str) -> str:
-        """Return a text about something in a store, which says in which."""
+        """Return a text about a store's contents, with the store's name."""
         short = self._short.get(directory)
         return f"{text} ({short})" if short and len(self._short) > 1 else text
 
@@ -38,7 +38,7 @@ def short_names(directories: Iterable[str]) -> Mapping[str, str]:
     start = _common(list(paths.values()))
     end = _common([parts[start:][::-1] for parts in paths.values()])
     short = {each: str(PurePath(*parts[start : len(parts) - end])) for each, parts in paths.items()}
-    # One path may lie within another, and have no part of its own.
+    # One path may lie within another, and have no part outside it.
     return short if all(name != "." for name in short.values()) else {each: each for each in paths}
 
 

@@ -1,6 +1,6 @@
 """The data source `kahadb` as a stream: follows a journal that is being written, and forgets nothing across restarts.
 
-An offset says, per journal, how far each data file was read, and which files are known to hold more:
+An offset has, per journal, the end read of each data file, and the files known to hold more:
 
 ```text
 {"/mnt/shared/kahadb": {"read": {"6": 33554432, "7": 311073}, "behind": [7]}}
@@ -10,7 +10,7 @@ One place for the whole journal would not do: an ActiveMQ goes on writing to a f
 number. Files that are gone leave the offset with the next batch that has something in it.
 
 What is read are whole, sound batches: one that is still being written is read when all of it is there. Damage is
-stepped over, and becomes what the mode says, once its file is not written to any more.
+stepped over, and is treated by the mode once its file is no longer written to.
 
 A file that was collected before all of it was read is a loss, and ends the stream unless `failOnDataLoss` is false. It
 is known by one that was behind, by the newest one, or by a gap in the numbers of those that came since.
@@ -88,7 +88,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what `maxBytesPerTrigger` says."""
+        """Return the limit of `maxBytesPerTrigger`."""
         limit = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
@@ -104,12 +104,12 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> Offset:
         """Return how far to read next; the start itself when there is nothing more."""
-        room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else UNLIMITED
+        space = limit.max_bytes if isinstance(limit, ReadMaxBytes) else UNLIMITED
         found: Offset = {}
         for directory in self._options.directories:
             before = _offset_of(start, directory)
-            found[directory], taken = self._advance(directory, before, room)
-            room = max(room - taken, 0)
+            found[directory], taken = self._advance(directory, before, space)
+            space = max(space - taken, 0)
         return found
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
@@ -140,7 +140,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _files(self, directory: str) -> dict[int, Path]:
         return list_files(Path(directory), archive=self._options.archive)
 
-    def _advance(self, directory: str, before: JournalOffset, room: int) -> tuple[JournalOffset, int]:
+    def _advance(self, directory: str, before: JournalOffset, space: int) -> tuple[JournalOffset, int]:
         """Return how far one journal is to be read next, and how many bytes that is."""
         files = self._files(directory)
         self._check_loss(directory, before, files)
@@ -152,7 +152,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for file_id, path in files.items():
             start = before["read"].get(str(file_id), 0)
             stop = UNLIMITED if target is None else target.get(file_id, 0)
-            found = scan(path, file_id, start, room - taken, file_id in written, stop)
+            found = scan(path, file_id, start, space - taken, file_id in written, stop)
             taken += found.end - start
             if found.end:
                 positions[str(file_id)] = found.end
@@ -177,7 +177,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if offset - cuts[-1] >= self._options.partition_bytes:
                         cuts.append(offset)
         except FileNotFoundError:
-            pass  # the task finds that out, and says what it means
+            pass  # the task finds that out, and reports it
         except OSError as error:
             raise unavailable(path, error) from error
         ends = [*cuts[1:], end]
@@ -257,14 +257,14 @@ class ScanResult:
     has_more: bool = False
 
 
-def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop: int = UNLIMITED) -> ScanResult:
+def scan(path: Path, file_id: int, start: int, space: int, is_growing: bool, stop: int = UNLIMITED) -> ScanResult:
     """Return how far a data file can be read from a batch on.
 
     Args:
         path: the file.
         file_id: its id.
         start: where to begin.
-        room: how many bytes to take at most; the last batch may be longer.
+        space: how many bytes to take at most; the last batch may be longer.
         is_growing: its broker may be writing to it.
         stop: batches that begin here or behind do not count.
 
@@ -275,7 +275,7 @@ def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop
     try:
         descriptor = regular.descriptor(path)
     except FileNotFoundError:
-        return ScanResult(start)  # collected in this moment: the next scan decides whether that is a loss
+        return ScanResult(start)  # collected in this moment: the next scan decides if that is a loss
     except OSError as error:
         raise unavailable(path, error) from error
     try:
@@ -283,7 +283,7 @@ def scan(path: Path, file_id: int, start: int, room: int, is_growing: bool, stop
             for _, first, last, base in sound_batches(descriptor, end):
                 if base + first - BATCH_HEADER_BYTES >= stop:
                     return ScanResult(end)
-                if end - start >= room:
+                if end - start >= space:
                     return ScanResult(end, has_more=True)
                 end = base + last
             behind = _behind_damage(descriptor, path, file_id, end, is_growing)

@@ -82,7 +82,7 @@ class Load:
         connections: clients that are connected.
         waiting: messages that wait for a consumer.
         in_flight: messages that consumers were sent and have not acknowledged.
-        is_full: the store has no room, and persistent messages are refused.
+        is_full: the store has no space, and persistent messages are refused.
     """
 
     connections: int

@@ -1,11 +1,11 @@
-"""Simulates a full disk for one broker process: writes that need room fail with ENOSPC while a marker file exists.
+"""Simulates a full disk for one broker process: writes that need space fail with ENOSPC while a marker file exists.
 
 A full file system would need a mount, and so privileges that few test machines give. Instead the broker's calls of
-`os.pwrite`, `os.pwritev` and `os.posix_fallocate` are intercepted, which write everything durable. Free room is counted
-as by the file system: the blocks that the store's files have freed since the disk was filled; overwriting needs none.
-Unlike on a real disk, a write that does not fit is not done in part, and other processes are not affected.
+`os.pwrite`, `os.pwritev` and `os.posix_fallocate` are intercepted, which write everything durable. Free space is
+counted as by the file system: the blocks that the store's files have freed since the disk was filled; overwriting needs
+none. Unlike on a real disk, a write that does not fit is not done in part, and other processes are not affected.
 
-RLIMIT_FSIZE does not fit: it fails with EFBIG, limits each file instead of all, and does not count freed room.
+RLIMIT_FSIZE does not fit: it fails with EFBIG, limits each file instead of all, and does not count freed space.
 """
 
 import errno
@@ -51,7 +51,7 @@ class FullDisk:
             setattr(os, function.__name__.removeprefix("checked_"), function)
 
     def check(self, descriptor: int, offset: int, byte_count: int) -> None:
-        """Raise `OSError` (ENOSPC) if there is no room for a write."""
+        """Raise `OSError` (ENOSPC) if there is no space for a write."""
         try:
             capacity = int(self._mark.read_bytes())
         except FileNotFoundError:

@@ -77,7 +77,7 @@ class Certificates:
         return self._context
 
     def reload(self) -> None:
-        """Read the files again; if they cannot be used, log an error and keep what is in use."""
+        """Read the files again; if they cannot be used, log an error and keep the present ones."""
         self._used = self._seen = self._stamp()
         try:
             self._context = self._read()

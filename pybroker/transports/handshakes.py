@@ -30,7 +30,7 @@ class Handshakes:
     """Computes the handshakes of one server, and limits their number.
 
     A handshake is in progress from the moment its connection is admitted until it succeeded or the connection is gone.
-    A channel whose step is under way belongs to a thread: nothing else may touch it until `done` was called.
+    A channel whose step is under way belongs to a thread: no other code may touch it until `done` was called.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, limit: int) -> None:

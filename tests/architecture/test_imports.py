@@ -1,4 +1,4 @@
-"""Arrows point down, and nobody reaches a room through the links at the root."""
+"""Arrows point down, and no module reaches a package through the links at the root."""
 
 import ast
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from tests.architecture.sources import tree
 
-ROOMS = ("broker", "transports", "store", "locks", "spark_jobs")
+PACKAGES = ("broker", "transports", "store", "locks", "spark_jobs")
 
 IMPORT_DOMAIN = """
 import importlib, pkgutil, sys
@@ -130,14 +130,14 @@ def test_nothing_imports_through_the_links_at_the_root(root: Path, python_files:
         f"{path.relative_to(root)}: {name}"
         for path in python_files
         for name in imported(path)
-        if name.split(".")[0] in ROOMS
+        if name.split(".")[0] in PACKAGES
     ]
     assert not twins
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_each_room_is_linked_at_the_root(root: Path, room: str) -> None:
-    link = root / room
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_is_linked_at_the_root(root: Path, package: str) -> None:
+    link = root / package
     assert link.is_symlink()
-    assert link.readlink() == Path("pybroker") / room, "relative, so that it survives a move of the clone"
+    assert link.readlink() == Path("pybroker") / package, "relative, so that it survives a move of the clone"
     assert link.is_dir()

@@ -162,10 +162,10 @@ class HoldingLives(JournalLives):
     def open(self) -> Recovery:
         self.alarms.clear()
         recovery = super().open()
-        room = self.store._elision
-        assert room is not None
-        room.is_open = True
-        room._share = 1e9  # whatever happens, it goes on
+        elision = self.store._elision
+        assert elision is not None
+        elision.is_open = True
+        elision._share = 1e9  # whatever happens, it goes on
         return recovery
 
     def settle(self) -> None:

@@ -10,7 +10,7 @@ from pybroker.store.journal.files import JournalFiles
 
 
 class SmallDisk(JournalFiles):
-    """A disk with so much room, which is what all files of the directory together may have. For files without holes.
+    """A disk with so much space, which is what all files of the directory together may have. For files without holes.
 
     A write that does not fit is done as far as it fits, and then fails.
     """

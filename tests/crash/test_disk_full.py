@@ -42,7 +42,7 @@ SECONDS = 20
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink, "ROOM_SECONDS", 0.002)
+    monkeypatch.setattr(sink, "SPACE_SECONDS", 0.002)
 
 
 class Turns(HandTurned):
@@ -100,7 +100,7 @@ class Member:
 
     @property
     def holds_reserve(self) -> bool:
-        """Whether the reserve has its room: its file is there before its blocks are."""
+        """Whether the reserve has its space: its file is there before its blocks are."""
         path = self._reserve
         return path.exists() and path.stat().st_size == SETTINGS.reserve_bytes
 
@@ -361,7 +361,7 @@ def test_the_scheduler_waits_for_room_as_well(tmp_path: Path) -> None:
 
 
 def test_the_scheduler_is_taken_over_on_the_other_stores_reserve(tmp_path: Path) -> None:
-    """Its journal has none of its own, and must not keep a master from serving consumers, who make room."""
+    """Its journal has none of its own, and must not keep a master from serving consumers, who free space."""
     turns = Turns()
     disk = SmallDisk(tmp_path, 40_000)
 
@@ -459,7 +459,7 @@ def test_whenever_it_is_killed_what_was_promised_is_there(tmp_path: Path, seed: 
 
 
 def test_the_reserve_is_not_tried_where_it_cannot_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial takes all the room there is, for a moment: a promotion once failed for that."""
+    """A trial takes all the space there is, for a moment: a promotion once failed for that."""
     files = JournalFiles(tmp_path)
     monkeypatch.setattr(files, "free_bytes", lambda: 8191)
     assert not Reserve(files, 8192).hold()

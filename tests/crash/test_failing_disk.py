@@ -81,7 +81,7 @@ def test_a_failed_write_or_sync(
 
 
 def test_a_sync_that_finds_no_room_is_a_failed_sync(start: Callable[..., BrokerProcess], tmp_path: Path) -> None:
-    """Only a write that found no room may be written again."""
+    """Only a write that found no space may be written again."""
     master = start("master", "before sync data:1:ENOSPC")
     master.wait_for("listening on")
     client = StompClient(master.port)

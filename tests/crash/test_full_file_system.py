@@ -61,9 +61,9 @@ def fill(client: StompClient, first: int = 0) -> int:
 
 
 def send_in_the_end(broker: BrokerProcess, client: StompClient, number: int) -> None:
-    """Send a message, once there is room; there may be already."""
+    """Send a message, once there is space; there may be already."""
     if not send(client, number):
-        broker.wait_for("there is room again")
+        broker.wait_for("there is space again")
         assert send(client, number)
 
 
@@ -84,11 +84,11 @@ def test_producers_are_refused_consumers_served_and_it_resumes(start: Callable[[
     producer, consumer = StompClient(broker.port), StompClient(broker.port)
     refused = fill(producer)
     assert 150 < refused < 400
-    broker.wait_for("persistent messages are refused until there is room")
+    broker.wait_for("persistent messages are refused until there is space")
     assert not send(producer, refused), "and again, over the same connection"
     assert send(producer, refused, persistent="false"), "what is not stored is accepted"
     consume(consumer, range(refused + 1))
-    broker.wait_for("there is room again")
+    broker.wait_for("there is space again")
     again = fill(producer)
     assert again > 20, "it goes on as before"
     producer.close()
@@ -104,7 +104,7 @@ def test_producers_are_refused_consumers_served_and_it_resumes(start: Callable[[
 
 
 def test_what_a_full_disk_held_up_goes_on_after_a_kill(start: Callable[[], BrokerProcess]) -> None:
-    """The reserve is spent, and there is no more room than it gave: the heir knows that before it serves anybody."""
+    """The reserve is spent, and there is no more space than it gave: the heir knows that before it serves anybody."""
     broker = start()
     producer = StompClient(broker.port)
     refused = fill(producer)
@@ -128,16 +128,16 @@ def test_a_standby_takes_over_a_full_disk(start: Callable[[], BrokerProcess], sm
         assert send(producer, number)
     producer.close()
     broker.kill()
-    room = small_file_system / "somebody else's"
-    with room.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+    space = small_file_system / "somebody else's"
+    with space.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
             stream.write(bytes(4096))
     heir = start()
     consumer = StompClient(heir.port)
     assert not send(consumer, 40)
     consume(consumer, range(40))
-    room.unlink()
-    heir.wait_for("there is room again")
+    space.unlink()
+    heir.wait_for("there is space again")
     assert send(consumer, 40)
     consumer.close()
     assert heir.terminate() == 0

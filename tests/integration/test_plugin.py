@@ -285,7 +285,7 @@ class TestCluster:
         assert client.request("SEND", b"x", destination="/queue/OTHER").command == "RECEIPT", "not stored"
         master = cluster.wait_master()
         assert master.name == "a"
-        assert any("refused until there is room" in line for line in master.log)
+        assert any("refused until there is space" in line for line in master.log)
         cluster.kill9("master")
         client.close()
         heir = cluster.wait_master()
@@ -298,7 +298,7 @@ class TestCluster:
         client.close()
 
     def test_scheduled_messages_are_taken_over_on_a_nearly_full_disk(self) -> None:
-        """Room for all that a take-over of the other messages writes, and not for a copy of the scheduler's file."""
+        """Space for all that a take-over of the other messages writes, and not for a copy of the scheduler's file."""
         with Cluster(1) as cluster:
             member = cluster.member("a")
             client = StompClient(member.stomp_port)

@@ -44,7 +44,7 @@ POLICIES = """
 queue = "OWN.>"
 inactive_timeout_before_gc = "2s"
 """
-"""Queues that are used once make room for others: there are more of them than `destinations_max`."""
+"""Queues that are used once free space for others: there are more of them than `destinations_max`."""
 
 RESIDENT_MB_MAX = 450
 """Interpreter, memory limit, two frames of the largest message, and what the allocator keeps."""

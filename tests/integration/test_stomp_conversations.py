@@ -115,7 +115,7 @@ DEVIATIONS = [
     Deviation(
         "13-transaction-acks",
         "receipt:k4",
-        "and this one makes the room",
+        "and this one frees the space",
         (r"RECEIPT\nreceipt-id:k4", r"MESSAGE\n(?s:.*)\n\nm5$"),
     ),
     Deviation(

@@ -313,7 +313,7 @@ FULL_DISK = (
     " RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;"
     "CREATE TRIGGER full_disk BEFORE INSERT ON activemq_msgs EXECUTE FUNCTION refuse()"
 )
-ROOM = "DROP TRIGGER full_disk ON activemq_msgs"
+FREE_DISK = "DROP TRIGGER full_disk ON activemq_msgs"
 
 
 @pytest.mark.parametrize("text_bytes_max", [32 << 20, 1])
@@ -326,7 +326,7 @@ def test_a_full_disk_has_producers_refused_until_there_is_room(
     safe = [add(lives, text_message(ORDERS, number)) for number in range(1, COPY_ROWS_MIN + 1)]
     run_until_full(lives)
     assert not any(safe)
-    lives.database.sql(ROOM)
+    lives.database.sql(FREE_DISK)
     lives.settle()
     assert all(safe)
     assert not lives.store.is_full
@@ -336,9 +336,9 @@ def test_an_orderly_end_on_a_full_disk_does_not_wait_for_ever(lives: JdbcLives, 
     lives.database.sql(FULL_DISK)
     safe = add(lives, text_message(ORDERS, 1))
     run_until_full(lives)
-    with pytest.raises(StoreUnavailable, match="make room"):
+    with pytest.raises(StoreUnavailable, match="free space"):
         lives.close()
-    lives.database.sql(ROOM)
+    lives.database.sql(FREE_DISK)
     assert not safe
     lives.loop.turn()
     lives.failures.clear()

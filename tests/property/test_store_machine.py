@@ -156,7 +156,7 @@ class Master:
             snapshot_bytes_min=0,
         )
         self.recovery = self.store.recover()
-        self.room = self.store._elision
+        self.elision = self.store._elision
         self.open_room()
 
     def _check(self) -> None:
@@ -168,9 +168,9 @@ class Master:
 
     def open_room(self) -> None:
         """Hold what may be held, whatever happened to what was held before."""
-        if self.room is not None:
-            self.room.is_open = True
-            self.room._share = 1e9
+        if self.elision is not None:
+            self.elision.is_open = True
+            self.elision._share = 1e9
 
     def ring(self) -> None:
         """Let the time pass that something was to wait."""
@@ -291,9 +291,9 @@ class ClusterMachine(RuleBasedStateMachine):
         message_id = make_message(destination, number).message_id
         if transaction in self.prepared:
             return
-        room, key = self.master.room, (destination, message_id)
-        is_held = room is not None and transaction is None and consumed_by is not None and key in room
-        if is_held and room._newest.get(consumed_by) in (None, room._by_key[key].number):
+        elision, key = self.master.elision, (destination, message_id)
+        is_held = elision is not None and transaction is None and consumed_by is not None and key in elision
+        if is_held and elision._newest.get(consumed_by) in (None, elision._by_key[key].number):
             self.consume_unwritten(destination, message_id, consumed_by)
         else:
             self.master.store.remove(destination, message_id, transaction, consumed_by=consumed_by)
@@ -307,7 +307,7 @@ class ClusterMachine(RuleBasedStateMachine):
                 self.history[index] = Operation(serial, "note", (message_id,))
                 self.unwritten_max = max(self.unwritten_max, int(message_id.rpartition(":")[2]))
                 return
-        raise AssertionError("what is in the room was never added")
+        raise AssertionError("what is in the elision was never added")
 
     @rule(destination=QUEUES, first=NUMBERS, size=SIZES, count=st.integers(1, 4), behind=st.integers(0, 2))
     def relay(self, destination: Destination, first: int, size: int, count: int, behind: int) -> None:

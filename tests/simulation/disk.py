@@ -68,7 +68,7 @@ class SimDisk:
         self.root = root
         self.latency = world.random.choice((20e-6, 200e-6, 2e-3))
         """About what a sync takes, in seconds."""
-        self.room: int | None = None
+        self.space: int | None = None
         """Bytes that can be written before the disk is full; None: any number."""
         self.contents: dict[int, Content] = {}
         """By inode number."""
@@ -134,10 +134,10 @@ class SimDisk:
         os.utime(file, ns=(now, now))
 
     def take_room(self, byte_count: int) -> None:
-        if self.room is not None:
-            if self.room < byte_count:
+        if self.space is not None:
+            if self.space < byte_count:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self.room -= byte_count
+            self.space -= byte_count
 
 
 class SimSystem:
@@ -279,8 +279,8 @@ class SimSystem:
         return os.stat(path, dir_fd=dir_fd)
 
     def statvfs(self, path: Path) -> Any:
-        room = self._disk.room
-        return os.statvfs_result((4096, 1, 0, 0, 1 << 40 if room is None else room, 0, 0, 0, 0, 255))
+        space = self._disk.space
+        return os.statvfs_result((4096, 1, 0, 0, 1 << 40 if space is None else space, 0, 0, 0, 0, 255))
 
     # ------------------------------------------------------------ time
 

@@ -96,11 +96,11 @@ class Faults:
 
     def fill(self) -> None:
         self._world.say("disk", "is nearly full")
-        self._disk.room = self._world.random.randint(0, 30_000)
+        self._disk.space = self._world.random.randint(0, 30_000)
         self._world.after(self._world.random.uniform(0, 0.2), self._empty)
 
     def _empty(self) -> None:
-        self._disk.room = None
+        self._disk.space = None
 
     def fail_disk(self) -> None:
         self._fail_at = self._world.random.choice(("write", "sync", "create", "rename"))

@@ -414,10 +414,10 @@ class Consumption:
             KeyboardInterrupt: after SIGINT, which is deferred from here on.
         """
         self._interrupts.check()
-        room = min(WINDOW, WINDOW if count is None else count - self.handled)
-        batch = self._arrived(room)
+        space = min(WINDOW, WINDOW if count is None else count - self.handled)
+        batch = self._arrived(space)
         if not batch and (first := self._wait(idle)) is not None:
-            batch = [first, *self._arrived(room - 1)]
+            batch = [first, *self._arrived(space - 1)]
         return batch
 
     def _arrived(self, count: int) -> list[Message]:

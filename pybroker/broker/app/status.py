@@ -136,7 +136,7 @@ def _describe_load(status: Status) -> list[str]:
         f"  {load.waiting:,} messages wait, {load.in_flight:,} in flight, {load.connections:,} connections, {free}"
     ]
     if load.is_full:
-        lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have made room")
+        lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have freed space")
     return lines
 
 

@@ -75,7 +75,7 @@ def make_lock(config: Config, machine: Machine = MACHINE) -> LockProvider:
         return _make_database_lock(config)
     path = lock_paths(config.store)[config.lock]
     if config.lock == "flock":
-        from pybroker.locks.flock import FlockLock  # with filelock, which nothing else needs
+        from pybroker.locks.flock import FlockLock  # with filelock, which only needed here
 
         return FlockLock(path, clock=machine.clock)
     return FileLock(path, clock=machine.clock, poll_seconds=config.lock_poll)

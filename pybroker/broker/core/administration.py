@@ -25,7 +25,7 @@ class Administration:
             destinations: the queues, topics and durable subscriptions.
             clients: the open connections by client id.
             usage: the memory usage of all messages.
-            is_full: returns True while the store has no room.
+            is_full: returns True while the store has no space.
         """
         self._destinations = destinations
         self._clients = clients

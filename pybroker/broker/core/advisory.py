@@ -221,7 +221,7 @@ class Advisories(Observer):
             self._listeners[consumer] = subscription
         if not wanted:
             return
-        # Only what is wanted is iterated over: after a failover, thousands of clients subscribe.
+        # Only matching entries are iterated over: after a failover, thousands of clients subscribe.
         advisories = chain(
             self._existing_connections() if wants("Connection") else (),
             self._existing_destinations({kind for kind, subject in _KINDS.items() if wants(subject)}),

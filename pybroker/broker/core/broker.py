@@ -3,8 +3,8 @@
 `destinations` keeps the queues and topics, `subscribing` attaches consumers to them, and `takeover` recovers the state
 from the store.
 
-The core does no I/O and has no clock of its own: it appends to the store, calls `deliver` of its consumers, and reads
-the clock that it was given.
+The core does no I/O and gets its clock as a parameter: it appends to the store, calls `deliver` of its consumers, and
+reads the clock that it was given.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,7 +124,7 @@ class BrokerCore(Host):
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
-        self.destinations.make_room = self._inactive.make_room
+        self.destinations.free_space = self._inactive.free_space
         self._first_source = 0
 
     def observe(self, observer: Observer) -> None:
@@ -231,7 +231,7 @@ class BrokerCore(Host):
 
     @property
     def is_full(self) -> bool:
-        """True while the store has no room for new messages."""
+        """True while the store has no space for new messages."""
         return self.store.is_full or (self._jobs is not None and self._jobs.is_full)
 
     # ------------------------------------------------------------ clients
@@ -273,7 +273,7 @@ class BrokerCore(Host):
         """Send the message of a job that is due.
 
         Raises:
-            ClientError: it cannot be sent; `ResourceLimit`: there is no room, and the scheduler tries again.
+            ClientError: it cannot be sent; `ResourceLimit`: there is no space, and the scheduler tries again.
         """
         self.admit(message)
         self.send(message)
@@ -293,12 +293,12 @@ class BrokerCore(Host):
         """Return the memory usage that a message will count for.
 
         Raises:
-            ResourceLimit: the store has no room for the message. The error's text begins like ActiveMQ's.
+            ResourceLimit: the store has no space for the message. The error's text begins like ActiveMQ's.
         """
         if message.persistent and self.is_full:
             raise ResourceLimit(
                 f"Usage Manager Store is Full: {message.destination} takes nothing persistent until consumers, or an "
-                "operator, have made room."
+                "operator, have freed space."
             )
         target = self._plain.get(message.destination)
         return self.usage if target is None else target.usage

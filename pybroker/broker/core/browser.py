@@ -38,9 +38,9 @@ class BrowserSnapshot(DeliverySource):
         consumer.sources.append(self)
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
-        """Deliver messages while the browser has room; after the last one, signal the end."""
-        count, room = PAGE_MAX, PAGE_BYTES_MAX
-        while self._found is not None and self._consumer.has_room:
+        """Deliver messages while the browser has capacity; after the last one, signal the end."""
+        count, space = PAGE_MAX, PAGE_BYTES_MAX
+        while self._found is not None and self._consumer.has_capacity:
             try:
                 found = next(self._found, None)
             except StoreUnavailable as error:
@@ -52,8 +52,8 @@ class BrowserSnapshot(DeliverySource):
             elif self._consumer.accepts(found.message, found.redelivery_count):
                 self._consumer.offer(Reference(found.message, self, found.sequence, found.redelivery_count))
             count -= 1
-            room -= len(found.message.data) if found is not None else 0
-            if (count <= 0 or room <= 0) and self._paging is not None and self._paging.defer(self.dispatch):
+            space -= len(found.message.data) if found is not None else 0
+            if (count <= 0 or space <= 0) and self._paging is not None and self._paging.defer(self.dispatch):
                 break
 
     def _wait(self, error: StoreUnavailable) -> None:
@@ -109,12 +109,12 @@ class _View:
         after, failure = self._last, None
         while failure is None:
             page: list[Reference] = []
-            room = PAGE_BYTES_MAX
+            space = PAGE_BYTES_MAX
             try:
                 for reference in islice(self._page(after), PAGE_MAX):
                     page.append(reference)
-                    room -= len(reference.message.data)
-                    if room <= 0:
+                    space -= len(reference.message.data)
+                    if space <= 0:
                         break
             except StoreUnavailable as error:
                 failure = error

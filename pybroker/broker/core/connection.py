@@ -42,7 +42,7 @@ class BrokerConnection(Owner):
         """Usages that were full when messages were sent whose answers have to wait."""
         self._flow_control_log = FlowControlLog(connection_id, host.clock)
         self._waited_on: dict[Usage, None] = {}
-        """Usages on which this connection has waited for room."""
+        """Usages on which this connection has waited for space."""
         self.transactions: dict[TransactionId, BrokerTransaction] = {}
         """Transactions that this connection began, and that have neither ended nor been prepared."""
         self._transaction_count = 0
@@ -71,7 +71,7 @@ class BrokerConnection(Owner):
             host.when_durable(self._unthrottle)
 
     def _press(self, usage: Usage, message: Message, transaction: TransactionId | None, *, answered: bool) -> bool:
-        """Apply flow control to a message for which there is no room, by the rules of `usage`.
+        """Apply flow control to a message for which there is no space, by the rules of `usage`.
 
         Returns:
             True if the answer to the message has to wait.
@@ -86,7 +86,7 @@ class BrokerConnection(Owner):
         if policy.send_fail_if_no_space:
             raise ResourceLimit(f"Usage Manager Memory Limit reached on {name}. Consume from it, or raise its limit.")
         if transaction is not None and (sending := self.transaction(transaction)).holds_memory:
-            sending.check_room(usage, message)
+            sending.check_space(usage, message)
             return False
         if answered:
             return True
@@ -94,10 +94,10 @@ class BrokerConnection(Owner):
             if not self._pressed:
                 self._pressed = True
                 self._throttle.pause_reading()
-                self._wait_for_room(usage, name, self._release)
+                self._wait_for_space(usage, name, self._release)
         elif usage.is_overrun:
             raise ResourceLimit(
-                f"Usage Manager Memory Limit reached on {name}, and a connection that can make room is read on."
+                f"Usage Manager Memory Limit reached on {name}, and a connection that can free space is read on."
             )
         return False
 
@@ -113,11 +113,11 @@ class BrokerConnection(Owner):
             self._pressed = False
             self._throttle.resume_reading()
 
-    def _wait_for_room(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
+    def _wait_for_space(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
         self._waited_on[usage] = None
         if usage.is_full:
             callback = self._flow_control_log.log_wait(destination, usage, usage.broker, callback)
-        usage.when_room(callback, self)
+        usage.when_space(callback, self)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer."""
@@ -140,15 +140,15 @@ class BrokerConnection(Owner):
         self._host.when_confirmed(callback)
 
     @property
-    def is_short_of_room(self) -> bool:
-        """True when the answer to the messages sent since the last `when_accepted` has to wait for room."""
+    def is_short_of_space(self) -> bool:
+        """True when the answer to the messages sent since the last `when_accepted` has to wait for space."""
         return bool(self._full)
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
-        """Call back once there is room for the messages sent so far."""
+        """Call back once there is space for the messages sent so far."""
         full, self._full = self._full, {}
         for usage, destination in full.items():  # nested callbacks: waits for one usage after the other, the last first
-            callback = partial(self._wait_for_room, usage, destination, callback)
+            callback = partial(self._wait_for_space, usage, destination, callback)
         callback()
 
     # ------------------------------------------------------------ consumers
@@ -328,7 +328,7 @@ class BrokerConnection(Owner):
             attempt(partial(self.remove_producer, producer_id), "removing a producer")
 
     def _leave(self) -> None:
-        """Remove the connection from the broker, and stop waiting for room."""
+        """Remove the connection from the broker, and stop waiting for space."""
         try:
             self._host.disconnect(self, self.temporaries)
         finally:

@@ -2,9 +2,9 @@
 
 At most `window` deliveries are outstanding. The window is the prefetch, and what the client was granted beyond it for
 deliveries that it has processed and acknowledges later (OpenWire's DELIVERED ack). With a prefetch of 0 every delivery
-is pulled. An acknowledgement in a transaction makes room in the window at once, but settles the delivery only at the
-commit. After a roll-back the delivery is outstanding again, and is not sent again: a JMS client redelivers from its own
-memory, and ActiveMQ does not send it to STOMP clients either.
+is pulled. An acknowledgement in a transaction frees capacity in the window at once, but settles the delivery only at
+the commit. After a roll-back the delivery is outstanding again, and is not sent again: a JMS client redelivers from its
+own memory, and ActiveMQ does not send it to STOMP clients either.
 """
 
 from abc import ABCMeta, abstractmethod
@@ -71,7 +71,7 @@ class DeliverySource(Origin):
 
     @abstractmethod
     def dispatch(self, consumer: "BrokerConsumer | None" = None) -> None:
-        """Deliver waiting messages to one consumer that got room, or to all consumers with room."""
+        """Deliver waiting messages to one consumer that got capacity, or to all consumers with capacity."""
 
     @abstractmethod
     def detach(self, consumer: "BrokerConsumer") -> None:
@@ -121,7 +121,7 @@ class BrokerConsumer:
         self.is_selective = self._matches is not None or request.no_local
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """True when another message may be delivered now."""
         return len(self.outstanding) < self.window
 
@@ -132,7 +132,7 @@ class BrokerConsumer:
         return self._matches is None or self._matches(message, redelivery_count)
 
     def offer(self, reference: Reference) -> None:
-        """Deliver a reference; the caller has checked that there is room, and that the consumer accepts it."""
+        """Deliver a reference; the caller has checked that there is space, and that the consumer accepts it."""
         self.outstanding[reference] = None
         connection = self.connection
         connection.delivery_count = reference.delivery = connection.delivery_count + 1
@@ -217,7 +217,7 @@ class BrokerConsumer:
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
         """Settle deliveries that are outstanding."""
-        references = cast("Sequence[Reference]", deliveries)  # the core delivers nothing else
+        references = cast("Sequence[Reference]", deliveries)  # the only kind that the core delivers
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
         outstanding, consumed_by = self.outstanding, self.connection.connection_id
@@ -324,7 +324,7 @@ class BrokerConsumer:
         return delivery if isinstance(delivery, Reference) and delivery in self.outstanding else None
 
     def _settled(self, count: int) -> None:
-        """Take back what was granted for settled deliveries, and use their room in the window."""
+        """Take back what was granted for settled deliveries, and use their capacity in the window."""
         if self._granted:
             self._granted = max(0, self._granted - count)
             self.resize()

@@ -3,7 +3,7 @@
 Consumers of a higher priority are filled to their windows first. Consumers of equal priority are chosen in turn. While
 the queue has an exclusive consumer, the others get nothing. A message of a group goes to the owner of the group. If the
 group has no owner, the message goes to the consumer that owns the fewest groups, of those with the highest priority
-that have room, and this consumer becomes the owner.
+that have capacity, and this consumer becomes the owner.
 
 In two cases ActiveMQ delivers a message to no consumer, and this class delivers it:
 
@@ -29,12 +29,12 @@ class ConsumerSet:
     """The consumers of one queue.
 
     Attributes:
-        all: the consumers, in the order in which they are asked.
+        all: the consumers, in the order in which messages are offered.
         exclusive: the consumer that gets all messages, if there is an exclusive one.
         eligible: the consumers that may get messages now: the exclusive one, or all.
         groups: the message groups; None until the queue has a message that belongs to one.
         accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
-            consumer with room, and if a message waits, no consumer has room.
+            consumer with capacity, and if a message waits, no consumer has capacity.
     """
 
     __slots__ = (
@@ -87,17 +87,17 @@ class ConsumerSet:
         return self.groups
 
     def choose(self, reference: Reference) -> BrokerConsumer | None:
-        """Return the consumer that gets a message, None if it has to wait; while `accepts_any`: `first_with_room`."""
+        """Return a message's consumer, None if it has to wait; while `accepts_any`: `first_with_capacity`."""
         message = reference.message
         if message.group_id is not None and self.groups is not None:
             return self._choose_for_group(reference, self.groups)
         for consumer in self.eligible:
-            if consumer.has_room and consumer.accepts(message, reference.redelivery_count):
+            if consumer.has_capacity and consumer.accepts(message, reference.redelivery_count):
                 return consumer
         return None
 
-    def first_with_room(self) -> BrokerConsumer | None:
-        """Return the first consumer with room."""
+    def first_with_capacity(self) -> BrokerConsumer | None:
+        """Return the first consumer with capacity."""
         for consumer in self.eligible:
             if len(consumer.outstanding) < consumer.window:
                 return consumer
@@ -126,7 +126,7 @@ class ConsumerSet:
         message, count = reference.message, reference.redelivery_count
         owner = groups.owner(message)
         if owner is not None and self.exclusive in (None, owner) and owner.accepts(message, count):
-            if owner.has_room:
+            if owner.has_capacity:
                 return owner
             groups.passed_over(message, reference.sequence)
             return None
@@ -135,7 +135,7 @@ class ConsumerSet:
             if best is not None and _rank(consumer) > _rank(best):
                 break
             is_better = best is None or groups.count(consumer) < groups.count(best)
-            if is_better and consumer.has_room and consumer.accepts(message, count):
+            if is_better and consumer.has_capacity and consumer.accepts(message, count):
                 best = consumer
         return best
 

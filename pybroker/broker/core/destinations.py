@@ -25,7 +25,7 @@ _Kind = TypeVar("_Kind", Queue, Topic)
 
 
 def _nothing(count: int) -> None:
-    """Do nothing; the default of `Destinations.make_room`."""
+    """Do nothing; the default of `Destinations.free_space`."""
 
 
 class Destinations:
@@ -39,7 +39,7 @@ class Destinations:
         router: routes the messages of all other destinations.
         queue_patterns: consumers of patterns, which are attached to new queues that match.
         topic_patterns: consumers of patterns, whose subscriptions join new topics that match.
-        make_room: called before a client creates a destination, with the number of destinations.
+        free_space: called before a client creates a destination, with the number of destinations.
     """
 
     def __init__(self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int) -> None:
@@ -59,7 +59,7 @@ class Destinations:
         )
         self.queue_patterns: Final[dict[BrokerConsumer, None]] = {}
         self.topic_patterns: Final[dict[BrokerConsumer, TopicSubscription]] = {}
-        self.make_room: Callable[[int], None] = _nothing
+        self.free_space: Callable[[int], None] = _nothing
         self._runtime = runtime
         self._destinations_max = destinations_max
         self._owners: dict[Destination, Owner] = {}
@@ -223,7 +223,7 @@ class Destinations:
         if destination == SCHEDULING_QUEUE:
             raise InvalidDestination(f"{destination} is the broker's own")
         count = len(self)
-        self.make_room(count)
+        self.free_space(count)
         if count >= self._destinations_max and destination != DEAD_LETTER_QUEUE:
             raise RequestError(
                 f"{destination} cannot be created: there are {self._destinations_max} destinations already"

@@ -1,6 +1,6 @@
 """A durable subscription: a backlog that collects messages while its consumer is away.
 
-Persistent messages wait in the store, and in memory as far as there is room. Non-persistent ones wait in memory only
+Persistent messages wait in the store, and in memory as far as there is space. Non-persistent ones wait in memory only
 (ActiveMQ's `keepDurableSubsActive`). A subscription to a wildcard covers several topics. The store keeps one record per
 topic that it covers, or one under the name of the wildcard while it covers none.
 """
@@ -90,7 +90,7 @@ class Durable(StoredSource):
         self._is_closed = False
 
     def is_same(self, info: DurableSubscription) -> bool:
-        """Return True if a returning consumer asks for the same messages."""
+        """Return True if a returning consumer has the same terms."""
         mine = (self.info.subscribed_destination, self.info.selector, self.info.no_local)
         return mine == (info.subscribed_destination, info.selector, info.no_local)
 
@@ -137,13 +137,13 @@ class Durable(StoredSource):
             topic.durables.remove(self)
 
     def publish(self, message: Message) -> None:
-        """Append a message, and deliver it if the consumer has room; acknowledge a message that does not match."""
+        """Append a message, and deliver it if the consumer has capacity; acknowledge a message that does not match."""
         if not self._wants(message):
             self._acknowledge(message, None, consumed_by="")
             return
         self.append(message)
         consumer = self.consumer
-        if consumer is not None and consumer.has_room:
+        if consumer is not None and consumer.has_capacity:
             self.dispatch()
 
     def append(self, message: Message) -> None:
@@ -164,12 +164,12 @@ class Durable(StoredSource):
     # ------------------------------------------------------------ source
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
-        """Deliver waiting messages while the consumer has room, at most a page read back per turn of the event loop."""
+        """Deliver waiting messages while the consumer has capacity; read back at most a page per event-loop turn."""
         pending, receiver = self.pending, self.consumer
-        room = PAGE_BYTES_MAX
-        while pending.count and receiver is not None and receiver.has_room and self._progress is _IDLE:
+        space = PAGE_BYTES_MAX
+        while pending.count and receiver is not None and receiver.has_capacity and self._progress is _IDLE:
             if is_paged := pending.is_paged:
-                if room <= 0 and self._defer_dispatch():
+                if space <= 0 and self._defer_dispatch():
                     break
                 try:
                     if not pending.fill():
@@ -179,7 +179,7 @@ class Durable(StoredSource):
                     break
             reference = pending.pop(ReferenceState.DISPATCHED)
             if is_paged:
-                room -= len(reference.message.data)
+                space -= len(reference.message.data)
             if reference.message.expiration and self.is_expired(reference.message):
                 self.expire(reference)
             else:
@@ -226,7 +226,7 @@ class Durable(StoredSource):
         self._held[reference.message.destination].release(reference.message)
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Insert references at their old positions, or drop them if the subscription was deleted meanwhile."""
+        """Insert references at their old positions, or drop them if the subscription has been deleted."""
         if self._is_closed:
             for reference in (*seen, *unseen):
                 self.settle(reference)

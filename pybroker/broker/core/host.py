@@ -40,7 +40,7 @@ class Host(metaclass=ABCMeta):
         """Return the memory usage that a message will count for.
 
         Raises:
-            ResourceLimit: the store has no room for the message.
+            ResourceLimit: the store has no space for the message.
         """
 
     @abstractmethod

@@ -77,7 +77,7 @@ class InactiveDestinations:
             self._remaining = iter([*self._destinations])
             self._continue()
 
-    def make_room(self, count: int) -> None:
+    def free_space(self, count: int) -> None:
         """If the limit is near, schedule a sweep for the loop's next turn that removes inactive destinations at once.
 
         It must not run in this turn: the caller creates a destination that is inactive until it is used.
@@ -128,7 +128,7 @@ class InactiveDestinations:
 
     def _remove_unless_used(self, destination: Destination, named: set[Destination], gates: set[Gate]) -> None:
         found = self._destinations.existing(destination)
-        if found is None or not _is_inactive(found):  # observers of an earlier removal may have used it meanwhile
+        if found is None or not _is_inactive(found):  # observers of an earlier removal may have used it
             return
         if destination in named or found.gate in gates or self._destinations.router.is_of_virtual_topic(destination):
             del self._marks[destination]

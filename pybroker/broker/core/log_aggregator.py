@@ -22,7 +22,7 @@ class LogAggregator:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._counts: dict[tuple[str, str], int] = {}  # since the last report, beyond what was logged at once
+        self._counts: dict[tuple[str, str], int] = {}  # since the last report, besides those logged at once
         self._last: dict[tuple[str, str], str] = {}
 
     def record(self, what: str, message_id: str, where: str, cause: str) -> None:

@@ -264,7 +264,7 @@ class PagedOutIndex:
     # ------------------------------------------------------------ private
 
     def _run_for(self, ref: MessageRef) -> _Run | None:
-        """Return the run into which a message belongs; None if it needs a new one, for which this makes room."""
+        """Return the run into which a message belongs; None if it needs a new one, for which this frees space."""
         sequence = ref.sequence
         index = bisect_right(self._runs, sequence, key=_start) - 1
         if index < 0:

@@ -70,7 +70,7 @@ class Paging:
     Attributes:
         call_soon: runs a callback in the event loop's next turn; None: there is no loop, and searches are not divided.
         backlogs: all backlogs; a backlog that closes removes itself.
-        is_paging_out: all backlogs have been asked to page out messages, and have not finished.
+        is_paging_out: all backlogs were requested to page out messages, and have not finished.
         waiting: callbacks to run once the store may be readable again.
     """
 

@@ -12,9 +12,9 @@ consumer on arrival is never in the list. If it is restored later, it is inserte
 
 A message that is paged out (`page_out`), or was recovered and not yet read (`recover`), is not in the list: its id is
 in a `PagedOutIndex`, its body only in the store. List and index together are the backlog, merged by sequence number, so
-the order holds whatever arrives, is paged out or is restored meanwhile. Paged-out messages are read in two ways, and
-neither holds more than one page beyond the list: `fill` reads the next page into the list, from which `pop` takes it;
-`scan` iterates over one page after another, and what no consumer takes stays paged out.
+the order holds whatever arrives, is paged out or is restored at the same time. Paged-out messages are read in two ways,
+and neither holds more than one page besides the list: `fill` reads the next page into the list, from which `pop` takes
+it; `scan` iterates over one page after another, and what no consumer takes stays paged out.
 """
 
 from bisect import bisect_left
@@ -121,7 +121,7 @@ class Pending:
         return reference
 
     def scan(self, after: int = -1) -> Iterator[Reference]:
-        """Iterate over the references behind a sequence number; meanwhile they may be removed, and others appended.
+        """Iterate over the references behind a sequence number; removals and appends are allowed during it.
 
         Raises:
             StoreUnavailable: a page cannot be read.
@@ -138,7 +138,7 @@ class Pending:
             if paged_out is None:
                 if items is self._items:
                     return
-                continue  # messages were paged out meanwhile
+                continue  # messages were paged out in between
             refs = self._page(paged_out, after, items[index].sequence if index < len(items) else SEQUENCE_MAX)
             if not refs and index >= len(items) and items is self._items:
                 return
@@ -149,7 +149,7 @@ class Pending:
             after = end if refs else after
 
     def in_memory(self) -> Iterator[Reference]:
-        """Iterate over the references that are in memory; meanwhile they may be removed."""
+        """Iterate over the references that are in memory; removals are allowed during it."""
         items = self._items
         return (items[index] for index in range(self._head, len(items)) if items[index].state is _PENDING)
 
@@ -250,22 +250,22 @@ class Pending:
         self._required_pager.count_in(references)
         return sum([reference.message.size for reference in references])
 
-    def page_out(self, room: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
+    def page_out(self, space: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
         """Remove messages from memory that the store has, except those at the front.
 
         Args:
-            room: bytes at the front that stay in memory. The first message that does not fit ends the front.
+            space: bytes at the front that stay in memory. The first message that does not fit ends the front.
             before: only messages of lower sequence numbers are paged out: others may not be on disk yet.
             is_stored: returns True for a message that the store has.
 
         Returns:
-            The references that were paged out, which are no longer valid, and the bytes of `room` that are unused.
+            The references that were paged out, which are no longer valid, and the bytes of `space` that are unused.
         """
         kept: list[Reference] = []
         left: list[Reference] = []
         for reference in self.in_memory():
-            is_in_front = (size := reference.message.size) <= room
-            room = room - size if is_in_front else 0
+            is_in_front = (size := reference.message.size) <= space
+            space = space - size if is_in_front else 0
             if not is_in_front and reference.sequence < before and is_stored(reference):
                 left.append(reference)
             else:
@@ -274,7 +274,7 @@ class Pending:
             _add_to(self._ensure_paged_out(), left)
             self._items = kept
             self._head = self._tombstones = 0
-        return left, max(room, 0)
+        return left, max(space, 0)
 
     def peek(self, after: int, count: int) -> tuple[list[Reference], int]:
         """Read paged-out messages behind a sequence number; return them, and the last sequence number looked up.
@@ -407,24 +407,24 @@ def _first_after(paged_out: PagedOutIndex, sequence: int) -> int:
 class PrioritizedPending:
     """The waiting references of a backlog by priority, and by age within each of the ten priorities.
 
-    The store returns recovered messages in an order of its own, by at most three classes (above, at and below 4); their
-    exact priorities are known only when they are read. So they are kept in a list of their own. That list is dispatched
-    with the class of its oldest message, before newer messages of that class. Its last `EXACT_MAX` messages are moved
-    to the lists of their priorities.
+    The store returns recovered messages in its order, by at most three classes (above, at and below 4); their exact
+    priorities are known only when they are read. So they are kept in a list of their own. That list is dispatched with
+    the class of its oldest message, before newer messages of that class. Its last `EXACT_MAX` messages are moved to the
+    lists of their priorities.
 
     Attributes:
         count: how many references wait.
         is_paged: True if some may not be in memory.
     """
 
-    __slots__ = ("_exact_room", "_levels", "_pager", "_recovered", "_recovered_end", "count", "is_paged")
+    __slots__ = ("_exact_space", "_levels", "_pager", "_recovered", "_recovered_end", "count", "is_paged")
 
     def __init__(self, pager: Pager | None = None) -> None:
         """Create an empty backlog; without a pager nothing is ever paged out."""
         self._levels = tuple(Pending(pager) for _ in range(PRIORITY_MAX + 1))
         self._recovered: Pending | None = None
         self._recovered_end = 0
-        self._exact_room = 0
+        self._exact_space = 0
         self._pager = pager
         self.count = 0
         self.is_paged = False
@@ -458,7 +458,7 @@ class PrioritizedPending:
         return level.pop(state)
 
     def scan(self) -> Iterator[Reference]:
-        """Iterate over the references; meanwhile they may be removed.
+        """Iterate over the references; removals are allowed during it.
 
         Raises:
             StoreUnavailable: a page cannot be read.
@@ -468,7 +468,7 @@ class PrioritizedPending:
         self._recount()
 
     def in_memory(self) -> Iterator[Reference]:
-        """Iterate over the references that are in memory; meanwhile they may be removed."""
+        """Iterate over the references that are in memory; removals are allowed during it."""
         for level in self._all():
             yield from level.in_memory()
 
@@ -511,7 +511,7 @@ class PrioritizedPending:
                 self._recovered = Pending(self._pager)
             self._recovered.recover(destination, ids, start=start, delivered=delivered)
             self._recovered_end = start + len(ids)
-            self._exact_room = EXACT_BYTES_MAX
+            self._exact_space = EXACT_BYTES_MAX
             self.is_paged = True
             self.count += len(ids)
 
@@ -523,14 +523,14 @@ class PrioritizedPending:
         self._recount()
         return level is not None
 
-    def page_out(self, room: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
+    def page_out(self, space: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
         """Remove messages from memory that the store has; see `Pending.page_out`."""
         left: list[Reference] = []
         for level in self._all():
-            gone, room = level.page_out(room, before, is_stored)
+            gone, space = level.page_out(space, before, is_stored)
             left += gone
         self.is_paged |= bool(left)
-        return left, room
+        return left, space
 
     def lock(self, wanted: Collection[tuple[Destination, str]]) -> list[Reference]:
         """Remove these messages, which no consumer may get; see `Pending.lock`."""
@@ -578,8 +578,8 @@ class PrioritizedPending:
             return None
         if recovered.count > EXACT_MAX and recovered.fill():
             return recovered
-        while (paged_out := recovered.paged_out) is not None and self._exact_room > 0:
-            self._exact_room -= recovered.page_in(paged_out)
+        while (paged_out := recovered.paged_out) is not None and self._exact_space > 0:
+            self._exact_space -= recovered.page_in(paged_out)
         if paged_out is not None and recovered.fill():
             return recovered
         self._recovered = None

@@ -183,7 +183,7 @@ class DestinationPolicy:
         queue_browser_prefetch: the same for browsers.
         topic_prefetch: the same for non-durable topic consumers.
         durable_topic_prefetch: the same for durable subscriptions.
-        pending_message_limit: messages that may wait for a slow topic consumer beyond its window; -1: no limit.
+        pending_message_limit: messages that may wait for a slow topic consumer outside its window; -1: no limit.
         pending_message_limit_multiplier: this limit as a multiple of the consumer's prefetch; None: not used.
             See `pending_limit`.
         message_eviction_strategy: which message is dropped when more wait.
@@ -246,8 +246,8 @@ class PolicyEntry(NamedTuple):
     """The policy of a destination, or of all destinations that a pattern covers.
 
     Attributes:
-        destination: a name or pattern. It covers destinations of its own type only: temporary ones need entries of
-            their own.
+        destination: a name or pattern. It covers only destinations of its type: temporary ones need entries of their
+            own.
         policy: the policy.
     """
 

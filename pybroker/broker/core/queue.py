@@ -4,9 +4,9 @@ The `consumer_set` chooses the consumer. A message that comes back from a consum
 ActiveMQ keeps persistent and non-persistent messages in two cursors, and a selector sees only the first 200 messages.
 This queue has one order, and a selector sees every message.
 
-Between events, no message waits that a consumer with room accepts. So a new message is offered to the consumers once,
-and a consumer that gets room searches the waiting messages once. While every consumer accepts every message
-(`accepts_any`), only the oldest message has to be looked at. Otherwise a consumer's search starts where its last one
+Between events, no message waits that a consumer with capacity accepts. So a new message is offered to the consumers
+once, and a consumer that gets capacity searches the waiting messages once. While every consumer accepts every message
+(`accepts_any`), only the oldest message has to be examined. Otherwise a consumer's search starts where its last one
 ended, so that each consumer looks at each message once, however many wait.
 
 If a part of the queue is paged out (see `paging`), a search reads one page of it in each turn of the event loop. Until
@@ -115,7 +115,7 @@ class Queue(StoredSource):
             _log.info("%s is on %s already", message.message_id, self.destination)
 
     def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
-        """Deliver a message to a consumer with room that accepts it, or append it to the queue."""
+        """Deliver a message to a consumer with capacity that accepts it, or append it to the queue."""
         reference = Reference(message, self, self._next_sequence, redelivery_count)
         self._next_sequence += 1
         self.usage.acquire(message.size)
@@ -127,14 +127,14 @@ class Queue(StoredSource):
         consumer_set = self.consumer_set
         if message.group_id is not None:
             consumer_set.ensure_groups()
-        # Every consumer with room has already refused the other waiting messages, so only this one is offered.
+        # Every consumer with capacity has already refused the other waiting messages, so only this one is offered.
         if not consumer_set.accepts_any:
             progress = self._progress
             is_searched = progress is _IDLE or progress is _IN_TURNS
             # It must not overtake a message that a search may still find.
             consumer = consumer_set.choose(reference) if is_searched or not self.pending.count else None
         else:
-            consumer = None if self.pending.count else consumer_set.first_with_room()
+            consumer = None if self.pending.count else consumer_set.first_with_capacity()
         if consumer is None:
             self.pending.append(reference)
             message.decoded = None  # saves memory while it waits: the fields are decoded again when they are needed
@@ -174,7 +174,7 @@ class Queue(StoredSource):
     # ------------------------------------------------------------ source
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
-        """Deliver waiting messages to one consumer that got room, or to all consumers with room."""
+        """Deliver waiting messages to one consumer that got capacity, or to all consumers with capacity."""
         if not self.pending.count:
             return
         consumer_set = self.consumer_set
@@ -263,20 +263,20 @@ class Queue(StoredSource):
     def _deliver_oldest(self, consumer: BrokerConsumer | None) -> None:
         """Deliver the oldest messages while every consumer accepts every message, at most a page read back per turn."""
         pending, consumer_set = self.pending, self.consumer_set
-        room = PAGE_BYTES_MAX
+        space = PAGE_BYTES_MAX
         while pending.count:
-            receiver = consumer_set.first_with_room() if consumer is None else consumer
-            if receiver is None or not receiver.has_room:
+            receiver = consumer_set.first_with_capacity() if consumer is None else consumer
+            if receiver is None or not receiver.has_capacity:
                 break
             if is_paged := pending.is_paged:
-                if room <= 0 and self._defer_dispatch():
+                if space <= 0 and self._defer_dispatch():
                     break
                 if not (pending.fill() and consumer_set.accepts_any):
                     self.dispatch(consumer)  # the queue is empty, or messages that were read belong to groups
                     break
             reference = pending.pop(_DISPATCHED)
             if is_paged:
-                room -= len(reference.message.data)
+                space -= len(reference.message.data)
             if reference.message.expiration and self.is_expired(reference.message):
                 self.expire(reference)
             else:
@@ -298,9 +298,9 @@ class Queue(StoredSource):
             self._defer_dispatch()
 
     def _search_levels(self, consumers: Sequence[BrokerConsumer]) -> bool:
-        """Deliver messages that consumers have not looked at; return False if a page ended before the search did."""
+        """Deliver messages that consumers have not examined; return False if a page ended before the search did."""
         for level in self.pending.levels:
-            while level.count and (ready := [consumer for consumer in consumers if consumer.has_room]):
+            while level.count and (ready := [consumer for consumer in consumers if consumer.has_capacity]):
                 start = min(level.searched.get(consumer, -1) for consumer in ready)
                 stop, is_page = self._deliver_until_full(level, start)
                 for consumer in ready:
@@ -315,20 +315,20 @@ class Queue(StoredSource):
         """Deliver messages behind a sequence number until a consumer's window is full, or a page has been searched.
 
         Returns:
-            The last sequence number looked at, and True if the page was the reason to stop.
+            The last sequence number examined, and True if the page was the reason to stop.
         """
         is_bounded = level.is_paged and self.paging.call_soon is not None
-        count, room = PAGE_MAX, PAGE_BYTES_MAX
+        count, space = PAGE_MAX, PAGE_BYTES_MAX
         for reference in level.scan(after):
             if not self.drop_if_expired(reference) and (receiver := self.consumer_set.choose(reference)) is not None:
                 self.pending.remove(reference, _DISPATCHED)
                 self._deliver(reference, receiver)
-                if not receiver.has_room:
+                if not receiver.has_capacity:
                     return reference.sequence, False
             if is_bounded:
                 count -= 1
-                room -= len(reference.message.data)
-                if count <= 0 or room <= 0:
+                space -= len(reference.message.data)
+                if count <= 0 or space <= 0:
                     return reference.sequence, True
         return self._next_sequence - 1, False
 

@@ -1,6 +1,6 @@
 """Scheduled delivery: keeps messages as jobs, sends them when they are due, and lets clients browse and cancel them.
 
-It has no clock and no timer of its own: it passes `wake_at` the time of the next call of `fire`.
+It has neither clock nor timer: it passes `wake_at` the time of the next call of `fire`.
 
 ```text
 send --> accepts? --> schedule: a job, appended to the job store        (answered once that is on disk)
@@ -78,7 +78,7 @@ overdue jobs block neither the event loop nor the store."""
 BROWSES_MAX: Final = 16
 """Browses at a time; each holds a list of the jobs that it has yet to send."""
 RETRY_MS: Final = 1000
-"""Milliseconds after which a message is sent again for which there was no room."""
+"""Milliseconds after which a message is sent again for which there was no space."""
 READ_AGAIN_MS: Final = 200
 """Milliseconds after which a job's message is requested again that the store has not read yet."""
 UNREADABLE_MS: Final = 60_000
@@ -96,7 +96,7 @@ class Scheduler:
     Args:
         jobs: the job store.
         send: sends a message as if a client had sent it outside a transaction, without scheduling it again. It raises
-            `RequestError` if the message is invalid, or there is no room. Other errors end `fire`, and should end the
+            `RequestError` if the message is invalid, or there is no space. Other errors end `fire`, and should end the
             broker.
         when_durable: calls back once everything sent so far is durable: the message store's `when_durable`.
         clock: milliseconds since the epoch.
@@ -319,7 +319,7 @@ class Scheduler:
         """Update jobs whose messages are durable, and look for further due jobs."""
         self._is_firing = False
         for job in jobs:
-            if job in self._job_queue:  # False if it was cancelled meanwhile
+            if job in self._job_queue:  # False if it has been cancelled
                 attempt(partial(self._complete_run, job, now), "updating a job that has run")
         self._arm()
 

@@ -1,9 +1,9 @@
 """The states of a backlog's search for messages that its consumers accept; `docs/states.md` has the diagram.
 
-Between events, no message waits that a consumer with room accepts. If every consumer accepts every message, the oldest
-are delivered until no consumer has room; messages that must be read back first are delivered one page per turn of the
-event loop. Otherwise each consumer searches the waiting messages from where its last search ended. Until all searches
-have ended, a new message must wait, so that it does not overtake a message that they may still find.
+Between events, no message waits that a consumer with capacity accepts. If every consumer accepts every message, the
+oldest are delivered until no consumer has capacity; messages that must be read back first are delivered one page per
+turn of the event loop. Otherwise each consumer searches the waiting messages from where its last search ended. Until
+all searches have ended, a new message must wait, so that it does not overtake a message that they may still find.
 """
 
 from typing import Final
@@ -14,9 +14,9 @@ from pybroker.broker.domain.states import IdentityEnum, Transitions
 class Search(IdentityEnum):
     """The state of a backlog's search for the next message."""
 
-    IDLE = "no message waits that a consumer with room accepts"
+    IDLE = "no message waits that a consumer with capacity accepts"
     IN_TURNS = "the oldest messages are being delivered; delivery continues in the event loop's next turn"
-    SEARCHING = "consumers with room search the waiting messages"
+    SEARCHING = "consumers with capacity search the waiting messages"
     ASKED_AGAIN = "as SEARCHING; a delivery or an expiry within the search requires one more search"
     PAUSED = "a page has been searched; the search continues in the event loop's next turn"
     UNFINISHED = "the search has not reached the end, and its continuation is not scheduled"
@@ -25,8 +25,8 @@ class Search(IdentityEnum):
 class SearchEvent(IdentityEnum):
     """An event in a backlog's search."""
 
-    ASK = "a consumer has room, or a message has come back; some consumers do not accept every message"
-    ASK_FOR_ANY = "a consumer has room, or a message has come back; every consumer accepts every message"
+    ASK = "a consumer has capacity, or a message has come back; some consumers do not accept every message"
+    ASK_FOR_ANY = "a consumer has capacity, or a message has come back; every consumer accepts every message"
     FINISH = "the search has reached the end of the backlog"
     STOP = "a page has been searched, or the store could not be read"
     YIELD = "the continuation is scheduled for the event loop's next turn"

@@ -180,10 +180,10 @@ class StoredSource(DeliverySource):
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
         """Read messages from the store; see `Pager`."""
         found: list[Reference] = []
-        looked_at, room = 0, PAGE_BYTES_MAX
+        looked_at, space = 0, PAGE_BYTES_MAX
         for destination, group in groupby(refs, key=_destination):
             together = list(group)
-            messages, count = self._store.read_page(destination, [ref.message_id for ref in together], room)
+            messages, count = self._store.read_page(destination, [ref.message_id for ref in together], space)
             looked_at += count
             is_whole = count == len(together)
             if len(messages) < len(together):  # the store has logged which are lost
@@ -194,8 +194,8 @@ class StoredSource(DeliverySource):
                 if strikes:
                     reference.strikes = strikes
                 found.append(reference)
-            room -= sum([len(message.data) for message in messages])
-            if room <= 0 or not is_whole:
+            space -= sum([len(message.data) for message in messages])
+            if space <= 0 or not is_whole:
                 break
         return found, looked_at
 

@@ -147,7 +147,7 @@ class TopicSubscription(DeliverySource):
             topic.subscriptions.remove(self)
 
     def publish(self, message: Message) -> None:
-        """Deliver a message if the consumer has room, otherwise append it; ignore it if it does not match."""
+        """Deliver a message if the consumer has capacity, otherwise append it; ignore it if it does not match."""
         consumer = self._consumer
         if consumer.is_selective and not consumer.accepts(message):
             return
@@ -162,14 +162,14 @@ class TopicSubscription(DeliverySource):
         waiting.append(reference)
         self._hold(message)
         # The unused window counts too: while a client is paused, its limit is not lower than while it is not.
-        room = max(0, consumer.prefetch - len(consumer.outstanding))
-        if self._limit >= 0 and len(waiting) > self._limit + room:
+        space = max(0, consumer.prefetch - len(consumer.outstanding))
+        if self._limit >= 0 and len(waiting) > self._limit + space:
             self._discard()
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
-        """Deliver waiting messages while the consumer has room."""
+        """Deliver waiting messages while the consumer has capacity."""
         waiting = self._waiting
-        while waiting and self._consumer.has_room:
+        while waiting and self._consumer.has_capacity:
             reference = waiting.popleft()
             message = reference.message
             if not message.expiration or not message.is_expired(self._clock()):

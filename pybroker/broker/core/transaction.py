@@ -147,13 +147,13 @@ class BrokerTransaction:
         """True when its messages take memory, which its end releases."""
         return self._uncommitted.holds_memory
 
-    def check_room(self, usage: Usage, message: Message) -> None:
+    def check_space(self, usage: Usage, message: Message) -> None:
         """Check that one more message may be held although memory is full.
 
         Raises:
             ResourceLimit: it may not.
         """
-        self._uncommitted.check_room(usage, message, self.id)
+        self._uncommitted.check_space(usage, message, self.id)
 
     def doom(self, reason: str) -> None:
         """Make its commit fail, because an operation in it has failed."""

@@ -44,7 +44,7 @@ TRANSITIONS = Transitions(
         (_State.DOOMED, _Event.COMMIT): _State.ROLLED_BACK,
         (_State.DOOMED, _Event.ROLLBACK): _State.ROLLED_BACK,
         (_State.PREPARED, _Event.FAIL): _State.PREPARED,  # its coordinator relies on the answer that it can commit
-        (_State.PREPARED, _Event.PREPARE): _State.PREPARED,  # a failover client asks again if it got no answer
+        (_State.PREPARED, _Event.PREPARE): _State.PREPARED,  # a failover client repeats the request if it got no answer
         (_State.PREPARED, _Event.COMMIT): _State.COMMITTING,
         (_State.PREPARED, _Event.ROLLBACK): _State.ROLLED_BACK,
         (_State.COMMITTING, _Event.ON_DISK): _State.COMMITTED,

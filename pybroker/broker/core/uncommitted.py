@@ -9,10 +9,10 @@
 A message can be paged out only if it was sent to a queue, and if the store holds it before the commit
 (`MessageStore.keeps_uncommitted`). A topic's message is stored only while the topic has durable subscriptions, which
 may be deleted before the commit while other subscribers stay. A non-persistent message is in memory only. A message
-that cannot be paged out is counted until the transaction ends. `check_room` refuses further ones if the transaction
+that cannot be paged out is counted until the transaction ends. `check_space` refuses further ones if the transaction
 alone has reached the limit, or if the usage has reached twice the limit.
 
-A producer whose transaction holds memory never waits for room: only its own commit, which it sends later, frees it.
+A producer whose transaction holds memory never waits for space: only its own commit, which it sends later, frees it.
 """
 
 from functools import partial
@@ -111,7 +111,7 @@ class UncommittedMessages:
             usage.request_page_out(self._store.when_durable)
         return send
 
-    def check_room(self, usage: Usage, message: Message, transaction: TransactionId) -> None:
+    def check_space(self, usage: Usage, message: Message, transaction: TransactionId) -> None:
         """Check that one more message may be held although memory is full.
 
         Raises:

@@ -27,7 +27,7 @@ Counting never refuses a message. Only flow control compares usage with limits. 
    frees what it holds. Persistent messages are paged out before the commit, so a transaction may be larger than the
    limit. Of messages that cannot be paged out it holds no more than the limit; a further one is refused with
    `ResourceLimit`.
-5. Waiting producers are released in the order of their requests, one at a time, while there is room.
+5. Waiting producers are released in the order of their requests, one at a time, while there is space.
 6. A client may wait for an answer in the thread that would acknowledge, even on another connection, which the broker
    cannot see. So if no memory was freed for a while, all waiting producers are released, up to twice the limit: see
    `release_stalled`.
@@ -51,7 +51,7 @@ class Usage:
     """The memory that the messages of a destination take, or those of the whole broker.
 
     Attributes:
-        limit: bytes; 0: no limit of its own.
+        limit: bytes; 0: only the limits above it.
         used: bytes in use.
         watermark: above so many bytes, messages are paged out.
         broker: the usage of the whole broker.
@@ -78,7 +78,7 @@ class Usage:
             parent.used += size
 
     def release(self, size: int) -> None:
-        """Subtract the size of a message, and release waiting producers for which there is room now."""
+        """Subtract the size of a message, and release waiting producers for which there is space now."""
         self.used -= size
         if self._waiting:
             self._serve()
@@ -132,8 +132,8 @@ class Usage:
             return True
         return self._parent is not None and self._parent.is_overrun
 
-    def when_room(self, callback: Callable[[], None], owner: object = None) -> None:
-        """Call back once there is room, after the callbacks that have waited for longer; at once if there are none.
+    def when_space(self, callback: Callable[[], None], owner: object = None) -> None:
+        """Call back once there is space, after the callbacks that have waited for longer; at once if there are none.
 
         The callback runs within the call that freed the memory. It may send messages, and so use the memory itself.
 
@@ -208,7 +208,7 @@ class Usage:
 
 
 class _Waiting:
-    """A callback that waits for room."""
+    """A callback that waits for space."""
 
     __slots__ = ("callback", "owner", "usage")
 

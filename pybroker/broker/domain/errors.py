@@ -124,7 +124,7 @@ class ConfigError(BrokerError):
     """
 
     def __init__(self, message: str, *, setting: str, hint: str = "") -> None:
-        """Describe what is wrong in `message`; setting and hint are put around it."""
+        """Describe the error in `message`; setting and hint are added around it."""
         super().__init__(f"{setting}: {message}" + (f"; {hint}" if hint else ""))
         self.setting = setting
         self.hint = hint

@@ -22,7 +22,7 @@ class InactivityMonitor:
         Args:
             seconds: the agreed duration; 0 for no checks.
             read_at: the time of the first check of the peer.
-            write_at: the time of the first check whether to send a heart-beat.
+            write_at: the time of the first check for a heart-beat to send.
         """
         self.seconds = seconds
         self.has_read = self._has_written = True

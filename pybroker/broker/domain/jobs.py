@@ -97,7 +97,7 @@ class JobStore(Protocol):
         ...
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number of a job that was added for a producer, whether or not it is still there.
+        """Return the highest sequence number of a job that was ever added for a producer.
 
         The id of a job is that of its message. The message store cannot answer this: the two stores write
         independently, so after a crash one may have a later message of a producer, while the other has lost an earlier

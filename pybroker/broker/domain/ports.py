@@ -1,6 +1,6 @@
 """The ports between the packages. The core implements what transports call, stores and locks what core and app call.
 
-Everything here runs on the event loop's thread and never blocks, except where a docstring says otherwise.
+Everything here runs on the event loop's thread and never blocks, except where a docstring states otherwise.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -216,7 +216,7 @@ class MessageStore(Protocol):
         ...
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest sequence number stored for a producer, whether or not the message is still there.
+        """Return the highest sequence number stored for a producer, also of a message that is gone.
 
         Messages of a transaction count from its commit on. A failover client repeats sends that were not answered, and
         by this number the broker recognises those that were stored (ActiveMQ's producer audit). The store remembers a
@@ -310,7 +310,7 @@ class MessageStore(Protocol):
 
 
 class LockProvider(Protocol):
-    """The lock on the store, whose holder is the master. `acquire` blocks, and runs in a thread of its own."""
+    """The lock on the store, whose holder is the master. `acquire` blocks, and runs in a separate thread."""
 
     @property
     def name(self) -> str:
@@ -376,7 +376,7 @@ class ConsumerPort(Protocol):
         ...
 
     def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
-        """Settle one delivery. In a transaction it is settled at the commit, but makes room in the window at once."""
+        """Settle one delivery. In a transaction it settles at the commit, but frees capacity in the window at once."""
         ...
 
     def acknowledge_through(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
@@ -445,11 +445,11 @@ class ConnectionPort(Protocol):
         Args:
             message: the message.
             transaction: the transaction with whose commit the send takes effect; None: at once.
-            answered: True if the client waits for an answer, which `when_accepted` delays while there is no room. If
+            answered: True if the client waits for an answer, which `when_accepted` delays while there is no space. If
                 False, the client is slowed down by not reading its connection.
 
         Raises:
-            ClientError: it cannot be sent; `ResourceLimit`: there is no room for it.
+            ClientError: it cannot be sent; `ResourceLimit`: there is no space for it.
         """
         ...
 
@@ -547,12 +547,12 @@ class ConnectionPort(Protocol):
         ...
 
     @property
-    def is_short_of_room(self) -> bool:
-        """True when there is no room for the messages sent last, so that `when_accepted` will wait."""
+    def is_short_of_space(self) -> bool:
+        """True when there is no space for the messages sent last, so that `when_accepted` will wait."""
         ...
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
-        """Call back once there is room for the messages sent so far; the answer to their producer waits for this."""
+        """Call back once there is space for the messages sent so far; the answer to their producer waits for this."""
         ...
 
     def written(self) -> None:

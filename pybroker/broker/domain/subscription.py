@@ -43,7 +43,7 @@ class ConsumerRequest:
         no_local: do not deliver messages that its own connection has sent.
         browser: show a queue's messages without consuming them.
         exclusive: deliver all of a queue's messages to this consumer.
-        priority: consumers of higher priority get a queue's messages first, while they have room; -128 to 127.
+        priority: consumers of higher priority get a queue's messages first, while they have capacity; -128 to 127.
         retroactive: first deliver the topic's history, as far as the broker keeps it.
         pending_limit: how many messages may wait for a slow non-durable topic consumer before the oldest is
             dropped; None: the broker's setting.
@@ -70,5 +70,5 @@ class ConsumerRequest:
         return (self.destination, *self.composite)
 
     def wants(self, destination: Destination) -> bool:
-        """Return True if it asks for that destination."""
+        """Return True if it selects that destination."""
         return any(each.type is destination.type and matches(each.name, destination.name) for each in self.destinations)

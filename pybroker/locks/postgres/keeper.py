@@ -117,7 +117,7 @@ class Keeper:
         self.check()
 
     def is_lost(self) -> bool:
-        """Return whether `check` would raise."""
+        """Return True if `check` would raise."""
         return self._lost is not None or now() >= self._deadline
 
     def stop(self) -> DatabaseSession | None:
@@ -131,7 +131,7 @@ class Keeper:
         return self._session
 
     def _is_sure(self) -> bool:
-        """Return whether the lock outlives its session, or the session of its last confirmation is open."""
+        """Return True if the lock outlives its session, or the session of its last confirmation is open."""
         if not self._ends_with_session:
             return True
         session = self._confirmed_session

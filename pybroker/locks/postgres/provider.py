@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
 _LOG_SECONDS = 60.0
 _HEAD_START_SECONDS = 1.0
-"""How long a standby waits after an outage, while the former master tries every 0.2 s to acquire its lock again."""
+"""Seconds that a standby waits after an outage, while the former master retries its lock every 0.2 s."""
 
 
 class Database:
@@ -48,8 +48,8 @@ class Database:
         target: the server and database.
         timing: the time-outs of its sessions.
         grace_seconds: how long to try to acquire a lock again that ended with its session; 0: it is lost at once.
-        may_create: whether to create the table if it is missing.
-        was_reached: whether this process has had a session on it.
+        may_create: create the table if it is missing.
+        was_reached: True if this process has had a session on it.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class PostgresLock(ABC):
 
     @abstractmethod
     def _prepare(self, session: DatabaseSession) -> None:
-        """Verify or create what is locked."""
+        """Verify or create the locked object."""
 
     @abstractmethod
     def _take(self, session: DatabaseSession) -> bool:
@@ -207,7 +207,7 @@ class PostgresLock(ABC):
 
     @abstractmethod
     def _wait(self, session: DatabaseSession, interrupt: Interrupt) -> bool:
-        """Wait for the lock for some time. Return whether it is acquired."""
+        """Wait for the lock for some time. Return True if it is acquired."""
 
     @abstractmethod
     def _confirm(self, session: DatabaseSession, seconds: float) -> None:
@@ -234,7 +234,7 @@ class PostgresLock(ABC):
         return session
 
     def _is_undisturbed(self) -> bool:
-        """Return whether no other member held the lock in between, as far as the lock itself shows it."""
+        """Return True if no other member held the lock in between, as far as the lock itself shows it."""
         return True
 
     def _end_former(self, session: DatabaseSession) -> None:
@@ -263,7 +263,7 @@ class PostgresLock(ABC):
         return keeper
 
     def _is_ours(self) -> bool:
-        """Return whether the lock is held, and clean up after a lost one."""
+        """Return True if the lock is held, and clean up after a lost one."""
         keeper = self._keeper
         if keeper is not None and keeper.is_lost():
             self.release()
@@ -301,8 +301,8 @@ class PostgresLock(ABC):
             self._prepare(session)
             if not (self._take(session) if interrupt is None else self._wait(session, interrupt)):
                 return False
-            # This process may have been frozen since the server answered. A statement that is sent now shows whether
-            # the lock is still held, and its start is the time to count from.
+            # This process may have been frozen since the server answered. A statement that is sent now shows if the
+            # lock is still held, and its start is the time to count from.
             started = now()
             self._confirm(session, self._database.timing.hold_seconds)
             self._backend = session.backend() if self._is_reacquired else None

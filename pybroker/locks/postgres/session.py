@@ -103,7 +103,7 @@ class Interrupt:
             os.read(self._read, 64)
 
     def is_set(self) -> bool:
-        """Return whether a wait would end at once."""
+        """Return True if a wait would end at once."""
         return bool(_ready(0.0, {self._read: select.POLLIN}))
 
     def wait(self, seconds: float) -> None:

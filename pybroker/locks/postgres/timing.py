@@ -77,7 +77,7 @@ class Timing:
 
     @property
     def hold_seconds(self) -> float:
-        """How long after the start of a renewal the master may rely on the lock."""
+        """Seconds after the start of a renewal for which the master may rely on the lock."""
         return self.lease_seconds * 5 / 6
 
     @property

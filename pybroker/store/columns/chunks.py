@@ -123,12 +123,12 @@ class _Stop(Enum):
 def _usual(descriptor: int, piece: Piece, window_bytes: int) -> Generator[Chunk, None, int | None]:
     """Yield chunks as long as all is sound; return where the reader's walk must continue, or None at the end."""
     position, needed = piece.start, 0
-    data = _room(window_bytes)
+    data = _buffer(window_bytes)
     while True:
         left = window_bytes if piece.end is None else piece.end - position
         wanted = needed or min(window_bytes, left)
         if wanted + PADDING > len(data):
-            data = _room(wanted)
+            data = _buffer(wanted)
         count = os.preadv(descriptor, [memoryview(data)[:wanted]], position)
         spans, stop = _sound_run(data, count, count if piece.end is None else left)
         if spans:
@@ -149,16 +149,16 @@ def _usual(descriptor: int, piece: Piece, window_bytes: int) -> Generator[Chunk,
                 return position
 
 
-def _room(size: int) -> mmap.mmap:
+def _buffer(size: int) -> mmap.mmap:
     """Return a reusable buffer: new memory for every window costs more than reading into it.
 
     It is aligned to a page, to which the system copies several times faster.
     """
     bytes(size)  # Freed at once: afterwards malloc keeps memory for the next array instead of returning it.
-    room = mmap.mmap(-1, size + PADDING, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    space = mmap.mmap(-1, size + PADDING, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(AttributeError, OSError):  # large pages; without them it is only slower
-        room.madvise(mmap.MADV_HUGEPAGE)
-    return room
+        space.madvise(mmap.MADV_HUGEPAGE)
+    return space
 
 
 def _sound_run(data: Buffer, size: int, limit: int) -> tuple[list[tuple[int, int]], _Stop]:

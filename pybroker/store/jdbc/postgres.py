@@ -76,7 +76,7 @@ POOLED_HINT = "let the pooler give each client a session of its own (pool_mode =
 HINTS = {
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the store's role CREATE on the schema, and all rights on its tables",
     errorcodes.READ_ONLY_SQL_TRANSACTION: "the database takes no writes: name the primary server in the store's URL",
-    errorcodes.DISK_FULL: "the database's disk is full: make room",
+    errorcodes.DISK_FULL: "the database's disk is full: free space",
     errorcodes.QUERY_CANCELED: "the database was too slow, or another session locks the tables: see pg_stat_activity",
     errorcodes.INVALID_SQL_STATEMENT_NAME: POOLED_HINT,
     errorcodes.UNDEFINED_TABLE: "the tables are not there: allow them to be created, or correct the schema",

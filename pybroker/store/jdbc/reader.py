@@ -271,14 +271,14 @@ class JdbcBodyReader:
                 if sequence not in self._bodies:
                     self._bodies[sequence] = bytes(body)
                     self._byte_count += len(body)
-            self._make_room({sequence for sequence, _ in rows} | self._asked)
+            self._make_space({sequence for sequence, _ in rows} | self._asked)
             is_awaited = self._is_missed and not self._under_way
             self._is_missed = self._is_missed and not is_awaited
             self._changed.notify_all()
         if is_awaited and not self._ending.is_set():
             self._runtime.post(self._on_readable)
 
-    def _make_room(self, keep: set[int]) -> None:
+    def _make_space(self, keep: set[int]) -> None:
         """Let go of what was read longest ago, except requested ones: they would seem not to be there."""
         for sequence in list(self._bodies) if self._byte_count > AHEAD_BYTES_MAX else ():
             if self._byte_count > AHEAD_BYTES_MAX and sequence not in keep:

@@ -186,7 +186,7 @@ class DatabaseSink(Generic[B]):
     def _say_why(self, error: DatabaseAway) -> None:
         self.is_full = isinstance(error, DatabaseFull)
         if self.is_full:
-            logger.error("new messages are refused until there is room: %s", error)
+            logger.error("new messages are refused until there is space: %s", error)
         elif self._grace:
             logger.warning("nothing is confirmed for up to %g s while this is tried again: %s", self._grace, error)
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header, data_file_name
-from pybroker.store.journal.reserve import is_no_room
+from pybroker.store.journal.reserve import is_disk_full
 
 AHEAD_BYTES = 512 << 10
 """Bytes of the hole filled at a time, ahead of the batches: one write of zeros for some hundred short batches."""
@@ -169,7 +169,7 @@ class Appender:
             try:
                 self._files.fill(self._descriptor, start, self._ahead)
             except OSError as error:
-                if not is_no_room(error):
+                if not is_disk_full(error):
                     raise
 
     def sync(self) -> None:
@@ -264,7 +264,7 @@ class Appender:
 
 def _translated(error: OSError) -> OSError:
     """Return the error to raise for a failed write or creation."""
-    kind = DiskFull if is_no_room(error) else OSError
+    kind = DiskFull if is_disk_full(error) else OSError
     return kind(error.errno, error.strerror, error.filename)
 
 

@@ -27,7 +27,7 @@ RESERVE_NAME = "pybroker.reserve"
 logger = logging.getLogger(__name__)
 
 
-def is_no_room(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """Return True if a file operation failed because the disk, or a quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
@@ -62,7 +62,7 @@ class Reserve:
                     return False
                 self._files.allocate(self._path, self._byte_count)
         except OSError as error:
-            if is_no_room(error):
+            if is_disk_full(error):
                 return False
             logger.warning("%s: no space can be reserved for a full disk: %s", self._path, error)
         return True
@@ -83,7 +83,7 @@ class Reserve:
         try:
             operation()
         except OSError as error:
-            if not (is_no_room(error) and self.release()):
+            if not (is_disk_full(error) and self.release()):
                 raise
             logger.warning("%s: the disk is full: the reserve was used", self._files.directory)
             operation()

@@ -18,7 +18,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.runtime import Callback, StoreRuntime
 
-ROOM_SECONDS = 0.2
+SPACE_SECONDS = 0.2
 """Seconds until a write that found no space, or the allocation of a spent reserve, is tried again."""
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class JournalSink:
         self._appender = Appender(files, settings)
         self._reserve = Reserve(files, settings.reserve_bytes)
         self._sync_at = 0.0
-        self._room_at = 0.0
+        self._space_at = 0.0
         self._ending = runtime.event()
 
     # ------------------------------------------------------------ before there is a thread
@@ -109,7 +109,7 @@ class JournalSink:
             except DiskFull as error:
                 self._run_short(error)
                 self.fence()  # a master that lost its lock writes no more, and leaves the reserve to the new master
-                if not self._reserve.release() and self._ending.wait(ROOM_SECONDS):
+                if not self._reserve.release() and self._ending.wait(SPACE_SECONDS):
                     raise
 
     def may_write_inline(self, batch: JournalBatch) -> bool:
@@ -139,10 +139,10 @@ class JournalSink:
                 self._appender.sync()
             else:
                 seconds = self._sync_at - now
-        if self.is_full and now >= self._room_at:
+        if self.is_full and now >= self._space_at:
             self._hold_reserve()
         if self.is_full:
-            seconds = ROOM_SECONDS if seconds is None else min(seconds, ROOM_SECONDS)
+            seconds = SPACE_SECONDS if seconds is None else min(seconds, SPACE_SECONDS)
         return seconds
 
     def sync(self) -> None:
@@ -190,7 +190,7 @@ class JournalSink:
         """
         if not self._reserve.release():
             return False
-        self._room_at = self._runtime.monotonic() + ROOM_SECONDS
+        self._space_at = self._runtime.monotonic() + SPACE_SECONDS
         self._set_full(is_full=True)
         return True
 
@@ -213,9 +213,9 @@ class JournalSink:
         """Set `is_full`."""
         if not self.is_full:
             self.is_full = True
-            self._room_at = 0.0
+            self._space_at = 0.0
             logger.error(
-                "%s: %s: persistent messages are refused until there is room; consumers are served",
+                "%s: %s: persistent messages are refused until there is space; consumers are served",
                 self._files.directory,
                 error.strerror,
             )
@@ -223,7 +223,7 @@ class JournalSink:
     def _hold_reserve(self) -> None:
         """Try to hold the reserve; if it is held there is enough space."""
         self.fence()
-        self._room_at = self._runtime.monotonic() + ROOM_SECONDS
+        self._space_at = self._runtime.monotonic() + SPACE_SECONDS
         self._set_full(is_full=not self._reserve.hold())
         if self.is_full and self._on_shortage is not None:
             self._runtime.post(self._on_shortage)
@@ -240,4 +240,4 @@ class JournalSink:
                 "%s: less than %d bytes are free: nothing persistent is accepted until there are", directory, reserve
             )
         else:
-            logger.info("%s: there is room again: messages are accepted", directory)
+            logger.info("%s: there is space again: messages are accepted", directory)

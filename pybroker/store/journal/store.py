@@ -207,7 +207,7 @@ class JournalStore:
             file_id=file_id,
             settings=self._settings,
             runtime=self._runtime,
-            on_shortage=self._make_room,
+            on_shortage=self._make_space,
             marks=TimeMarks(self._runtime.clock),
         )
         return self._writer
@@ -527,7 +527,7 @@ class JournalStore:
         self._writer.append(encode_record(encode(remark)))
         return self._writer.batch
 
-    def _make_room(self) -> None:
+    def _make_space(self) -> None:
         """Remove unneeded files now, before the acknowledgements that allow it fill the reserve."""
         if self._is_open and self._collector is not None:
             self._collector.remove()

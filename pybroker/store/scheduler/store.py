@@ -167,7 +167,7 @@ class JournalJobStore:
             file_id=file_id,
             settings=self._settings,
             runtime=self._runtime,
-            on_shortage=self._make_room,
+            on_shortage=self._make_space,
         )
         return self._writer
 
@@ -364,7 +364,7 @@ class JournalJobStore:
         self._is_open = False
         self._writer.abandon()
 
-    def _make_room(self) -> None:
+    def _make_space(self) -> None:
         """Remove unneeded data files now."""
         if self._is_open and not self.is_cleaning:
             self._remove_files()

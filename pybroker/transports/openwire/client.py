@@ -241,7 +241,7 @@ class OpenWireClient:
         return 1
 
     def end_of_chunk(self) -> None:
-        """Respond to all messages of a chunk together, once there is room for them and they are on disk."""
+        """Respond to all messages of a chunk together, once there is space for them and they are on disk."""
         if self._due:
             respond = partial(self._peer.respond, self._due)
             self._due = []
@@ -277,7 +277,7 @@ class OpenWireClient:
         return sequence <= (producer.last_scheduled if is_scheduled else producer.last_sequence)
 
     def _when_accepted(self, callback: Callable[[], None]) -> None:
-        self.end_of_chunk()  # earlier messages wait for their own room
+        self.end_of_chunk()  # earlier messages wait for their own space
         self._connection.when_accepted(callback)
 
     def _acknowledge(self, ack: Acknowledgement, command_id: int | None) -> None:

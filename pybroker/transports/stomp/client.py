@@ -114,8 +114,8 @@ class StompClient:
         if receipt is None:
             return
         slot = self._slot
-        if slot is not None and self._connection.is_short_of_room:
-            # Messages must not wait behind this receipt: acknowledging them may make the room.
+        if slot is not None and self._connection.is_short_of_space:
+            # Messages must not wait behind this receipt: acknowledging them may free the space.
             self._outbox.fill(slot, b"")
             slot = None
         respond = partial(self._receipt, receipt, slot)

@@ -1,6 +1,6 @@
 """Backpressure of a STOMP connection: pauses the core's deliveries while output piles up.
 
-It may pile up in two places, and deliveries resume when both have room again:
+It may pile up in two places, and deliveries resume when both have space again:
 
 ```text
 core --deliver--> outbox --write--> link --> peer

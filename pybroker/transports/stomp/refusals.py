@@ -1,4 +1,4 @@
-"""Rate-limited log lines about messages that were refused for lack of room.
+"""Rate-limited log lines about messages that were refused for lack of space.
 
 Otherwise a producer that tries again and again could fill the disk by the log. All connections share one `Refusals`,
 because some clients open a connection for each message.

@@ -53,7 +53,7 @@ class StompSession(Session):
             limits: the limits to frames and objects of the peer.
             clock: milliseconds since the epoch, for messages without a timestamp.
             server: the header of that name in CONNECTED.
-            refusals: logs messages refused for lack of room, shared by all connections; None: not shared.
+            refusals: logs messages refused for lack of space, shared by all connections; None: not shared.
         """
         self._broker = broker
         self._link = link

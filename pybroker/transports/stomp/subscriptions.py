@@ -159,7 +159,7 @@ class StompSubscription(Recipient):
     def _deliver_auto(self, delivery: Delivery, /) -> None:
         try:
             frame = self._writer.write(delivery)
-        except Exception as error:  # of any kind, it concerns this message: nothing else is touched here
+        except Exception as error:  # of any kind, it concerns this message: only that is used here
             self._unwritable(self, delivery, error)
             return
         self._outbox.message(frame, self, delivery)

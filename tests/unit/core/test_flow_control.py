@@ -14,7 +14,7 @@ from tests.compiled import interpreted
 from tests.unit.core.conftest import make_message
 
 SMALL = 2000
-"""Room for one message, and less than another."""
+"""Space for one message, and less than another."""
 
 
 def fill(world, destination="queue://Q"):
@@ -159,7 +159,7 @@ def test_no_producer_is_released_beyond_twice_the_limit():
     usage = Usage(limit=100)
     usage.acquire(200)
     answers = []
-    usage.when_room(lambda: answers.append("answer"))
+    usage.when_space(lambda: answers.append("answer"))
     for _ in range(3):
         usage.release_stalled()
     assert answers == []

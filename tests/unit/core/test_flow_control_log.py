@@ -1,4 +1,4 @@
-"""What the log says of producers that wait for room."""
+"""What the log says of producers that wait for space."""
 
 import logging
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from pybroker.broker.core.flow_control_log import LOG_INTERVAL_MS
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
 SMALL = 2000
-"""Room for one message, and less than another."""
+"""Space for one message, and less than another."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A store without room: what is sent is refused, what makes room goes on."""
+"""A store without space: what is sent is refused, what frees space goes on."""
 
 import pytest
 
@@ -30,7 +30,7 @@ class FullJobStore(MemoryJobStore):
 
 @pytest.fixture
 def full(make_world):
-    """A world whose store had room for one message, and has none any more."""
+    """A world whose store had space for one message, and has none any more."""
     world = make_world()
     world.store = FullStore()
     world.start()

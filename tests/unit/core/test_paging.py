@@ -67,7 +67,7 @@ class Disk(MemoryStore):
 
 
 class PagedWorld(World):
-    """A queue with room for eight messages in memory, of which two stay there, and pages of four."""
+    """A queue with capacity for eight messages in memory, of which two stay there, and pages of four."""
 
     def __init__(self, *, has_loop: bool = False, **policy: object) -> None:
         super().__init__(Disk(prioritized=bool(policy.get("prioritized_messages"))), **policy)

@@ -86,14 +86,14 @@ def test_transaction_that_is_undone_frees_its_memory(world, persistent, end):
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("store", [MemoryStore(), UnreliableDisk()])
 def test_transaction_in_memory_is_refused_at_the_limit(answered, store):
-    """What cannot be left to the store is refused, and nobody waits for room that only the commit makes."""
+    """What cannot be left to the store is refused, and nobody waits for space that only the commit makes."""
     world = World(store, limits=Limits(memory_bytes_max=LIMIT))
     client = world.client()
     transaction = client.connection.begin()
     for number in range(40):
         message = make_message(f"{number:02}", "queue://Q", persistent=False)
         client.connection.send(message, transaction, answered=answered)
-        assert not client.connection.is_short_of_room
+        assert not client.connection.is_short_of_space
         assert client.throttle.holds == 0
     with pytest.raises(ResourceLimit, match="Commit more often"):
         client.connection.send(message, transaction, answered=answered)
@@ -103,7 +103,7 @@ def test_transaction_in_memory_is_refused_at_the_limit(answered, store):
 
 
 def test_transaction_with_memory_is_read_on_beside_others(world):
-    """A connection is not held back for another session's message while its own commit would make room."""
+    """A connection is not held back for another session's message while its own commit would free space."""
     client = world.client()
     transaction = client.connection.begin()
     client.send("queue://Q", *numbers(*range(10)), transaction=transaction, persistent=False)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, misc"
-"""Counting memory, and waiting for room."""
+"""Counting memory, and waiting for space."""
 
 from pybroker.broker.core.usage import SharedUsage, Usage
 from tests.unit.core.backlogs import World, message
@@ -32,14 +32,14 @@ def test_it_is_full_at_its_own_or_its_parents_limit():
 class TestWaiting:
     def test_with_room_it_is_called_at_once(self):
         called = []
-        Usage(1).when_room(lambda: called.append(1))
+        Usage(1).when_space(lambda: called.append(1))
         assert called == [1]
 
     def test_waiting_callbacks_run_in_order_once_there_is_room(self):
         usage, called = Usage(10), []
         usage.acquire(11)
         for number in range(3):
-            usage.when_room(lambda number=number: called.append(number))
+            usage.when_space(lambda number=number: called.append(number))
         usage.release(1)
         assert called == []
         usage.release(1)
@@ -54,7 +54,7 @@ class TestWaiting:
 
         usage.acquire(10)
         for number in range(3):
-            usage.when_room(lambda number=number: send(number))
+            usage.when_space(lambda number=number: send(number))
         usage.release(5)
         assert called == [0]
         usage.release(5)
@@ -65,8 +65,8 @@ class TestWaiting:
         one, other = Usage(0, broker), Usage(0, broker)
         called = []
         one.acquire(10)
-        other.when_room(lambda: called.append("other"))
-        one.when_room(lambda: called.append("one"))
+        other.when_space(lambda: called.append("other"))
+        one.when_space(lambda: called.append("one"))
         one.release(1)
         assert called == ["other", "one"]
 
@@ -75,7 +75,7 @@ class TestWaiting:
         small, other = Usage(3, broker), Usage(0, broker)
         called = []
         other.acquire(10)
-        small.when_room(lambda: called.append(1))
+        small.when_space(lambda: called.append(1))
         small.acquire(3)
         other.release(8)
         assert called == []
@@ -96,15 +96,15 @@ class TestWaiting:
 
         usage.acquire(2)
         for number in range(5000):
-            usage.when_room(lambda number=number: serve(number))
+            usage.when_space(lambda number=number: serve(number))
         usage.release(1)
         assert called == list(range(5000))
 
     def test_new_callback_runs_after_those_being_called(self):
         usage, called = Usage(1), []
         usage.acquire(1)
-        usage.when_room(lambda: (called.append("a"), usage.when_room(lambda: called.append("late"))))
-        usage.when_room(lambda: called.append("b"))
+        usage.when_space(lambda: (called.append("a"), usage.when_space(lambda: called.append("late"))))
+        usage.when_space(lambda: called.append("b"))
         usage.release(1)
         assert called == ["a", "b", "late"]
 
@@ -112,8 +112,8 @@ class TestWaiting:
         broker = Usage(10)
         gone, called = Usage(5, broker), []
         gone.acquire(10)
-        gone.when_room(lambda: called.append("here"))
-        Usage(0, broker).when_room(lambda: called.append("elsewhere"))
+        gone.when_space(lambda: called.append("here"))
+        Usage(0, broker).when_space(lambda: called.append("elsewhere"))
         gone.close()
         assert broker.used == 0
         assert called == ["here", "elsewhere"]

@@ -328,7 +328,7 @@ def test_asking_an_unreadable_path_says_so(tmp_path: Path) -> None:
     [
         (errno.EACCES, "read and write permission"),
         (errno.EROFS, "read-write"),
-        (errno.ENOSPC, "make room"),
+        (errno.ENOSPC, "free space"),
         (errno.EMFILE, "ulimit"),
     ],
 )
@@ -443,7 +443,7 @@ def test_a_lock_that_cannot_be_stamped_is_given_back(path: Path, monkeypatch: py
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "pwrite", full)
-        with pytest.raises(StoreUnavailable, match=r"No space left.*make room"):
+        with pytest.raises(StoreUnavailable, match=r"No space left.*free space"):
             FileLock(path, clock=clock).try_acquire()
     assert not is_locked(path)
     assert descriptors_of(path) == 0

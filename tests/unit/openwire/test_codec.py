@@ -41,7 +41,7 @@ from pybroker.broker.domain.openwire.commands import (
     WireFormatInfo,
 )
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
-from pybroker.broker.domain.openwire.marshal.caches import ROOM
+from pybroker.broker.domain.openwire.marshal.caches import RESERVED_SLOTS
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.sources import NESTING_MAX
 from pybroker.broker.domain.openwire.throwables import CAUSES_MAX
@@ -308,7 +308,7 @@ def test_a_view_of_a_chunk_decodes_like_its_bytes() -> None:
         {"cache_size": -1},
         {"cache_size": 32768},
         {"reuse": True},
-        {"reuse": True, "cache_size": ROOM - 1},
+        {"reuse": True, "cache_size": RESERVED_SLOTS - 1},
     ],
     ids=str,
 )
@@ -420,7 +420,7 @@ def test_a_frame_that_could_not_be_encoded_leaves_the_caches_in_step(tight: bool
 
 
 @ENCODINGS
-@pytest.mark.parametrize("slots", [ROOM, ROOM + 50])
+@pytest.mark.parametrize("slots", [RESERVED_SLOTS, RESERVED_SLOTS + 50])
 def test_a_frame_with_more_values_than_the_table_has_slots(slots: int, tight: bool) -> None:
     writer = WireFormat(tight=tight, cache_size=slots, reuse=True)
     reader = WireFormat(tight=tight, cache_size=slots)
@@ -436,8 +436,8 @@ def test_a_frame_with_more_values_than_the_table_has_slots(slots: int, tight: bo
 
 @ENCODINGS
 def test_a_command_where_an_identifier_is_usual_is_never_cached(tight: bool) -> None:
-    writer = WireFormat(tight=tight, cache_size=ROOM, reuse=True)
-    reader = WireFormat(tight=tight, cache_size=ROOM)
+    writer = WireFormat(tight=tight, cache_size=RESERVED_SLOTS, reuse=True)
+    reader = WireFormat(tight=tight, cache_size=RESERVED_SLOTS)
     value = RemoveInfo(object_id=KeepAliveInfo(command_id=4))
     first = writer.encode(value)
     assert reader.decode(first) == value

@@ -16,7 +16,7 @@ from pybroker.store.journal.store_snapshot import follower
 from tests.unit.store.test_journal_store import QUEUE, Bench, message
 
 LONG = 1500
-"""Content that does not fit into the first data file, and leaves some room in the next."""
+"""Content that does not fit into the first data file, and leaves some space in the next."""
 
 
 class Hooked(JournalFiles):

@@ -76,7 +76,7 @@ def test_a_file_is_not_replaced_without_the_lock(tmp_path):
 
 
 class Full(JournalFiles):
-    """Files on a disk without room for another one, but for the journal's own."""
+    """Files on a disk without space for another one, but for the journal's own."""
 
     def put(self, path, content, fence=no_fence):
         if path.name == FILE_NAME:

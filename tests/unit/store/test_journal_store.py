@@ -549,7 +549,7 @@ class TestReading:
         bench = self.filled(directory)
         before = open_in(directory)
         bench.store.read(QUEUE, self.ids(*range(1, 41)))
-        assert open_in(directory) == before, "a removed file would keep its room on the disk"
+        assert open_in(directory) == before, "a removed file would keep its space on the disk"
         bench.store.abandon()
 
     def test_a_recovery_reads_no_body(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,19 +189,19 @@ def test_each_data_file_begins_with_a_mark(tmp_path: Path, clock: HandClock) -> 
     assert all(path.stat().st_size <= 1000 + BATCH_HEADER_BYTES + 5 for path in data_files(tmp_path).values())
 
 
-@pytest.mark.parametrize("room", [-1, 0, 1])
-def test_a_record_that_fills_its_batch_goes_without(tmp_path: Path, clock: HandClock, room: int) -> None:
+@pytest.mark.parametrize("space", [-1, 0, 1])
+def test_a_record_that_fills_its_batch_goes_without(tmp_path: Path, clock: HandClock, space: int) -> None:
     """The batch, its mark included, never grows beyond what ActiveMQ writes at once."""
     limit = 1000
     rig = Rig(tmp_path, clock, batch_bytes_max=limit)
     clock.now += INTERVAL_MS
     overhead = len(encode_record(encode(Trace("x" * 200)))) - 200
-    size = limit - 1 - BATCH_HEADER_BYTES - MARK_BYTES - room
+    size = limit - 1 - BATCH_HEADER_BYTES - MARK_BYTES - space
     (location,) = rig.batch(encode_record(encode(Trace("x" * (size - overhead)))))
     rig.batch(RECORD)
     records, marks = rig.read()
     begun = location.offset - BATCH_HEADER_BYTES
-    fits = room >= 0
+    fits = space >= 0
     assert (1, begun - (MARK_BYTES if fits else 0), NOW + INTERVAL_MS) in marks if fits else len(marks) == 2
     assert len(marks) == 2, "the next batch has it otherwise"
     assert [place for place, _ in records if place == location] == [location]

@@ -363,7 +363,7 @@ def test_messages_beyond_the_limit_are_read_back(tmp_path: Path) -> None:
     late = job("late")
     life.store.add(late)
     life.flush()
-    assert late.data is not None, "there is room again"
+    assert late.data is not None, "there is space again"
     life.kill()
     life = Life(tmp_path, ONE_JOB_EACH, held_bytes_max=450)
     assert {name for name, each in life.jobs.items() if each.data is None} == {"j2", "j3", "j4"}

@@ -1,4 +1,4 @@
-"""A full disk refuses what takes room, and nothing else; its accounts are the file system's."""
+"""A full disk refuses what takes space, and nothing else; its accounts are the file system's."""
 
 import errno
 import os

@@ -1,10 +1,10 @@
-"""Message selectors: the SQL-92 conditions of JMS 1.1 (3.8.1), compiled once and asked once per message.
+"""Message selectors: the SQL-92 conditions of JMS 1.1 (3.8.1), compiled once and evaluated once per message.
 
 | module | idea |
 | --- | --- |
 | `selector` | the door: `compile_selector`, `Selector`, limits, and where ActiveMQ and JMS part ways |
 | `parser` | text to tree, with `grammar.lark` |
-| `diagnosis` | what to say about a text that is not a selector |
+| `diagnosis` | describes the error in a text that is not a selector |
 | `tree` | the condition as values |
 | `compiler` | tree to nested functions |
 | `comparison` | what `=`, `<` and their kin make of two values |

@@ -1,4 +1,4 @@
-"""Selector text to tree: lark's LALR parser over `grammar.lark`, and the rules a grammar does not say well.
+"""Selector text to tree: lark's LALR parser over `grammar.lark`, and the rules that a grammar cannot express well.
 
 Those are the ranges of numbers (Java's), the letters of identifiers (Java's), what an operator can be applied to, and
 how deep a condition may nest.

@@ -1,7 +1,7 @@
 """The interface of message selectors: compiles a text to a `Selector`, which selects the messages of a consumer.
 
-The language is that of JMS 1.1 (3.8.1) with three-valued logic. Where JMS says nothing, ActiveMQ 5.17 is followed:
-a name alone is a condition, a condition is an operand of `=` and `<>`, `%` is the remainder, comments are skipped, all
+The language is that of JMS 1.1 (3.8.1) with three-valued logic. Where JMS has no rule, ActiveMQ 5.17 is followed: a
+name alone is a condition, a condition is an operand of `=` and `<>`, `%` is the remainder, comments are skipped, all
 header fields can be selected by, and `7 / 2` is 3.5.
 
 Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:

@@ -1,8 +1,8 @@
 """OpenWire's data structures: commands, messages, and what they are made of, as typed values.
 
-The declarations are the schema: wire order is declaration order (inherited fields first), and each field says by its
-specifier how it is encoded, whether it is cached, and which versions have it. `marshal` compiles its codec from them.
-Bodies and properties stay bytes; `body` and `values` read those.
+The declarations are the schema: wire order is declaration order (inherited fields first), and each field's specifier
+has its encoding, if it is cached, and its versions. `marshal` compiles its codec from them. Bodies and properties stay
+bytes; `body` and `values` read those.
 
 A missing field (an older version) has its default. Arrays are tuples whose elements may be null, as on the wire.
 Source: OpenWire, wire versions 1 to 12 (ActiveMQ 5.17); names are Java's in Python spelling.
@@ -40,7 +40,7 @@ MAGIC: Final = b"ActiveMQ"
 """The first bytes of a WireFormatInfo, by which a port distinguishes OpenWire from other protocols."""
 
 LAST_DELIVERED_UNSET: Final = -2
-"""`RemoveInfo` of a client that does not say what it has delivered."""
+"""`RemoveInfo` of a client that does not report its deliveries."""
 
 TRANSACTION_IDS: Final = (LocalTransactionId, XATransactionId)
 
@@ -231,7 +231,7 @@ class ConnectionErrorCommand(BaseCommand):
 
 @dataclass(slots=True, kw_only=True)
 class KeepAliveInfo(BaseCommand):
-    """Nothing to say for a while; answered only if a response is required."""
+    """Keeps an idle connection open; answered only if a response is required."""
 
     DATA_TYPE: ClassVar[int] = 10
 
@@ -286,8 +286,8 @@ class ConsumerInfo(BaseCommand):
 
     Attributes:
         prefetch_size: messages it takes without acknowledging; 0 means that it pulls each one.
-        maximum_pending_message_limit: topic messages kept for it beyond that.
-        dispatch_async: ActiveMQ dispatches to it in a thread of its own.
+        maximum_pending_message_limit: topic messages kept for it in addition.
+        dispatch_async: ActiveMQ dispatches to it in a separate thread.
         subscription_name: makes it a durable subscription, with the connection's client id.
         additional_predicate: a bridge's filter.
     """
@@ -522,7 +522,7 @@ class MessageAck(BaseCommand):
 
     Attributes:
         ack_type: see `AckType`; a plain number, because another peer's may be unknown here.
-        first_message_id: null where `last_message_id` is meant alone, or `message_count` says how many.
+        first_message_id: null for `last_message_id` alone, or for `message_count` messages.
         poison_cause: for POISON, why.
     """
 
@@ -539,10 +539,10 @@ class MessageAck(BaseCommand):
 
 @dataclass(slots=True, kw_only=True)
 class MessagePull(BaseCommand):
-    """A consumer with prefetch 0 asks for one message.
+    """Requests one message for a consumer with prefetch 0.
 
     Attributes:
-        timeout: milliseconds to wait; 0 for as long as it takes, -1 for not at all.
+        timeout: milliseconds to wait; 0: without limit, -1: do not wait.
     """
 
     DATA_TYPE: ClassVar[int] = 20
@@ -570,7 +570,7 @@ class MessageDispatchNotification(BaseCommand):
 
 @dataclass(slots=True, kw_only=True)
 class Response(BaseCommand):
-    """Done; `correlation_id` is the command id of what was asked."""
+    """Answers a command, whose id is `correlation_id`."""
 
     DATA_TYPE: ClassVar[int] = 30
     correlation_id: int = int32()
@@ -738,7 +738,7 @@ Identifier: TypeAlias = (
 """Identifiers, which are immutable and hashable."""
 
 DataStructure: TypeAlias = Record | Identifier
-"""Anything that has a data type of its own."""
+"""Any structure with a data type."""
 
 RECORDS: Final[tuple[type[Record], ...]] = (
     WireFormatInfo,

@@ -27,7 +27,7 @@ STRING_BYTES_MAX: Final = 0xFFFF
 NULL: Final = b"\x00"
 PRESENT: Final = b"\x01"
 
-# Bound once: a method of what is imported costs an object per call.
+# Bound once: an imported object's method costs an object per call.
 _pack_string_head = BYTE_AND_UNSIGNED_SHORT.pack
 _pack_bytes_head = BYTE_AND_INT.pack
 _pack_length = UNSIGNED_SHORT.pack
@@ -41,7 +41,7 @@ class MalformedOpenWire(BrokerError):
 
 
 class UnencodableOpenWire(RequestError):
-    """A value that OpenWire has no room for: a name over 65535 bytes, a number over 64 bits."""
+    """A value that OpenWire has no space for: a name over 65535 bytes, a number over 64 bits."""
 
 
 class Reader:
@@ -168,7 +168,7 @@ def restored(text: str | None) -> bytes:
     """Encode a nullable string that was decoded before, so that what fitted once always fits again.
 
     Some producers write standard UTF-8, in which U+0000 and supplementary characters are shorter than in Java's form.
-    A string that only standard UTF-8 has room for came so, and is written so.
+    A string that only standard UTF-8 has space for came so, and is written so.
 
     Raises:
         UnencodableOpenWire: it takes more than 65535 bytes in either form, which no decoded string does.

@@ -124,7 +124,7 @@ class OpenWireMessage:
 
     @property
     def properties(self) -> Mapping[str, Value]:
-        """The properties, decoded when first asked for. Raises `MalformedOpenWire` if they do not decode."""
+        """The properties, decoded at the first access. Raises `MalformedOpenWire` if they do not decode."""
         if self._properties is None:
             self._properties = decode_map(self.marshalled_properties or b"")
         return self._properties
@@ -168,7 +168,7 @@ class OpenWireMessage:
         self.compressed = False
 
     def set_properties(self, properties: Mapping[str, Value]) -> None:
-        """Make these the properties; the mapping is kept and not changed. None at all encode as null."""
+        """Make these the properties; the mapping is kept and not changed. No properties are encoded as null."""
         self.marshalled_properties = encode_map(properties) if properties else None
         self._properties = properties
 

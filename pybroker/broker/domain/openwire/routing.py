@@ -187,7 +187,7 @@ def _after_transaction(data: bytes, offset: int) -> int:
 
 
 def _after_reply_to(data: bytes, offset: int) -> int:
-    # Behind the flag that says it is there: data type, flag, length, name.
+    # Behind the flag for a present value: data type, flag, length, name.
     return offset + 4 + _short_at(data, offset + 2)[0] if data[offset + 1] else offset + 2
 
 

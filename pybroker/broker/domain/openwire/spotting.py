@@ -1,8 +1,8 @@
 """Spotting a property by its name, in a fraction of a microsecond and without decoding.
 
-Every message sent is asked for a name or two that hardly any has, so its bytes are not searched: where content and
-properties are follows from their joint length, and their own lengths say whether it is true. Where it is not, as in
-messages with broker fields, all is searched.
+Each message is checked for a name or two that hardly any has, so its bytes are not searched: where content and
+properties are follows from their joint length, and their own lengths confirm it. If they do not, as in messages with
+broker fields, all is searched.
 
 ```text
 … | ? | i32 | content | ? | tail              no properties
@@ -21,12 +21,12 @@ from pybroker.broker.domain.openwire.layout import BROKER_FIELDS
 from pybroker.broker.domain.openwire.message import OpenWireMessage
 
 _TAIL_BYTES: Final = BROKER_FIELDS.size
-"""What follows the properties of a message whose broker fields are all null, as a client's own are."""
+"""Bytes behind the properties of a message whose broker fields are all null, as a client's are."""
 _HEAD_BYTES: Final = BYTE_AND_INT.size
-"""Of a byte sequence, such as content and properties: is it there, and its length."""
+"""Head of a byte sequence, such as content and properties: its presence and its length."""
 _BOTH_HEADS_BYTES: Final = 2 * _HEAD_BYTES
 _AFTER_CONTENT_HEAD: Final = _TAIL_BYTES + 1 + _HEAD_BYTES
-"""From where the content's head begins to the message's end, without the content, if there are no properties."""
+"""Bytes from the content's head to the message's end, without the content, if there are no properties."""
 
 _head_at: Final = BYTE_AND_INT.unpack_from
 

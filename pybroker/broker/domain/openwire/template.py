@@ -88,7 +88,7 @@ class MessageTemplate:
             type: what `content` is.
             sequence: the producer's number of the message, from 1.
             content: the body as OpenWire has it; see `body.encode_text_utf8`.
-            properties: strings by name; none at all encodes as null.
+            properties: strings by name; no properties are encoded as null.
             persistent: delivery mode.
             timestamp: when it was sent, in milliseconds since the epoch.
             expiration: when it is dead, in milliseconds since the epoch; 0 for never.

@@ -11,7 +11,7 @@ Source: OpenWire, primitive map. A value is a tag and its bytes, big-endian:
 ```
 
 Java has more kinds of numbers than Python: `Byte`, `Short`, `Long`, `Char` and `Float` keep what Java wrote. A plain
-int is Java's Integer where it fits 32 bits and its Long beyond, a plain float is its Double.
+int is Java's Integer where it fits 32 bits, otherwise its Long; a plain float is its Double.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,7 +111,7 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
 
 
 def decode_map(data: bytes) -> dict[str, Value]:
-    """Decode properties or a map body; no bytes at all, and Java's null map, are an empty map.
+    """Decode properties or a map body; zero bytes and Java's null map are an empty map.
 
     Raises:
         MalformedOpenWire: it is no primitive map, or bytes are left over.
@@ -290,9 +290,9 @@ _DECODERS: tuple[Callable[[Reader, int], Value], ...] = (
 )
 
 
-def _check_count(count: int, room: int) -> None:
-    if not 0 <= count <= room:
-        raise MalformedOpenWire(f"a map or list of {count} where {room} at most have room")
+def _check_count(count: int, space: int) -> None:
+    if not 0 <= count <= space:
+        raise MalformedOpenWire(f"a map or list of {count} where {space} at most have space")
 
 
 def _check_depth(levels: int, error: type[MalformedOpenWire] | type[UnencodableOpenWire]) -> None:

@@ -11,7 +11,7 @@ Source: STOMP 1.2, "Augmented BNF", with ActiveMQ 5.17's tolerances:
 EOL is LF. One CR before it belongs to it in 1.0 and 1.2, and to the line in 1.1; an otherwise blank line ends the
 headers in every version. A `content-length` is obeyed on every command. Values are trimmed in 1.0.
 
-Every byte is looked at a bounded number of times, whatever the chunks: a position is remembered between them.
+Every byte is examined a bounded number of times, whatever the chunks: a position is remembered between them.
 """
 
 import re
@@ -65,7 +65,7 @@ class FrameDecoder:
         self._scanned = 0
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """Yield each frame that `chunk` completes, decoding it only when it is asked for.
+        """Yield each frame that `chunk` completes, decoding it only when requested.
 
         So a frame may change `version` for the next one, and frames before a broken one are not lost. The iterator
         must be exhausted before the next chunk, except when no more chunks follow.

@@ -214,7 +214,7 @@ def _written(files: JournalFiles, file_id: int, records: list[Record]) -> Salvag
         raise StoreUnavailable(
             f"{path} cannot be written: {error.strerror or error}",
             path=str(path),
-            hint="make room or name another target; the source is as it was",
+            hint="free space or name another target; the source is as it was",
         ) from error
     return SalvagedFile(file_id=file_id, records=told, size=sum(map(len, pieces)))
 

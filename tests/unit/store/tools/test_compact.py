@@ -234,7 +234,7 @@ def test_a_lost_lock_ends_it_before_anything_changes(tmp_path: Path) -> None:
 
 
 class Full(JournalFiles):
-    """A disk without room for a second file."""
+    """A disk without space for a second file."""
 
     def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
         if list(self.directory.glob("db-[89].log")):

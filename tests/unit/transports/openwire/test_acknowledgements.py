@@ -58,7 +58,7 @@ def test_window_is_the_prefetch(world: World) -> None:
 
 
 def test_delivered_widens_and_standard_narrows_it_again(world: World) -> None:
-    """As a client does that acknowledges by hand: what it has taken makes room, and once only."""
+    """As a client does that acknowledges by hand: what it has taken frees space, and once only."""
     client = filled(world, count=8)
     taken = client.consume(ORDERS, prefetch_size=2)
     for wanted in ("c", "d"):

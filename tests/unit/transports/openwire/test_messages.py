@@ -157,7 +157,7 @@ def test_no_window_no_ack(world: World) -> None:
     assert world.client().send(ORDERS, "a", response_required=False) == []
 
 
-# ---------------------------------------------------------------- no room
+# ---------------------------------------------------------------- no space
 
 
 def full_world(**details: Any) -> tuple[World, OpenWireClient, OpenWireClient]:

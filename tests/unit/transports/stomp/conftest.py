@@ -91,7 +91,7 @@ class FakeConsumer:
         self.outstanding.append(delivery)
         self.deliver(delivery)
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return self.started and len(self.outstanding) < self.prefetch and not self.connection.paused
 
     def acknowledge(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
@@ -140,11 +140,11 @@ class FakeConnection:
     paused: bool = False
     written_count: int = 0
     closed: bool = False
-    is_short_of_room: bool = False
+    is_short_of_space: bool = False
     waiting_for_room: list[Callable[[], None]] = field(default_factory=list)
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
-        if self.is_short_of_room:
+        if self.is_short_of_space:
             self.waiting_for_room.append(callback)
         else:
             callback()
@@ -234,7 +234,7 @@ class FakeConnection:
 
 
 class FakeBroker:
-    """Queues hand each message to the first consumer with room; topics to every consumer there is."""
+    """Queues hand each message to the first consumer with capacity; topics to every consumer there is."""
 
     name = "fake"
 
@@ -272,7 +272,7 @@ class FakeBroker:
             self.dispatch()
             return
         for consumer in self.all_consumers():
-            if consumer.request.destination == message.destination and consumer.has_room():
+            if consumer.request.destination == message.destination and consumer.has_capacity():
                 consumer.offer(Delivery(message))
 
     def dispatch(self) -> None:
@@ -280,7 +280,7 @@ class FakeBroker:
             waiting = self.queues.get(consumer.request.destination, [])
             if consumer.request.browser:
                 continue
-            while waiting and consumer.has_room():
+            while waiting and consumer.has_capacity():
                 consumer.offer(waiting.pop(0))
 
     def sync(self) -> None:

@@ -68,11 +68,11 @@ def test_a_receipt_that_waits_for_room_holds_up_no_message(connect: Any, broker:
     peer = connect()
     peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     [connection] = broker.connections
-    connection.is_short_of_room = True
+    connection.is_short_of_space = True
     answers = send(peer, "x", headers="receipt:r\n")
     assert bodies(answers) == ["x"]
     assert RECEIPT not in answers
-    connection.is_short_of_room = False
+    connection.is_short_of_space = False
     for callback in connection.waiting_for_room:
         callback()
     assert peer.hear() == [RECEIPT]

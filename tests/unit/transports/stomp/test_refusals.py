@@ -22,7 +22,7 @@ def info(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_first_refusal_is_logged_then_one_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    refusals, error = Refusals(), ResourceLimit("no room")
+    refusals, error = Refusals(), ResourceLimit("no space")
     for number in range(2_000):
         refusals.record(f"ID:{number}", error, 100.0 + number / 2_000)
     refusals.record("ID:late", error, 100.0 + QUIET_SECONDS)
@@ -30,10 +30,10 @@ def test_first_refusal_is_logged_then_one_a_minute(caplog: pytest.LogCaptureFixt
     refusals.record("ID:next", error, 100.0 + 2 * QUIET_SECONDS)
     refusals.record("ID:last", error, 100.0 + 3 * QUIET_SECONDS)
     assert caplog.messages == [
-        "ID:0: SEND refused: no room",
-        "ID:late: SEND refused: no room (1,999 more since the last such line)",
-        "ID:next: SEND refused: no room (1 more since the last such line)",
-        "ID:last: SEND refused: no room",
+        "ID:0: SEND refused: no space",
+        "ID:late: SEND refused: no space (1,999 more since the last such line)",
+        "ID:next: SEND refused: no space (1 more since the last such line)",
+        "ID:last: SEND refused: no space",
     ]
 
 

@@ -134,13 +134,13 @@ def test_error_of_several_lines_has_its_first_as_message(connect: Any, parsed: A
     peer = connect("1.0")
 
     def fail(*_: Any, **__: Any) -> None:
-        raise StoreUnavailable("no space\nleft\0", hint="make room")
+        raise StoreUnavailable("no space\nleft\0", hint="free space")
 
     broker.connections[0].send = fail
     [answer] = peer.say("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
     _, headers, body = parsed(answer)
     assert headers["message"] == "no space"
-    assert body == "no space\nleft\ufffd; make room"
+    assert body == "no space\nleft\ufffd; free space"
     assert peer.link.closed
 
 

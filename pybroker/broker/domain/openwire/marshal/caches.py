@@ -22,7 +22,7 @@ SLOTS_MAX: Final = 32767
 """An index is a signed short."""
 BYTES_MAX: Final = 16 * 1024 * 1024
 """Limit of the bytes cached for a peer: ten times the size of a full table of ordinary identifiers."""
-ROOM: Final = 100
+RESERVED_SLOTS: Final = 100
 """Slots that a writer keeps free for the values of the next frame."""
 
 
@@ -79,9 +79,9 @@ class WriteCache:
         self._added: list[int] = []
 
     def begin(self) -> None:
-        """Make room before a frame."""
+        """Free space before a frame."""
         self._added.clear()
-        while len(self._indexes) > self._slots - ROOM:
+        while len(self._indexes) > self._slots - RESERVED_SLOTS:
             self._forget(self._oldest)
             self._oldest = (self._oldest + 1) % self._slots
 

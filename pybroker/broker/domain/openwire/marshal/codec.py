@@ -8,7 +8,7 @@ from struct import error as StructError
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import DataStructure
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
-from pybroker.broker.domain.openwire.marshal.caches import ROOM, SLOTS_MAX, ReadCache, WriteCache
+from pybroker.broker.domain.openwire.marshal.caches import RESERVED_SLOTS, SLOTS_MAX, ReadCache, WriteCache
 from pybroker.broker.domain.openwire.marshal.reading import readers
 from pybroker.broker.domain.openwire.marshal.schema import VERSION_MAX, VERSION_MIN
 from pybroker.broker.domain.openwire.marshal.sinks import LooseSink, TightSink
@@ -63,8 +63,8 @@ class WireFormat:
             raise ValueError(f"OpenWire has versions {VERSION_MIN} to {VERSION_MAX}, not {version}")
         if not 0 <= cache_size <= SLOTS_MAX:
             raise ValueError(f"a cache has 0 to {SLOTS_MAX} slots, not {cache_size}")
-        if reuse and cache_size < ROOM:
-            raise ValueError(f"reuse takes a cache of {ROOM} slots or more, not {cache_size}")
+        if reuse and cache_size < RESERVED_SLOTS:
+            raise ValueError(f"reuse takes a cache of {RESERVED_SLOTS} slots or more, not {cache_size}")
         self.version = version
         self.tight = tight
         self.cache_size = cache_size

@@ -1,4 +1,4 @@
-"""Frames out of the chunks a socket gives: sizes, limits, and no copying but for the frames that chunks cut in two.
+"""Splits a socket's chunks into frames: sizes, limits, and copies only of the frames that chunks cut in two.
 
 ```text
 | i32 size | u8 data type | size - 1 bytes |        00 00 00 01 00 is the null command, which means nothing
@@ -56,7 +56,7 @@ class FrameReader:
         """Go to the next complete frame; False when there is none.
 
         Raises:
-            MalformedOpenWire: a frame announces no size that could be, or one beyond the limit. What follows is lost.
+            MalformedOpenWire: a frame announces an impossible size, or one above the limit. The rest is lost.
         """
         while self._partial is None:
             data, start = self.data, self.stop + _PREFIX

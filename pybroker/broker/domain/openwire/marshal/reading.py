@@ -207,7 +207,7 @@ def _run_step(setters: list[Step], layout: Struct) -> Step:
 
 
 def _read_aware(read: Read, source: LooseSource) -> Any:
-    """Read what has a bit more when nested: set, it would say that a whole frame follows. No peer writes that."""
+    """Read a structure that has one more bit when nested; set, a whole frame would follow. No peer writes that."""
     if source.boolean():
         raise MalformedOpenWire(f"a frame inside a frame at offset {source.offset}")
     return read(source)

@@ -63,7 +63,7 @@ class Spec:
 SPEC: Final = "openwire"
 """Key of the `Spec` in a dataclass field's metadata."""
 
-# Like `dataclasses.field` they promise whatever the declaration says: the value put there is the default.
+# Like `dataclasses.field` they have the type of the declaration: the value put there is the default.
 
 
 def boolean(*, since: int = VERSION_MIN, default: bool = False) -> Any:
@@ -102,7 +102,7 @@ def fixed_bytes(default: bytes) -> Any:
 
 
 def nested(*types: type, since: int = VERSION_MIN) -> Any:
-    """Declare a nullable structure of one of these types, or of any at all."""
+    """Declare a nullable structure of one of these types, or of any type."""
     return _declare(Spec(kind=FieldKind.OBJECT, since=since, types=types), None)
 
 

@@ -25,7 +25,7 @@ class LooseSink:
     """A frame in loose encoding.
 
     Attributes:
-        out: what is written so far.
+        out: the bytes written so far.
         cache: what the peer shall cache; None to let it cache nothing.
         levels: how much deeper structures may nest.
     """
@@ -154,7 +154,7 @@ class TightSink(LooseSink):
             return
         encoded = encode_mutf8(value)
         if len(encoded) > TIGHT_STRING_BYTES_MAX:
-            raise UnencodableOpenWire(f"a string of {len(encoded)} bytes, where tight encoding has room for 32766")
+            raise UnencodableOpenWire(f"a string of {len(encoded)} bytes, where tight encoding has space for 32766")
         # One byte per character, and U+0000 takes two.
         self._booleans += b"11" if len(encoded) == len(value) else b"10"
         self.out += UNSIGNED_SHORT.pack(len(encoded))

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import MAGIC, WireFormatInfo
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.marshal.caches import ROOM, SLOTS_DEFAULT, SLOTS_MAX
+from pybroker.broker.domain.openwire.marshal.caches import RESERVED_SLOTS, SLOTS_DEFAULT, SLOTS_MAX
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX
 from pybroker.broker.domain.openwire.marshal.schema import VERSION_MAX, VERSION_MIN
@@ -123,7 +123,7 @@ class Agreement:
             tight=self.tight,
             cache_size=self.cache_size,
             stack_traces=self.stack_traces,
-            reuse=reuse and self.cache_size >= ROOM,
+            reuse=reuse and self.cache_size >= RESERVED_SLOTS,
         )
 
 
@@ -158,8 +158,8 @@ def encode_offer(offer: Offer) -> bytes:
         ValueError: it offers caching with a table so small that a Java peer would clear it for ever, or one with more
             slots than an index can name.
     """
-    if offer.cache_enabled and offer.cache_size != 0 and not ROOM <= offer.cache_size <= SLOTS_MAX:
-        raise ValueError(f"a cache has 0, or {ROOM} to {SLOTS_MAX} slots, not {offer.cache_size}")
+    if offer.cache_enabled and offer.cache_size != 0 and not RESERVED_SLOTS <= offer.cache_size <= SLOTS_MAX:
+        raise ValueError(f"a cache has 0, or {RESERVED_SLOTS} to {SLOTS_MAX} slots, not {offer.cache_size}")
     options: dict[str, Value] = {}
     for attribute, (name, kind) in _OPTIONS.items():
         value = getattr(offer, attribute)
