@@ -177,12 +177,16 @@ class Client:
 
 
 class Producer(Client):
-    """Sends to a destination, some messages at a time, alone or in transactions."""
+    """Sends to a destination, some messages at a time, alone or in transactions.
+
+    Some ask for the answer to the last of these messages only: it stands for those before it.
+    """
 
     def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, to: Destination, count: int) -> None:
         self.destination = to
         self.left = count
         self.window = scenario.world.random.choice((1, 3, 10))
+        self.answers_last = scenario.world.random.random() < 0.3
         self.transacts = scenario.world.random.random() < 0.3
         self.schedules = scenario.schedules
         self._sequence = 0
@@ -202,8 +206,7 @@ class Producer(Client):
 
     def opened(self) -> None:
         self.request(AddProducer(producer=1), self.number(), answer=False)
-        for number, send in self._unanswered.items():
-            self.request(send, number)
+        self._send_all(self._unanswered)
         self.flush()
 
     def lost(self) -> None:
@@ -214,23 +217,30 @@ class Producer(Client):
             if error is None:
                 self.scenario.checker.committed(self._transaction[1])
             self._transaction = None
-        elif (send := self._unanswered.pop(number, None)) is not None:
-            if error is None:
-                self.scenario.checker.confirmed(str(send.message.body))
-            else:
-                self.scenario.checker.refused(str(send.message.body))
+        elif number in self._unanswered:
+            for each in [each for each in self._unanswered if each == number or (self.answers_last and each < number)]:
+                body = str(self._unanswered.pop(each).message.body)
+                if error is None:
+                    self.scenario.checker.confirmed(body)
+                else:
+                    self.scenario.checker.refused(body)
 
     def _go_on(self) -> None:
         if self.is_open and self._transaction is None:
             if self.transacts and not self._unanswered and self.world.random.random() < 0.5:
                 self._send_transaction()
-            while self.left and self._transaction is None and len(self._unanswered) < self.window:
-                number = self.number()
-                send = self._unanswered[number] = SendMessage(message=self._message())
-                self.request(send, number)
+            sends: dict[int, SendMessage] = {}
+            while self.left and self._transaction is None and len(self._unanswered) + len(sends) < self.window:
+                sends[self.number()] = SendMessage(message=self._message())
+            self._send_all(sends)
+            self._unanswered |= sends
             self.flush()
         if self.left or self.is_waiting:
             self.world.after(self.world.duration(0.002), self._go_on)
+
+    def _send_all(self, sends: dict[int, SendMessage]) -> None:
+        for number, send in sends.items():
+            self.request(send, number, answer=not self.answers_last or number == max(sends))
 
     def _send_transaction(self) -> None:
         """Begin a transaction; what is to be sent in it follows, message by message."""
