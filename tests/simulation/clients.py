@@ -177,13 +177,15 @@ class Client:
 
 
 class Producer(Client):
-    """Sends to a destination, some messages at a time, alone or in transactions.
+    """Sends to one destination or several, some messages at a time, alone or in transactions.
 
     Some ask for the answer to the last of these messages only: it stands for those before it.
     """
 
-    def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, to: Destination, count: int) -> None:
-        self.destination = to
+    def __init__(
+        self, scenario: "ClusterScenario", name: str, protocol: str, to: tuple[Destination, ...], count: int
+    ) -> None:
+        self.destinations = to
         self.left = count
         self.window = scenario.world.random.choice((1, 3, 10))
         self.answers_last = scenario.world.random.random() < 0.3
@@ -272,11 +274,12 @@ class Producer(Client):
         self.left -= 1
         body = f"{self.name}-{self._sequence}-{'x' * self.world.random.choice((0, 0, 20, 2000))}"
         delay_ms = self.world.random.randint(1, 300) if self.schedules and self.world.random.random() < 0.5 else 0
-        self.scenario.checker.sent(self, self._sequence, body, delay_ms / 1000)
+        to = self.world.random.choice(self.destinations)
+        self.scenario.checker.sent(self, self._sequence, to, body, delay_ms / 1000)
         return Outgoing(
             producer=1,
             sequence=self._sequence,
-            destination=self.destination,
+            destination=to,
             body=body,
             properties={DELAY: Long(delay_ms)} if delay_ms else {},
             transaction=transaction,

@@ -95,9 +95,8 @@ class ClientChecker:
         """A subscription was answered."""
         self._subscriptions[consumer.reader] = consumer.destination
 
-    def sent(self, producer: Producer, sequence: int, body: str, delay: float) -> None:
+    def sent(self, producer: Producer, sequence: int, to: Destination, body: str, delay: float) -> None:
         """A producer is about to send."""
-        to = producer.destination
         readers = {name for name, topic in self._subscriptions.items() if topic == to} if to.is_topic else {str(to)}
         self._sent[body] = Sending(producer.name, sequence, frozenset(readers), delay and self._world.now + delay)
 
@@ -336,7 +335,8 @@ class ClusterScenario:
 
     def _start_clients(self) -> None:
         random = self.world.random
-        for number, name in enumerate(random.choice(DESTINATIONS)):
+        names = random.choice(DESTINATIONS)
+        for number, name in enumerate(names):
             consumers = random.choice((1, 1, 2))
             for letter in "xy"[:consumers]:
                 consumer = Consumer(self, f"consumer-{number}{letter}", random.choice(tuple(PORTS)), name)
@@ -344,9 +344,10 @@ class ClusterScenario:
                 self.clients.append(consumer)
             for letter in "xy"[: random.choice((1, 2))]:
                 protocol = random.choice(tuple(PORTS))
-                self.clients.append(Producer(self, f"p{number}{letter}", protocol, name, random.randint(5, 60)))
+                to = names if random.random() < 0.3 else (name,)
+                self.clients.append(Producer(self, f"p{number}{letter}", protocol, to, random.randint(5, 60)))
             if random.random() < 0.4:
-                self.clients.append(XAProducer(self, f"p{number}z", "openwire", name, random.randint(10, 40)))
+                self.clients.append(XAProducer(self, f"p{number}z", "openwire", (name,), random.randint(10, 40)))
 
     # ------------------------------------------------------------ faults
 
