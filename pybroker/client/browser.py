@@ -12,9 +12,10 @@ from pybroker.client.consumers import ConsumerState, Redelivery, RedeliveryCache
 from pybroker.client.conversation import AddConsumer
 from pybroker.client.messages import DeliveryState, Message
 from pybroker.client.requests import Requests
+from pybroker.errors import PybrokerError
 
 
-class AllShown(Exception):
+class AllShown(PybrokerError):
     """The browser has returned all messages of the queue. This is no error."""
 
 

@@ -25,8 +25,10 @@ ClientError
 ```
 """
 
+from pybroker.errors import PybrokerError
 
-class ClientError(Exception):
+
+class ClientError(PybrokerError):
     """The base class of the errors of the client."""
 
 

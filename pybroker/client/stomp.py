@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.errors import ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
@@ -132,11 +132,11 @@ class StompConversation:
         try:
             for frame in self._decoder.feed(chunk):
                 events += self._events(frame)
-        except RemoteProtocolError as error:
+        except ProtocolError as error:
             raise self._unreadable(error) from error
         return events
 
-    def _unreadable(self, error: RemoteProtocolError) -> ClientError:
+    def _unreadable(self, error: ProtocolError) -> ClientError:
         limit = self._frame_bytes_max
         if self._is_open and str(error).startswith("The maximum data length"):
             text = f"the broker sends a body of more than {limit} bytes; the URI may allow more"

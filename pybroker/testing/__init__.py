@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pybroker.testing.cluster import Broker, Cluster
+    from pybroker.testing.launcher import ClusterError
     from pybroker.testing.member import Member
-    from pybroker.testing.process import ClusterError, State
+    from pybroker.testing.process import State
 
 __all__ = ["Broker", "Cluster", "ClusterError", "Member", "State"]
 
 
-_HOMES = {"Broker": "cluster", "Cluster": "cluster", "Member": "member", "ClusterError": "process", "State": "process"}
+_HOMES = {"Broker": "cluster", "Cluster": "cluster", "Member": "member", "ClusterError": "launcher", "State": "process"}
 
 
 def __getattr__(name: str) -> object:

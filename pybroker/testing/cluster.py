@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from pybroker.testing.disk import used_bytes
+from pybroker.testing.launcher import ClusterError
 from pybroker.testing.member import SCHEMES, ClusterResources, Member, Settings, options
-from pybroker.testing.process import ClusterError, State, tail
+from pybroker.testing.process import State, tail
 from pybroker.testing.proxy import HOST, ListenerProxy
 
 TIMEOUT_SECONDS = 30.0

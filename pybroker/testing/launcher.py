@@ -14,6 +14,8 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pybroker.errors import PybrokerError
+
 _ANSWER_SECONDS = 60.0
 """The time limit for loading the broker, on a machine that is busy with other tests."""
 
@@ -24,8 +26,8 @@ _holders = 0
 _shared: "ForkServer | None" = None
 
 
-class ForkServerFailed(Exception):
-    """The process that forks brokers could not be started, or is gone."""
+class ClusterError(PybrokerError):
+    """A broker did not reach the expected state, or does not exist; the message ends with its log."""
 
 
 class Spawned(NamedTuple):
@@ -85,7 +87,7 @@ class ForkServer:
             scratch: a directory that the fork server removes at its end.
 
         Raises:
-            ForkServerFailed: the fork server could not be started, or has ended.
+            ClusterError: the fork server could not be started, or has ended.
         """
         request = {
             "arguments": list(arguments),
@@ -97,9 +99,9 @@ class ForkServer:
                 socket.send_fds(self._control, [json.dumps(request).encode()], [log, status])
                 reply, descriptors, _, _ = socket.recv_fds(self._control, 1024, 1)
             except OSError as error:
-                raise ForkServerFailed(f"{error}: {self._failure()}") from error
+                raise ClusterError(f"{error}: {self._failure()}") from error
             if not reply:
-                raise ForkServerFailed(self._failure())
+                raise ClusterError(self._failure())
         return Spawned(json.loads(reply)["pid"], descriptors[0])
 
     def close(self) -> None:

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pybroker.testing.launcher import ForkServerFailed, fork_server
-from pybroker.testing.process import BrokerProcess, ClusterError, State, Watcher, log_action, tail
+from pybroker.testing.launcher import ClusterError, fork_server
+from pybroker.testing.process import BrokerProcess, State, Watcher, log_action, tail
 from pybroker.testing.proxy import HOST, ListenerProxy
 
 Settings = Mapping[str, str | int | float | bool]
@@ -78,10 +78,7 @@ class ClusterResources:
             ClusterError: no process can be started.
         """
         process = BrokerProcess(self.watcher, log, on_change)
-        try:
-            process.start(self._fork_server, [*self._arguments, *arguments], self._disk, self._scratch)
-        except ForkServerFailed as error:
-            raise ClusterError(str(error)) from error
+        process.start(self._fork_server, [*self._arguments, *arguments], self._disk, self._scratch)
         return process
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pybroker.testing.launcher import ForkServer, Spawned
+from pybroker.testing.launcher import ClusterError, ForkServer, Spawned
 
 T = TypeVar("T")
 
@@ -27,10 +27,6 @@ _LISTENING = re.compile(r"\S+ \S+ INFO +node: listening on (\S.*), \d+ ms after 
 _WAITING = re.compile(r"\S+ \S+ INFO +node: standby: waiting for the lock")
 _LEAVING = re.compile(r"\S+ \S+ \w+ +node: (asked to stop|lost the lock|the store failed|cannot become master)")
 _URL = re.compile(r"(\w+)://[^,]*:(\d+)")
-
-
-class ClusterError(Exception):
-    """A broker did not reach the expected state, or does not exist; the message ends with its log."""
 
 
 class State(enum.Enum):
@@ -131,7 +127,7 @@ class BrokerProcess:
         """Start the process.
 
         Raises:
-            ForkServerFailed: no process can be started.
+            ClusterError: no process can be started.
         """
         log, log_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         status, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.errors import PybrokerError
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def server_context(
 _PEM_HINT = "it must hold PEM, text between BEGIN and END lines"
 
 
-class _NoPassword(ValueError):
+class _NoPassword(PybrokerError, ValueError):
     """The key is encrypted, and no password was given."""
 
 

@@ -695,7 +695,7 @@ import sys
 
 def test_it(ha_cluster, broker):
     loaded = [name for name in sys.modules if name.startswith("pybroker.")]
-    assert [name for name in loaded if not name.startswith("pybroker.testing")] == []
+    assert [name for name in loaded if not name.startswith("pybroker.testing")] == ["pybroker.errors"]
 """
         )
         run(suite).assert_outcomes(passed=1)

@@ -19,11 +19,11 @@ from pathlib import Path
 import psycopg2  # type: ignore[import-untyped]
 import pytest
 
-from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.errors import ConfigError, DatabaseUnavailable, LockNotHeld, StoreUnavailable
 from pybroker.locks.postgres.lease import PostgresLeaseLock
 from pybroker.locks.postgres.provider import Database, PostgresLock
 from pybroker.locks.postgres.row import PostgresRowLock
-from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, DatabaseUnreachable, StatementRefused
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, StatementRefused
 from pybroker.locks.postgres.timing import Timing, now
 from tests.conformance import test_locks as conformance
 from tests.conformance.test_locks import *  # noqa: F403 - the suite, run with the fixtures below
@@ -408,7 +408,7 @@ def test_statement_cancelled_at_the_connect_ends_no_wait(new_lock: NewLock, monk
 
 def test_connection_limit_is_told_with_the_remedy(postgres_database: PostgresDatabase) -> None:
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} CONNECTION LIMIT 0")
-    with pytest.raises(DatabaseUnreachable, match=r"too many connections for database.* CONNECTION LIMIT"):
+    with pytest.raises(DatabaseUnavailable, match=r"too many connections for database.* CONNECTION LIMIT"):
         DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of())
 
 
@@ -587,7 +587,7 @@ def test_lease_refuses_a_row_lock(postgres_database: PostgresDatabase) -> None:
 
 def test_unreachable_database_is_an_error_at_the_first_try(postgres_database: PostgresDatabase) -> None:
     url = postgres_database.through(1)
-    with pytest.raises(DatabaseUnreachable, match=r"refused.*start PostgreSQL there") as caught:
+    with pytest.raises(DatabaseUnavailable, match=r"refused.*start PostgreSQL there") as caught:
         make("row", url, LEASE_SECONDS, "m").try_acquire()
     assert PASSWORD not in str(caught.value)
 
@@ -606,7 +606,7 @@ def test_wrong_urls_are_told_with_the_remedy(
 ) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)
     url = postgres_database.url.replace(wrong, right, 1)
-    with pytest.raises(DatabaseUnreachable, match=message) as caught:
+    with pytest.raises(DatabaseUnavailable, match=message) as caught:
         make("lease", url, LEASE_SECONDS, "m").try_acquire()
     for secret in (PASSWORD, PASSWORD_IN_URL, "wr0ng"):
         assert secret not in str(caught.value)
@@ -630,7 +630,7 @@ def test_missing_rights_are_told_and_leave_nothing_behind(postgres_database: Pos
 
 def test_read_only_database_is_refused(kind: str, postgres_database: PostgresDatabase) -> None:
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET default_transaction_read_only = on")
-    with pytest.raises(DatabaseUnreachable, match="read-only; name the primary"):
+    with pytest.raises(DatabaseUnavailable, match="read-only; name the primary"):
         make(kind, postgres_database.url, LEASE_SECONDS, "m").try_acquire()
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, ResourceLimit
+from pybroker.broker.domain.errors import DatabaseUnavailable, LockNotHeld, NotReadYet, ResourceLimit
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.jdbc import jobs
 from pybroker.store.jdbc.jobs import JdbcJobStore
 from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
-from pybroker.store.jdbc.postgres import DatabaseAway, DatabaseConnection
+from pybroker.store.jdbc.postgres import DatabaseConnection
 from tests.conformance.conftest import Loop
 from tests.conformance.test_job_store import *  # noqa: F403
 from tests.conformance.test_job_store import facts, job
@@ -106,7 +106,7 @@ def test_a_message_that_cannot_be_read_now_is_read_once_the_database_is_back(
 
     def connect(url: str, **options: Any) -> DatabaseConnection:
         if is_away:
-            raise DatabaseAway("nobody answers")
+            raise DatabaseUnavailable("here", "no answer")
         return DatabaseConnection(url, **options)
 
     monkeypatch.setattr(jobs, "DatabaseConnection", connect)

@@ -10,10 +10,10 @@ import psycopg2  # type: ignore[import-untyped]
 import pytest
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.errors import DatabaseUnavailable, LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc import statements as statements_module
 from pybroker.store.jdbc.fence import CHECK, MESSAGES, Fence
-from pybroker.store.jdbc.postgres import Copy, DatabaseAway, DatabaseConnection
+from pybroker.store.jdbc.postgres import Copy, DatabaseConnection
 from pybroker.store.jdbc.statements import COPY_ROWS_MIN
 from tests.conformance.conftest import MemoryLives, bodies
 from tests.conformance.test_job_store import job
@@ -69,7 +69,7 @@ def is_commit(sql: str | bytes | Copy) -> bool:
 def lose(connection: DatabaseConnection) -> None:
     """Let a connection break before the answer came."""
     connection.close()
-    raise DatabaseAway("the connection was lost")
+    raise DatabaseUnavailable("here", "the connection was lost")
 
 
 def add(lives: JdbcLives, message: Any) -> list[str]:

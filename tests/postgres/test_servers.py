@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.errors import DatabaseUnavailable, LockNotHeld, StoreUnavailable
 from pybroker.store.jdbc.fence import MESSAGES, Fence
-from pybroker.store.jdbc.postgres import DatabaseAway, DatabaseConnection, require_session
+from pybroker.store.jdbc.postgres import DatabaseConnection, require_session
 from pybroker.store.jdbc.schema import SCHEMA_LOCK, ensure
 from tests.integration.cluster import free_port
 from tests.postgres.conftest import JdbcLives
@@ -189,7 +189,7 @@ def replica(postgres_cluster: PostgresCluster, postgres_database: PostgresDataba
 
 
 def test_replica_is_refused(replica: Replica, postgres_database: PostgresDatabase) -> None:
-    with pytest.raises(DatabaseAway, match=r"this is a replica.* name the primary server"):
+    with pytest.raises(DatabaseUnavailable, match=r"this is a replica.* name the primary server"):
         DatabaseConnection(postgres_database.through(replica.port))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.broker.app.message_json import Parcel, UnusableJSON, as_json, dumps, from_json
+from pybroker.broker.app.message_json import InvalidInput, Parcel, as_json, dumps, from_json
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, encode_map
@@ -114,14 +114,14 @@ junk = st.recursive(
 def test_any_json_is_a_message_or_refused(found: Any) -> None:
     try:
         parcel = from_json(json.dumps(found))
-    except UnusableJSON:
+    except InvalidInput:
         return
     assert parcel.headers["kind"] in Kind
 
 
 @pytest.mark.parametrize("line", ["", "{", "[]", "1", '{"typ": 1}', '{"headers": {"JMSPriority": 10}}', "[" * 100_000])
 def test_line_that_is_no_message_is_refused(line: str) -> None:
-    with pytest.raises(UnusableJSON):
+    with pytest.raises(InvalidInput):
         from_json(line)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core.broker import BrokerCore
-from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.errors import ProtocolError
 from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version
 from pybroker.store.memory import MemoryStore
@@ -79,7 +79,7 @@ def decode_until_broken(decoder: FrameDecoder, chunks: list[bytes]) -> tuple[lis
         for chunk in chunks:
             for frame in decoder.feed(chunk):
                 frames.append(frame)
-    except RemoteProtocolError as error:
+    except ProtocolError as error:
         return frames, str(error)
     return frames, ""
 

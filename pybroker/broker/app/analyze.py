@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.errors import RequirementMissing
 
 EXTRA = ("pyspark", "pyarrow", "numpy", "pandas", "altair", "jinja2", "vl_convert")
 """The packages of the extra `spark`, by their import names."""
@@ -23,10 +23,6 @@ Examples:
   pybroker analyze /mnt/shared --output monday.html
   pybroker analyze /mnt/a/kahadb /mnt/b/kahadb            several brokers in one report
 """
-
-
-class SparkMissing(BrokerError):
-    """A package that the reports need is not installed."""
 
 
 @click.command(epilog=_EXAMPLES)
@@ -65,7 +61,9 @@ def _print_progress(done: int, steps: int, what: str) -> None:
 def _check_extra() -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        raise SparkMissing(f"{', '.join(missing)} not installed: install pybroker's extra `spark`, see docs/install.md")
+        raise RequirementMissing(
+            f"{', '.join(missing)} not installed: install pybroker's extra `spark`, see docs/install.md"
+        )
 
 
 def _journal(directory: Path) -> Path:

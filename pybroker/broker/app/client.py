@@ -21,7 +21,7 @@ from typing import Final
 
 from pybroker.broker.app import message_json
 from pybroker.broker.app.interrupts import Interrupts
-from pybroker.broker.app.message_json import Parcel
+from pybroker.broker.app.message_json import InvalidInput, Parcel
 from pybroker.broker.app.output import BufferedOutput, OutputFailed
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ConfigError
@@ -54,12 +54,8 @@ _POLL_SECONDS: Final = 1.0
 """The interval of checks for a broker after its loss."""
 
 
-class ClientFailed(BrokerError):
-    """The broker refused a request, or the connection broke permanently."""
-
-
-class InputUnusable(BrokerError):
-    """A message to send that cannot be read."""
+class CommandFailed(BrokerError):
+    """A command that the broker refused, or whose connection broke permanently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +114,7 @@ class CommandSession:
 
         Raises:
             ConfigError: the URL or a file cannot be used.
-            ClientFailed: no broker answers, or it refuses the login.
+            CommandFailed: no broker answers, or it refuses the login.
         """
         logging.getLogger("pybroker.client").setLevel(logging.ERROR)  # the commands report the same themselves
         uri = _parsed(access.url)
@@ -138,9 +134,9 @@ class CommandSession:
                 on_resumed=self.availability.resumed,
             )
         except (BrokerMissing, Timeout) as error:
-            raise ClientFailed(f"no broker answers at {access.url}: is a master running there? ({error})") from error
+            raise CommandFailed(f"no broker answers at {access.url}: is a master running there? ({error})") from error
         except LoginRefused as error:
-            raise ClientFailed(f"{error} (--user, and PYBROKER_PASSWORD or --password-file)") from error
+            raise CommandFailed(f"{error} (--user, and PYBROKER_PASSWORD or --password-file)") from error
         except ClientError as error:
             raise _failed(error) from error
 
@@ -151,9 +147,9 @@ class CommandSession:
         self.connection.close()
 
 
-def _failed(error: ClientError) -> ClientFailed:
+def _failed(error: ClientError) -> CommandFailed:
     prefix = "the broker refuses the selector" if isinstance(error, SelectorRefused) else "the broker refuses"
-    return ClientFailed(f"{prefix}: {error}" if isinstance(error, Refused) else str(error))
+    return CommandFailed(f"{prefix}: {error}" if isinstance(error, Refused) else str(error))
 
 
 def _parsed(url: str) -> BrokerURI:
@@ -277,10 +273,10 @@ def produce(access: Access, destination: Destination | None, parcels: Iterable[P
     Args:
         access: the broker.
         destination: the destination; None to send each message to its own.
-        parcels: the messages, read one by one. It may raise `InputUnusable`.
+        parcels: the messages, read one by one. It may raise `InvalidInput`.
 
     Raises:
-        ConfigError, ClientFailed: there is no connection.
+        ConfigError, CommandFailed: there is no connection.
         KeyboardInterrupt: raised again, after the counts were printed.
     """
     counts = SendProgress()
@@ -291,12 +287,12 @@ def produce(access: Access, destination: Destination | None, parcels: Iterable[P
             for number, parcel in enumerate(parcels, 1):
                 where = destination or parcel.destination
                 if where is None:
-                    raise InputUnusable(f"message {number} has no JMSDestination: name the destination as an argument")
+                    raise InvalidInput(f"message {number} has no JMSDestination: name the destination as an argument")
                 sender.send(where, parcel)
             sender.finish()
-        except (ClientError, InputUnusable) as error:
+        except (ClientError, InvalidInput) as error:
             sender.collect_confirmed()
-            counts.failure = error if isinstance(error, InputUnusable) else _failed(error)
+            counts.failure = error if isinstance(error, InvalidInput) else _failed(error)
         except KeyboardInterrupt:
             sender.collect_confirmed()
             _report(f"interrupted: sent {counts.sent}, confirmed {counts.confirmed}")
@@ -350,7 +346,7 @@ def consume(
         idle: the seconds without a message after which to stop; None for no limit.
 
     Raises:
-        ConfigError, ClientFailed: there is no connection.
+        ConfigError, CommandFailed: there is no connection.
         KeyboardInterrupt: a second SIGINT arrived before the broker's confirmation.
     """
     session = CommandSession(access)
@@ -367,7 +363,7 @@ def consume(
             try:
                 while run.handled != count and (batch := run.next_batch(count, idle)):
                     run.write(batch)
-            except (ClientError, OutputFailed, ClientFailed) as error:
+            except (ClientError, OutputFailed, CommandFailed) as error:
                 run.received.failure = error if isinstance(error, BrokerError) else _failed(error)
             except BrokenPipeError:
                 run.received.failure = OutputFailed("the reader of the output is gone")
@@ -410,7 +406,7 @@ class Consumption:
         """Return the next message, with those that have arrived already; none after a time-out.
 
         Raises:
-            ClientError, ClientFailed: the broker is lost.
+            ClientError, CommandFailed: the broker is lost.
             KeyboardInterrupt: after SIGINT, which is deferred from here on.
         """
         self._interrupts.check()
@@ -440,7 +436,7 @@ class Consumption:
             except Timeout:
                 now, down_since = time.monotonic(), availability.down_since
             if down_since is not None and idle is not None and now - down_since >= timeout:
-                raise ClientFailed(f"no broker for more than {timeout:g} s")
+                raise CommandFailed(f"no broker for more than {timeout:g} s")
             if down_since is None and idle is not None and now - max(begun, availability.up_since) >= idle:
                 return None
 
@@ -479,7 +475,7 @@ class Consumption:
         except ClientError as error:
             is_confirmed, reason = False, str(error)
         if not is_confirmed and self.received.acknowledged and self.received.failure is None:
-            self.received.failure = ClientFailed(f"{reason}: up to {WINDOW} messages may be redelivered")
+            self.received.failure = CommandFailed(f"{reason}: up to {WINDOW} messages may be redelivered")
 
 
 # ---------------------------------------------------------------- browse
@@ -495,7 +491,7 @@ def browse(
     """Write the messages of a queue, without consuming them.
 
     Raises:
-        ConfigError, ClientFailed: the broker cannot be reached, or refuses.
+        ConfigError, CommandFailed: the broker cannot be reached, or refuses.
         BrokenPipeError, OutputFailed: the output cannot be written.
     """
     session = CommandSession(access)

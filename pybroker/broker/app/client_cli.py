@@ -104,11 +104,11 @@ def _access(options: dict[str, Any]) -> "Access":
 
 
 def _destination(text: str) -> "Destination":
-    from pybroker.broker.app.message_json import UnusableJSON, read_destination
+    from pybroker.broker.app.message_json import InvalidInput, read_destination
 
     try:
         return read_destination("it is no destination", text)
-    except UnusableJSON as error:
+    except InvalidInput as error:
         raise ConfigError(str(error), setting="DESTINATION") from error
 
 
@@ -207,21 +207,20 @@ def _confirmed(sent: int, confirmed: int) -> str:
 
 
 def _headers(texts: tuple[str, ...]) -> dict[str, Any]:
-    from pybroker.broker.app.message_json import UnusableJSON, read_header
+    from pybroker.broker.app.message_json import InvalidInput, read_header
 
     found: dict[str, Any] = {}
     for text in texts:
         try:
             read_header(text, found)
-        except UnusableJSON as error:
+        except InvalidInput as error:
             raise ConfigError(str(error), setting="--header") from error
     return found
 
 
 def _parcels(lines: Iterator[bytes], extra: dict[str, Any], *, as_bytes: bool, as_json: bool) -> Iterator["Parcel"]:
     """Yield a message for each line; options for all messages override those of a line."""
-    from pybroker.broker.app.client import InputUnusable
-    from pybroker.broker.app.message_json import Parcel, UnusableJSON, from_json
+    from pybroker.broker.app.message_json import InvalidInput, Parcel, from_json
 
     for number, line in enumerate(lines, 1):
         try:
@@ -232,9 +231,9 @@ def _parcels(lines: Iterator[bytes], extra: dict[str, Any], *, as_bytes: bool, a
             else:
                 continue
         except UnicodeDecodeError as error:
-            raise InputUnusable(f"text {number} is no UTF-8: send it with --bytes ({error.reason})") from error
-        except UnusableJSON as error:
-            raise InputUnusable(f"line {number}: {error}") from error
+            raise InvalidInput(f"text {number} is no UTF-8: send it with --bytes ({error.reason})") from error
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number}: {error}") from error
         properties = {**found.headers.get("properties", {}), **extra.get("properties", {})}
         headers: Any = {**found.headers, **extra, "properties": properties}
         yield Parcel(destination=found.destination, body=found.body, headers=headers)

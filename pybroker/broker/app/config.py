@@ -45,19 +45,6 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
 """The beginning of a store that is no path: `memori:`, `postgresql:/u@h/d`, `file:/data`."""
 
 
-class UnfitError(ValueError):
-    """A setting that is not valid, or several that conflict; the text has the reason.
-
-    Attributes:
-        setting: its name; empty for several.
-    """
-
-    def __init__(self, setting: str, reason: str) -> None:
-        super().__init__(f"{setting}: {reason}" if setting else reason)
-        self.setting = setting
-        self.reason = reason
-
-
 def _declared(
     read: Read,
     default: Any,
@@ -435,17 +422,17 @@ class Config:
         """Read the given values; other settings have their defaults.
 
         Raises:
-            UnfitError: a value is not valid.
+            ConfigError: a value is not valid.
         """
         values = _with_lock(values)
         for name in values.keys() - SETTINGS.keys():
-            raise UnfitError(name, "there is no such setting")
+            raise ConfigError("there is no such setting", setting=name)
         vars(self)["given"] = frozenset(values)
         for name, setting in SETTINGS.items():
             try:
                 vars(self)[name] = setting.value(values[name]) if name in values else setting.default
             except ValueError as error:
-                raise UnfitError(name, str(error)) from error
+                raise ConfigError(str(error), setting=name) from error
         try:
             self._check_database()
             self._check_scheduler()
@@ -453,7 +440,7 @@ class Config:
             self._check_limits()
             self._check_listeners()
         except ValueError as error:
-            raise UnfitError("", str(error)) from error
+            raise ConfigError(str(error), setting="") from error
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name}: settings are read once")
@@ -466,7 +453,7 @@ class Config:
         """Return a copy with other values.
 
         Raises:
-            UnfitError: a value is not valid.
+            ConfigError: a value is not valid.
         """
         return type(self)(**({name: getattr(self, name) for name in self.given} | values))
 
@@ -566,7 +553,7 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
             values[name], origin[name] = flags[name], flag(name)
     try:
         return Config(**values)
-    except UnfitError as error:
+    except ConfigError as error:
         raise ConfigError(error.reason, setting=origin.get(error.setting, error.setting) or "settings") from error
 
 

@@ -8,7 +8,7 @@ import logging
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.wiring import database_url, is_prioritized, needs_driver
-from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.errors import ConfigError, DatabaseUnavailable
 from pybroker.locks.postgres.timing import Timing
 
 UNUSED = (
@@ -63,10 +63,7 @@ def check(config: Config) -> None:
 
 def is_away(error: Exception) -> bool:
     """Return True for an error of the store or the lock after which another attempt may succeed."""
-    from pybroker.locks.postgres.session import DatabaseUnreachable
-    from pybroker.store.jdbc.postgres import DatabaseAway
-
-    return isinstance(error, DatabaseAway | DatabaseUnreachable)
+    return isinstance(error, DatabaseUnavailable)
 
 
 def warn_of_unused(config: Config) -> None:

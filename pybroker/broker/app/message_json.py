@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pybroker.broker.domain.destination import Destination, parse
-from pybroker.broker.domain.errors import InvalidDestination
+from pybroker.broker.domain.errors import BrokerError, InvalidDestination
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
 from pybroker.client.arguments import MessageHeaders
 from pybroker.client.messages import Body, Kind, Message
@@ -45,8 +45,8 @@ _LONG: Final = (-(1 << 63), (1 << 63) - 1)
 _PRIORITY: Final = (0, 9)
 
 
-class UnusableJSON(ValueError):
-    """A line that is not a message."""
+class InvalidInput(BrokerError):
+    """Input that is not a message, or not a part of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +158,17 @@ def from_json(line: str | bytes) -> Parcel:
     """Return the message that a line of JSON describes.
 
     Raises:
-        UnusableJSON: it is not a message.
+        InvalidInput: it is not a message.
     """
     try:
         return _parcel(_object(json.loads(line), "a message"))
-    except UnusableJSON:
-        raise
     except (ValueError, RecursionError) as error:
-        raise UnusableJSON(f"it is not JSON: {error}") from error
+        raise InvalidInput(f"it is not JSON: {error}") from error
 
 
 def _parcel(fields: dict[str, Any]) -> Parcel:
     if unknown := fields.keys() - _KEYS:
-        raise UnusableJSON(f"a message has {', '.join(sorted(_KEYS))}, not {sorted(unknown)[0]!r}")
+        raise InvalidInput(f"a message has {', '.join(sorted(_KEYS))}, not {sorted(unknown)[0]!r}")
     found: dict[str, Any] = {}
     destination: Destination | None = None
     for name, value in _object(fields.get("headers", {}), "headers").items():
@@ -180,7 +178,7 @@ def _parcel(fields: dict[str, Any]) -> Parcel:
             key, read = _HEADERS[name]
             found[key] = read(name, value)
         elif name not in _OF_THE_BROKER:
-            raise UnusableJSON(f"there is no header {name!r}: an application's own belongs to the properties")
+            raise InvalidInput(f"there is no header {name!r}: an application's own belongs to the properties")
     if properties := _object(fields.get("properties", {}), "properties"):
         found["properties"] = {name: read_value(value) for name, value in properties.items()}
     kind = _kind(fields)
@@ -204,12 +202,12 @@ def _kind(fields: Mapping[str, Any]) -> Kind:
         case None, list():
             return Kind.STREAM
         case found, _:
-            raise UnusableJSON(f"type: one of {', '.join(Kind)}, not {found!r}")
+            raise InvalidInput(f"type: one of {', '.join(Kind)}, not {found!r}")
 
 
 def _body(kind: Kind, fields: Mapping[str, Any]) -> Body:
     if fields.get("encoding", ENCODING) != ENCODING:
-        raise UnusableJSON(f"encoding: {ENCODING}, not {fields['encoding']!r}")
+        raise InvalidInput(f"encoding: {ENCODING}, not {fields['encoding']!r}")
     match kind, fields.get("body"):
         case ((Kind.TEXT | Kind.OBJECT | Kind.MESSAGE), None):
             return None
@@ -224,14 +222,14 @@ def _body(kind: Kind, fields: Mapping[str, Any]) -> Body:
         case Kind.BLOB, dict():
             return _object(fields["body"], "body")
         case _, other:
-            raise UnusableJSON(f"a {kind} message with a body of type {type(other).__name__}")
+            raise InvalidInput(f"a {kind} message with a body of type {type(other).__name__}")
 
 
 def read_value(value: Any) -> Value:
     """Return the value of a property or body from an object of JSON.
 
     Raises:
-        UnusableJSON: it is not a value.
+        InvalidInput: it is not a value.
     """
     match value:
         case bool() | str() | None:
@@ -246,20 +244,20 @@ def read_value(value: Any) -> Value:
         case {"type": str() as name, "value": inner, **more} if name in _TYPED and not more:
             return _TYPED[name](name, inner)
         case _:
-            raise UnusableJSON(f'a value written as {{"type": …, "value": …}} has one of {", ".join(_TYPED)}')
+            raise InvalidInput(f'a value written as {{"type": …, "value": …}} has one of {", ".join(_TYPED)}')
 
 
 def _double(name: str, value: Any) -> float:
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnusableJSON(f"{name}: a number, NaN, Infinity or -Infinity, not {value!r}")
+        raise InvalidInput(f"{name}: a number, NaN, Infinity or -Infinity, not {value!r}")
     return float(value)
 
 
 def _char(name: str, value: Any) -> Char:
     if not isinstance(value, str) or len(value.encode("utf-16-be", "surrogatepass")) != 2:
-        raise UnusableJSON(f"{name}: one UTF-16 unit, not {value!r}")
+        raise InvalidInput(f"{name}: one UTF-16 unit, not {value!r}")
     return Char(value)
 
 
@@ -267,7 +265,7 @@ def _bytes(name: str, value: Any) -> bytes:
     try:
         return base64.b64decode(_text(name, value), validate=True)
     except binascii.Error as error:
-        raise UnusableJSON(f"{name}: not base64: {error}") from error
+        raise InvalidInput(f"{name}: not base64: {error}") from error
 
 
 def _map(name: str, value: Any) -> dict[str, Value]:
@@ -288,13 +286,13 @@ _TYPED: Final[Mapping[str, Callable[[str, Any], Value]]] = {
 
 def _integer(name: str, value: Any, limits: Sequence[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not limits[0] <= value <= limits[1]:
-        raise UnusableJSON(f"{name}: a whole number from {limits[0]} to {limits[1]}, not {value!r}")
+        raise InvalidInput(f"{name}: a whole number from {limits[0]} to {limits[1]}, not {value!r}")
     return value
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise UnusableJSON(f"{name}: a text, not {value!r}")
+        raise InvalidInput(f"{name}: a text, not {value!r}")
     return value
 
 
@@ -302,7 +300,7 @@ def read_destination(name: str, value: Any) -> Destination:
     """Return the destination of `queue://A`, `topic://A`, STOMP's `/queue/A`, `/topic/A`, or plain `A`.
 
     Raises:
-        UnusableJSON: it is not valid; the text begins with `name`.
+        InvalidInput: it is not valid; the text begins with `name`.
     """
     text = _text(name, value)
     for kind in ("queue", "topic"):
@@ -311,18 +309,18 @@ def read_destination(name: str, value: Any) -> Destination:
     try:
         return parse(text)
     except InvalidDestination as error:
-        raise UnusableJSON(f"{name}: {error}") from error
+        raise InvalidInput(f"{name}: {error}") from error
 
 
 def _is_persistent(name: str, value: Any) -> bool:
     if value not in ("PERSISTENT", "NON_PERSISTENT"):
-        raise UnusableJSON(f"{name}: PERSISTENT or NON_PERSISTENT, not {value!r}")
+        raise InvalidInput(f"{name}: PERSISTENT or NON_PERSISTENT, not {value!r}")
     return bool(value == "PERSISTENT")
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UnusableJSON(f"{what}: a JSON object, not {type(value).__name__}")
+        raise InvalidInput(f"{what}: a JSON object, not {type(value).__name__}")
     return cast("dict[str, Any]", value)
 
 
@@ -346,24 +344,24 @@ def read_header(text: str, into: dict[str, Any]) -> None:
     """Add `NAME=TEXT` or `NAME:=JSON` to a message's headers or properties.
 
     Raises:
-        UnusableJSON: it is neither, or the value does not suit the header.
+        InvalidInput: it is neither, or the value does not suit the header.
     """
     name, separator, value = text.partition("=")
     is_json = name.endswith(":")
     name = name.removesuffix(":")
     if not separator or not name:
-        raise UnusableJSON(f"{text!r} is not NAME=TEXT or NAME:=JSON")
+        raise InvalidInput(f"{text!r} is not NAME=TEXT or NAME:=JSON")
     name = _STOMP_NAMES.get(name, name)
     if name in _HEADERS:
         key, read = _HEADERS[name]
         into[key] = read(name, _whole(value) if read not in (_text, read_destination, _is_persistent) else value)
         return
     if name in _OF_THE_BROKER:
-        raise UnusableJSON(f"{name} is set by the broker")
+        raise InvalidInput(f"{name} is set by the broker")
     try:
         found = read_value(json.loads(value)) if is_json else value
     except json.JSONDecodeError as error:
-        raise UnusableJSON(f"{name}: {value!r} is not JSON: {error}") from error
+        raise InvalidInput(f"{name}: {value!r} is not JSON: {error}") from error
     into.setdefault("properties", {})[name] = found
 
 

@@ -2,25 +2,25 @@
 
 ```text
 BrokerError
-├── ProtocolError ── RemoteProtocolError (the peer)
-├── ClientError ──── InvalidDestination, InvalidSelector, InvalidClientId, TransactionError, … (the peer's request)
-├── StoreError ───── JournalCorrupt (path, offset, hint), StoreUnavailable
-├── LockError ────── LockNotHeld
-└── ConfigError (setting, hint)
+├── ProtocolError                        the peer: its bytes violate the protocol
+├── RequestError                         the client: InvalidDestination, ResourceLimit, TransactionError, …
+├── MalformedData                        the caller, who knows where the bytes come from
+├── StoreError                           the operator: StoreUnavailable, DatabaseUnavailable, JournalCorrupt
+├── LockError                            the operator: LockNotHeld
+├── ConfigError                          the user: setting and hint
+└── RequirementMissing                   the user: what to install
 ```
 """
 
+from pybroker.errors import PybrokerError
 
-class BrokerError(Exception):
+
+class BrokerError(PybrokerError):
     """Base of every error the broker raises on purpose."""
 
 
 class ProtocolError(BrokerError):
-    """A violation of a protocol."""
-
-
-class RemoteProtocolError(ProtocolError):
-    """A violation by the peer; it gets an error, and the connection closes."""
+    """A violation of the protocol by the peer; it gets an error, and the connection closes."""
 
 
 class RequestError(BrokerError):
@@ -67,6 +67,10 @@ class CommitFailed(TransactionError):
     """A commit that failed: an operation in the transaction had failed, and it was rolled back."""
 
 
+class MalformedData(BrokerError):
+    """Bytes that do not decode. Decoders raise it; their callers name the peer, or the place in the store."""
+
+
 class StoreError(BrokerError):
     """The store has failed; nothing more may be confirmed."""
 
@@ -84,6 +88,21 @@ class StoreUnavailable(StoreError):
         super().__init__(f"{message}; {hint}" if hint else message)
         self.path = path
         self.hint = hint
+
+
+class DatabaseUnavailable(StoreUnavailable):
+    """The database cannot be reached, or cannot work now. Another attempt may succeed.
+
+    Unless the connection is still open, the outcome of its last statement is unknown.
+
+    Attributes:
+        reason: what happened, without the place and the remedy.
+    """
+
+    def __init__(self, where: str, reason: str, *, hint: str = "check server and network") -> None:
+        """Create the error; `reason` is the message of the server or of libpq where there is one."""
+        super().__init__(f"{where}: {reason}", path=where, hint=hint)
+        self.reason = reason
 
 
 class NotReadYet(StoreUnavailable):
@@ -119,12 +138,18 @@ class ConfigError(BrokerError):
     """A setting that cannot be used.
 
     Attributes:
-        setting: its name as the user knows it.
+        setting: its name as the user knows it; empty for several.
+        reason: what is wrong, without the setting.
         hint: the remedy.
     """
 
     def __init__(self, message: str, *, setting: str, hint: str = "") -> None:
         """Describe the error in `message`; setting and hint are added around it."""
-        super().__init__(f"{setting}: {message}" + (f"; {hint}" if hint else ""))
+        super().__init__((f"{setting}: " if setting else "") + message + (f"; {hint}" if hint else ""))
         self.setting = setting
+        self.reason = message
         self.hint = hint
+
+
+class RequirementMissing(BrokerError):
+    """A program or package that is needed is not installed. The text has the remedy."""

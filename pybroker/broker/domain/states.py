@@ -4,6 +4,8 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
+from pybroker.errors import PybrokerError
+
 
 class IdentityEnum(enum.Enum):
     """Base class of states and events. It is hashed by identity, which is faster than the hash of an enum's name."""
@@ -15,7 +17,7 @@ S = TypeVar("S", bound=IdentityEnum)
 E = TypeVar("E", bound=IdentityEnum)
 
 
-class ImpossibleEvent(AssertionError):
+class ImpossibleEvent(PybrokerError, AssertionError):
     """An event in a state in which it cannot occur: an error in the broker's code, never caused by a peer."""
 
 

@@ -19,8 +19,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pybroker.broker.domain.errors import BrokerError, LockNotHeld
-from pybroker.locks.postgres.session import DatabaseSession, DatabaseUnreachable, Interrupt, Interrupted
+from pybroker.broker.domain.errors import BrokerError, DatabaseUnavailable, LockNotHeld
+from pybroker.locks.postgres.session import DatabaseSession, Interrupt, Interrupted
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ Confirm = Callable[[DatabaseSession, float], None]
 
 Raises:
     LockNotHeld: the database does not hold it.
-    DatabaseUnreachable: the database did not answer.
+    DatabaseUnavailable: the database did not answer.
 """
 
 Reopen = Callable[[float, Interrupt], DatabaseSession]
@@ -40,7 +40,7 @@ Reopen = Callable[[float, Interrupt], DatabaseSession]
 
 Raises:
     LockNotHeld: another member holds the lock, or held it in between.
-    DatabaseUnreachable: the database did not answer.
+    DatabaseUnavailable: the database did not answer.
 """
 
 
@@ -149,7 +149,7 @@ class Keeper:
                 self._mark_lost(LockNotHeld(f"{self._name}: its session ended before it was released"))
         except LockNotHeld as error:
             self._mark_lost(error)
-        except DatabaseUnreachable as error:
+        except DatabaseUnavailable as error:
             self._mark_lost(LockNotHeld(f"{self._name}: {error.reason}"))
         except BrokerError as error:
             self._mark_lost(LockNotHeld(f"{self._name}: {error}"))
@@ -172,7 +172,7 @@ class Keeper:
                 raise LockNotHeld(f"{self._name}: not confirmed for {started - self._confirmed_at:.1f} s")
             try:
                 self._confirm_once(started, left)
-            except DatabaseUnreachable as error:
+            except DatabaseUnavailable as error:
                 if self._reopen is None:
                     raise
                 left = self._enter_doubt()

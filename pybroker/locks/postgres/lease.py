@@ -23,15 +23,9 @@ import os
 import socket
 import uuid
 
-from pybroker.broker.domain.errors import ConfigError, LockNotHeld
+from pybroker.broker.domain.errors import ConfigError, DatabaseUnavailable, LockNotHeld
 from pybroker.locks.postgres.provider import Database, PostgresLock
-from pybroker.locks.postgres.session import (
-    LOCK_NOT_AVAILABLE,
-    DatabaseSession,
-    DatabaseUnreachable,
-    Interrupt,
-    StatementRefused,
-)
+from pybroker.locks.postgres.session import LOCK_NOT_AVAILABLE, DatabaseSession, Interrupt, StatementRefused
 from pybroker.locks.postgres.table import NOW_MS, TABLE, require_table
 from pybroker.locks.postgres.timing import now
 
@@ -129,7 +123,7 @@ class PostgresLeaseLock(PostgresLock):
         try:
             renewed = session.run(_RENEW, self._lease_ms, self.holder, seconds=seconds)
         except StatementRefused as error:  # the row is locked, which may pass
-            raise DatabaseUnreachable(self.name, str(error)) from error
+            raise DatabaseUnavailable(self.name, str(error)) from error
         if not renewed:
             rows = session.run(_HOLDER)
             raise LockNotHeld(

@@ -20,16 +20,9 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
-from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.broker.domain.errors import DatabaseUnavailable, LockNotHeld
 from pybroker.locks.postgres.keeper import Keeper
-from pybroker.locks.postgres.session import (
-    DatabaseSession,
-    DatabaseTarget,
-    DatabaseUnreachable,
-    Interrupt,
-    Interrupted,
-    StatementRefused,
-)
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, Interrupt, Interrupted, StatementRefused
 from pybroker.locks.postgres.table import TABLE, require_primary
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
 
@@ -76,7 +69,7 @@ class Database:
         """Open a session on a server that accepts writes.
 
         Raises:
-            DatabaseUnreachable: there is no such server.
+            DatabaseUnavailable: there is no such server.
             Interrupted: the interrupt was set.
         """
         session = DatabaseSession(self.target, self.timing, seconds=seconds, interrupt=interrupt)
@@ -123,7 +116,7 @@ class PostgresLock(ABC):
         Returns False while a database that was reached before cannot be reached.
 
         Raises:
-            DatabaseUnreachable: the database was never reached.
+            DatabaseUnavailable: the database was never reached.
             ConfigError: rights are missing, or members use different kinds of lock.
             StoreUnavailable: the table is not ActiveMQ's.
         """
@@ -131,7 +124,7 @@ class PostgresLock(ABC):
             return True
         try:
             return self._attempt(None)
-        except DatabaseUnreachable as error:
+        except DatabaseUnavailable as error:
             if not self._database.was_reached:
                 raise
             self._log_unreachable(error)
@@ -188,7 +181,7 @@ class PostgresLock(ABC):
             return
         try:
             self._unlock(session)
-        except DatabaseUnreachable as error:
+        except DatabaseUnavailable as error:
             _log.warning(
                 "%s: not released; the database does that when the session or the lease ends: %s", self.name, error
             )
@@ -241,10 +234,10 @@ class PostgresLock(ABC):
         """End our former session if the server still has it: only our end of the connection may have broken.
 
         Raises:
-            DatabaseUnreachable: the server had it; the lock becomes free, or goes to a standby.
+            DatabaseUnavailable: the server had it; the lock becomes free, or goes to a standby.
         """
         if self._backend is not None and session.end_backend(self._backend):
-            raise DatabaseUnreachable(self.name, "the former session had to be ended first")
+            raise DatabaseUnavailable(self.name, "the former session had to be ended first")
 
     _outlives_session = False
     """True if another session can confirm the lock."""
@@ -274,7 +267,7 @@ class PostgresLock(ABC):
         """Wait for the lock for some time, or for the next try when the database cannot be reached."""
         try:
             return self._attempt(interrupt)
-        except DatabaseUnreachable as error:
+        except DatabaseUnavailable as error:
             self._log_unreachable(error)
             self._defers_to_master = self._is_reacquired
             interrupt.wait(_RETRY_SECONDS)
@@ -289,7 +282,7 @@ class PostgresLock(ABC):
                 raise
             name = self._database.target.name
             hint = "see who cancels its statements, or locks its table"
-            raise DatabaseUnreachable(name, str(error).removeprefix(f"{name}: "), hint=hint) from error
+            raise DatabaseUnavailable(name, str(error).removeprefix(f"{name}: "), hint=hint) from error
 
     def _attempt_once(self, interrupt: Interrupt | None) -> bool:
         session = self._database.open(interrupt=interrupt)
@@ -325,7 +318,7 @@ class PostgresLock(ABC):
         with self._mutex:
             self._keeper = keeper
 
-    def _log_unreachable(self, error: DatabaseUnreachable) -> None:
+    def _log_unreachable(self, error: DatabaseUnavailable) -> None:
         """Log that the database cannot be reached, or has ended a wait, at most once in a minute."""
         if self._logged_at is None or now() - self._logged_at >= _LOG_SECONDS:
             self._logged_at = now()

@@ -21,7 +21,8 @@ from urllib.parse import quote
 import psycopg2 as _untyped  # type: ignore[import-untyped]
 import psycopg2.extensions as _untyped_extensions  # type: ignore[import-untyped]
 
-from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, StoreUnavailable
+from pybroker.broker.domain.errors import BrokerError, ConfigError, DatabaseUnavailable, LockError
+from pybroker.errors import PybrokerError
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
 
 _psycopg2: Any = _untyped  # the driver has no types
@@ -63,20 +64,7 @@ _REMEDIES = (
 )
 
 
-class DatabaseUnreachable(StoreUnavailable):
-    """The database cannot be reached: no connection, a broken one, or no answer in time. A later try may succeed.
-
-    Attributes:
-        reason: what happened, without the place and the remedy.
-    """
-
-    def __init__(self, where: str, reason: str, *, hint: str = "check server and network") -> None:
-        """Create the error; `reason` is the message of the server or of libpq where there is one."""
-        super().__init__(f"{where}: {reason}", path=where, hint=hint)
-        self.reason = reason
-
-
-class Interrupted(Exception):
+class Interrupted(PybrokerError):
     """A wait was ended by another thread."""
 
 
@@ -179,7 +167,7 @@ class DatabaseSession:
             interrupt: ends waits of this session early.
 
         Raises:
-            DatabaseUnreachable: no connection. The hint has the remedy for known messages.
+            DatabaseUnavailable: no connection. The hint has the remedy for known messages.
             ConfigError: the server reads string literals in another way than the driver writes them.
             Interrupted: the interrupt was set.
         """
@@ -239,7 +227,7 @@ class DatabaseSession:
         """Execute a statement and return its rows.
 
         Raises:
-            DatabaseUnreachable: the connection broke, or the answer came too late; the session is closed.
+            DatabaseUnavailable: the connection broke, or the answer came too late; the session is closed.
             StatementRefused: the server refused the statement; the session stays open.
             ConfigError: rights are missing, the server is read-only, or it would misread string literals.
             Interrupted: the interrupt was set; the session is closed.
@@ -254,7 +242,7 @@ class DatabaseSession:
             rows: Sequence[tuple[Any, ...]] = cursor.fetchall() if cursor.description else ()
         except _psycopg2.Error as error:
             raise self._translated(error) from None
-        except (Interrupted, DatabaseUnreachable):
+        except (Interrupted, DatabaseUnavailable):
             self.close()
             raise
         return rows
@@ -304,7 +292,7 @@ class DatabaseSession:
             if self._interrupt is not None and self._interrupt.fileno() in ready:
                 raise Interrupted
             if not ready:
-                raise DatabaseUnreachable(self.target.name, "no answer in time")
+                raise DatabaseUnavailable(self.target.name, "no answer in time")
 
     # ------------------------------------------------------------ errors
 
@@ -326,11 +314,11 @@ class DatabaseSession:
             return self._unreachable(error)
         return StatementRefused(f"{name}: {message}", state)
 
-    def _unreachable(self, error: Any) -> DatabaseUnreachable:
+    def _unreachable(self, error: Any) -> DatabaseUnavailable:
         message = _first_line(self.target.without_secrets(str(error)))
         remedy = "check server, network, and the URL in {setting}"
         hint = next((found for sign, found in _REMEDIES if sign in message), remedy)
-        return DatabaseUnreachable(self.target.name, message, hint=hint.format(setting=self.target.setting))
+        return DatabaseUnavailable(self.target.name, message, hint=hint.format(setting=self.target.setting))
 
 
 class StatementRefused(LockError):
@@ -351,9 +339,9 @@ class StatementRefused(LockError):
         return self.state.startswith(_TRANSIENT)
 
 
-def read_only(target: DatabaseTarget) -> DatabaseUnreachable:
+def read_only(target: DatabaseTarget) -> DatabaseUnavailable:
     """Return the error for a read-only server or session: a replica may become the primary later."""
-    return DatabaseUnreachable(
+    return DatabaseUnavailable(
         target.name,
         "the database is read-only",
         hint=f"name the primary in {target.setting}, or all servers with ?target_session_attrs=read-write, and make "

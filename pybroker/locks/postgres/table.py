@@ -37,7 +37,7 @@ def require_primary(session: DatabaseSession) -> None:
     """Verify that the server accepts writes: a lock on a replica does not exclude members on the primary.
 
     Raises:
-        DatabaseUnreachable: it is read-only at present.
+        DatabaseUnavailable: it is read-only at present.
     """
     ((recovering, reads_only),) = session.run(
         "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"

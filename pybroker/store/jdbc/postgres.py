@@ -17,7 +17,7 @@ the session bounds how long the server keeps its locks, and is longer, so that t
 
 Parameters in the URL (`?connect_timeout=2`) take precedence.
 
-Source: PostgreSQL 15, libpq parameters, "Client DatabaseConnection Defaults"; psycopg2 2.9.
+Source: PostgreSQL 15, libpq parameters, "Client Connection Defaults"; psycopg2 2.9.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ import psycopg2  # type: ignore[import-untyped]
 import psycopg2.extensions  # type: ignore[import-untyped]
 from psycopg2 import errorcodes
 
-from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreError, StoreUnavailable
+from pybroker.broker.domain.errors import ConfigError, DatabaseUnavailable, LockNotHeld, StoreError, StoreUnavailable
 from pybroker.store.jdbc.watchdog import Watchdog
 
 CLIENT_DEFAULTS = {
@@ -105,14 +105,7 @@ _watchdog = Watchdog()
 logger = logging.getLogger(__name__)
 
 
-class DatabaseAway(StoreUnavailable):
-    """It may be over soon: a connection that broke, a server that is being restarted or is too busy.
-
-    Unless the connection is still open, the outcome of what was under way on it is unknown.
-    """
-
-
-class DatabaseFull(DatabaseAway):
+class DatabaseFull(DatabaseUnavailable):
     """The server's disk is full. The transaction was rolled back."""
 
 
@@ -192,7 +185,7 @@ class DatabaseConnection:
 
     Raises:
         ConfigError: the URL makes no sense.
-        DatabaseAway: no server answers there, or it refuses the connection, or it is a replica.
+        DatabaseUnavailable: no server answers there, or it refuses the connection, or it is a replica.
         LockNotHeld: it is another server than the former one, or a replica that was promoted since.
         StoreUnavailable: its settings cannot be used.
     """
@@ -211,7 +204,7 @@ class DatabaseConnection:
         except (psycopg2.Error, UnicodeError) as error:
             text = self._one_line(str(error))
             hint = POOLER_HINT if "startup parameter" in text else CONNECT_HINT
-            raise DatabaseAway(f"{self.name}: {text}", path=self.name, hint=hint) from None  # it may quote the URL
+            raise DatabaseUnavailable(self.name, text, hint=hint) from None  # it may quote the URL
         self._connection.autocommit = True
         self._is_late = False
         self._quoting: Any = self._connection.cursor()
@@ -231,8 +224,8 @@ class DatabaseConnection:
         self.require_reading()
         ((is_replica, self.backend_pid),) = self.rows(SESSION)
         if is_replica:
-            message = f"{self.name}: this is a replica, which may lag behind"
-            raise DatabaseAway(message, path=self.name, hint=HINTS[errorcodes.READ_ONLY_SQL_TRANSACTION])
+            message = "this is a replica, which may lag behind"
+            raise DatabaseUnavailable(self.name, message, hint=HINTS[errorcodes.READ_ONLY_SQL_TRANSACTION])
         self.server = self._read_server()
         if server and self.server and self.server != server:
             raise LockNotHeld(
@@ -244,7 +237,7 @@ class DatabaseConnection:
     def _read_server(self) -> str:
         try:
             ((found,),) = self.rows(SERVER)
-        except DatabaseAway:
+        except DatabaseUnavailable:
             raise
         except StoreUnavailable as error:  # a service that hides its log, or rights that were revoked
             logger.debug("the server does not say which it is: %s", error)
@@ -276,7 +269,7 @@ class DatabaseConnection:
             seconds: how long to wait for the answer; None: as long as the kernel believes in the link.
 
         Raises:
-            DatabaseAway: they failed, and may not the next time; or their outcome is unknown.
+            DatabaseUnavailable: they failed, and may not the next time; or their outcome is unknown.
             DatabaseFull: the disk has no space for them.
             StoreUnavailable: they failed.
             LockNotHeld: the fence in them is closed.
@@ -307,7 +300,7 @@ class DatabaseConnection:
         The transaction is committed there and may be nowhere else. A later commit that does wait settles both.
 
         Raises:
-            DatabaseAway: replication is synchronous, and there was a warning; the connection is closed.
+            DatabaseUnavailable: replication is synchronous, and there was a warning; the connection is closed.
         """
         notices = self._connection.notices
         if not notices or not self._is_set_up:
@@ -321,9 +314,7 @@ class DatabaseConnection:
         if is_replicated:
             self.close()
             hint = "see whether the synchronous replica is there"
-            raise DatabaseAway(
-                f"{self.name}: it is uncertain whether this is replicated: {text}", path=self.name, hint=hint
-            )
+            raise DatabaseUnavailable(self.name, f"it is uncertain whether this is replicated: {text}", hint=hint)
 
     @property
     def is_in_transaction(self) -> bool:
@@ -401,15 +392,15 @@ class DatabaseConnection:
             return LockNotHeld(f"{self.name}: another broker has taken the database over")
         if self._is_late:
             hint = "see whether the database, and the network to it, are well"
-            return DatabaseAway(f"{self.name}: no answer in time", path=self.name, hint=hint)
+            return DatabaseUnavailable(self.name, "no answer in time", hint=hint)
         text = (error.diag.message_primary if error.pgcode else None) or str(error)
         hint = HINTS.get(error.pgcode, "") if error.pgcode else "the connection was lost: see the server's log"
-        return self._kind(error.pgcode or "")(f"{self.name}: {self._one_line(text)}", path=self.name, hint=hint)
-
-    def _kind(self, code: str) -> type[StoreUnavailable]:
+        reason, code = self._one_line(text), error.pgcode or ""
         if code == errorcodes.DISK_FULL:
-            return DatabaseFull
-        return DatabaseAway if self.is_closed or not code or code.startswith(PASSING) else StoreUnavailable
+            return DatabaseFull(self.name, reason, hint=hint)
+        if self.is_closed or not code or code.startswith(PASSING):
+            return DatabaseUnavailable(self.name, reason, hint=hint)
+        return StoreUnavailable(f"{self.name}: {reason}", path=self.name, hint=hint)
 
     def _one_line(self, text: str) -> str:
         """Return a message without line breaks and without the password."""
@@ -429,7 +420,7 @@ def require_session(connection: DatabaseConnection, connect: Callable[[], Databa
 
     Raises:
         StoreUnavailable: the pooler does.
-        DatabaseAway: the server fails.
+        DatabaseUnavailable: the server fails.
     """
     others: list[DatabaseConnection] = []
     try:

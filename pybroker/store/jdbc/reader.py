@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from pybroker.broker.domain.errors import LockNotHeld, NotReadYet, StoreUnavailable
+from pybroker.broker.domain.errors import DatabaseUnavailable, LockNotHeld, NotReadYet, StoreUnavailable
 from pybroker.store.jdbc.limits import MESSAGE_BYTES_MAX
-from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseAway, DatabaseConnection, statement_seconds
+from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseConnection, statement_seconds
 from pybroker.store.runtime import StoreRuntime, Worker
 
 READ_SECONDS = 0.2
@@ -234,7 +234,7 @@ class JdbcBodyReader:
         while True:
             try:
                 return self._rows(order, seconds)
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 if self._ending.is_set():
                     raise
                 seconds = min(2 * seconds, QUERY_SECONDS_MAX)

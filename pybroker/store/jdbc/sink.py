@@ -20,9 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from pybroker.broker.domain.errors import DatabaseUnavailable
 from pybroker.store.group_commit import CommitPolicy
 from pybroker.store.jdbc.fence import Fence
-from pybroker.store.jdbc.postgres import Copy, DatabaseAway, DatabaseConnection, DatabaseFull, statement_seconds
+from pybroker.store.jdbc.postgres import Copy, DatabaseConnection, DatabaseFull, statement_seconds
 from pybroker.store.runtime import StoreRuntime
 
 RETRY_SECONDS = 0.1
@@ -149,7 +150,7 @@ class DatabaseSink(Generic[B]):
         """Commit a batch, or check the fence, retrying within the grace period."""
         try:
             self._execute(batch)
-        except DatabaseAway as error:
+        except DatabaseUnavailable as error:
             self._get_on(batch, error)
         self._runtime.fence()
 
@@ -161,7 +162,7 @@ class DatabaseSink(Generic[B]):
         for message in self._tables.render(self._connection, self._fence.check, batch):
             self._connection.execute(message, seconds=seconds)
 
-    def _get_on(self, batch: B | None, error: DatabaseAway) -> None:
+    def _get_on(self, batch: B | None, error: DatabaseUnavailable) -> None:
         """Find out what became of a batch, and have it committed, within the grace."""
         begun = self._runtime.monotonic()
         deadline = begun + self._grace
@@ -172,7 +173,7 @@ class DatabaseSink(Generic[B]):
             try:
                 self._runtime.fence()
                 self._try_again(batch, deadline - self._runtime.monotonic())
-            except DatabaseAway as again:
+            except DatabaseUnavailable as again:
                 if type(again) is not type(error):
                     self._say_why(again)
                     deadline = self._runtime.monotonic() + self._grace
@@ -183,7 +184,7 @@ class DatabaseSink(Generic[B]):
                 return
         raise error
 
-    def _say_why(self, error: DatabaseAway) -> None:
+    def _say_why(self, error: DatabaseUnavailable) -> None:
         self.is_full = isinstance(error, DatabaseFull)
         if self.is_full:
             logger.error("new messages are refused until there is space: %s", error)
@@ -195,7 +196,7 @@ class DatabaseSink(Generic[B]):
         if self._connection.is_closed:
             self._connection = self._connect(seconds)
             if self._interrupted.is_set():
-                raise DatabaseAway("the store was given up")
+                raise DatabaseUnavailable(self._connection.name, "the store was given up", hint="")
             try:
                 self._fence.shut_out(self._connection, seconds=max(seconds, RETRY_SECONDS))
                 is_done = batch is not None and self._tables.is_done(self._connection, batch)

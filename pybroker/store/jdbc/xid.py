@@ -22,7 +22,7 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple
 
-from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.errors import MalformedData, ResourceLimit
 from pybroker.broker.domain.transaction import XATransactionId
 
 TEXT_LENGTH_MAX = 250
@@ -41,7 +41,7 @@ class MarkKind(Enum):
     ACKNOWLEDGED = b"\0"
 
 
-class MalformedXid(ValueError):
+class MalformedXid(MalformedData):
     """A column that no ActiveMQ has written."""
 
 

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.errors import LockNotHeld, StoreError, StoreUnavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header, data_file_name
 from pybroker.store.journal.reserve import is_disk_full
@@ -99,7 +99,7 @@ class JournalSettings:
     inline_seconds_max: float = 0.002
 
 
-class DiskFull(OSError):
+class DiskFull(StoreError, OSError):
     """The disk has no space for a write. Nothing was written after it, so the same write may be tried again.
 
     A *sync* that fails for lack of space is a failed sync like any other: the kernel may have dropped any pages.

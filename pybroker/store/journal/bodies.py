@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import JournalCorrupt
+from pybroker.broker.domain.errors import JournalCorrupt, MalformedData
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
 from pybroker.store import regular
 from pybroker.store.journal.commands import AddMessage, CommandType, UpdateMessage, decode
@@ -31,7 +30,6 @@ from pybroker.store.journal.format import (
     Location,
     data_file_name,
 )
-from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
 from pybroker.store.journal.reader import Damage, unavailable
 from pybroker.store.journal.state import StoreState
@@ -130,7 +128,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
             if data is None:
                 data = self._unusual_data(start, end, message_id, Location(file_id, offset))
             return self._prefix_cache.route(data, message_id)
-        except (MalformedRecord, MalformedOpenWire) as error:
+        except MalformedData as error:
             raise self._corrupt(f"a message does not decode: {error}", Location(file_id, offset)) from error
 
     def _unusual_data(self, start: int, end: int, message_id: str, location: Location) -> bytes:

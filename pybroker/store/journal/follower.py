@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from pybroker.errors import PybrokerError
 from pybroker.store import regular
 from pybroker.store.journal.commands import CommandType, RewrittenDataFile, decode
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location, data_file_name
@@ -107,7 +108,7 @@ class Step(NamedTuple):
     is_at_end: bool
 
 
-class RebuildRequired(Exception):
+class RebuildRequired(PybrokerError):
     """The state may differ from a replay from the first file. The text is the reason."""
 
 

@@ -1,9 +1,9 @@
 """Records of a journal that are no commands, or none that this version knows."""
 
-from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.errors import MalformedData
 
 
-class MalformedRecord(BrokerError):
+class MalformedRecord(MalformedData):
     """A payload that is no journal command: unknown type, truncated, or a field that is missing or does not decode."""
 
 

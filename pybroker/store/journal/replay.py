@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.errors import JournalCorrupt, MalformedData, StoreUnavailable
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store import regular
@@ -38,7 +37,7 @@ from pybroker.store.journal.format import (
     Location,
     data_file_name,
 )
-from pybroker.store.journal.malformed import MalformedRecord, UnknownCommand
+from pybroker.store.journal.malformed import UnknownCommand
 from pybroker.store.journal.marks import MARK
 from pybroker.store.journal.reader import (
     UNBEGUN,
@@ -284,7 +283,7 @@ class Replay:
                 offset=location.offset,
                 hint="a newer version wrote this store: start that one; this one changed nothing in the journal",
             ) from error
-        except (MalformedRecord, MalformedOpenWire) as error:
+        except MalformedData as error:
             length = RECORD_HEADER_BYTES + len(payload)
             self.damages.append(Damage(location.file_id, location.offset, length, f"a record does not decode: {error}"))
             return

@@ -18,7 +18,7 @@ from pathlib import Path
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.store.journal.follower import Signature
 from pybroker.store.journal.format import Location, data_file_name
-from pybroker.store.journal.store_snapshot import HasSpace, StoreSnapshot, UnusableSnapshotError, signature, write
+from pybroker.store.journal.store_snapshot import HasSpace, StoreSnapshot, signature, write
 from pybroker.store.runtime import StoreRuntime, Worker
 
 INTERVAL_MS = 300_000
@@ -112,7 +112,7 @@ class SnapshotWriter:
         begun = self._runtime.monotonic()
         try:
             written = write(taken, self._directory, self._runtime.fence, self._has_space)
-        except (BrokerError, UnusableSnapshotError, OSError) as error:
+        except (BrokerError, OSError) as error:
             logger.warning("%s: no snapshot was written, so the next start may take longer: %s", self._directory, error)
             return
         self.set_covered(taken.covered, written.files)

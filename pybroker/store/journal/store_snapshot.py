@@ -39,6 +39,7 @@ from struct import Struct
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store import regular
 from pybroker.store.journal.contents import FILE_SHIFT, Added, Contents, Removed, Subscription, UnfinishedTransaction
@@ -67,8 +68,8 @@ HasSpace = Callable[[int], bool]
 logger = logging.getLogger(__name__)
 
 
-class UnusableSnapshotError(Exception):
-    """A snapshot exists but cannot be used, for the reason in the text."""
+class UnusableSnapshot(BrokerError):
+    """A store snapshot that cannot be used or written, for the reason in the text."""
 
 
 class _Column(NamedTuple):
@@ -147,14 +148,14 @@ def write(
 
     Raises:
         LockNotHeld: `check` raised it.
-        UnusableSnapshotError: the journal has changed so much since that it would be of no use, or the disk is too
+        UnusableSnapshot: the journal has changed so much since that it would be of no use, or the disk is too
             full.
         StoreUnavailable: the directory cannot be read.
         OSError: the snapshot cannot be written.
     """
     files = _files(directory, taken.covered)
     if files.pop(taken.covered.file_id, None) is None:
-        raise UnusableSnapshotError(f"{data_file_name(taken.covered.file_id)} was deleted meanwhile")
+        raise UnusableSnapshot(f"{data_file_name(taken.covered.file_id)} was deleted meanwhile")
     head = taken.head | {
         "covered": list(taken.covered),
         "files": [[file_id, *each] for file_id, each in files.items()],
@@ -193,7 +194,7 @@ def _chain(directory: Path, covered: Location) -> int:
     file_id, end = covered
     found = fingerprint(directory / data_file_name(file_id), end)
     if found.end != end:
-        raise UnusableSnapshotError(f"{data_file_name(file_id)} has changed meanwhile")
+        raise UnusableSnapshot(f"{data_file_name(file_id)} has changed meanwhile")
     return found.chain
 
 
@@ -226,7 +227,7 @@ def _write(stream: BinaryIO, taken: StoreSnapshot, head: dict[str, Any], has_spa
 
 def _require_space(byte_count: int, has_space: HasSpace) -> None:
     if not has_space(byte_count):
-        raise UnusableSnapshotError("the disk has no space to spare")
+        raise UnusableSnapshot("the disk has no space to spare")
 
 
 def _head_checksum(place: bytes, head: bytes) -> int:
@@ -287,7 +288,7 @@ def follower(directory: Path) -> Follower:
     """Return a follower that begins where the directory's snapshot ends, if it has a usable one."""
     try:
         return Follower(directory, read(directory))
-    except UnusableSnapshotError as error:
+    except UnusableSnapshot as error:
         logger.warning("%s: %s is not used, the whole journal is read: %s", directory, SNAPSHOT_NAME, error)
     return Follower(directory)
 
@@ -298,7 +299,7 @@ def read(directory: Path) -> FollowerStart | None:
     The follower that continues from there checks that it fits the journal.
 
     Raises:
-        UnusableSnapshotError: it is damaged, of another version, or cannot be read.
+        UnusableSnapshot: it is damaged, of another version, or cannot be read.
     """
     try:
         with open(directory / SNAPSHOT_NAME, "rb", opener=regular.opener) as stream:
@@ -308,11 +309,11 @@ def read(directory: Path) -> FollowerStart | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnusableSnapshotError(f"it cannot be read: {error.strerror}") from error
+        raise UnusableSnapshot(f"it cannot be read: {error.strerror}") from error
     except (LookupError, TypeError, ValueError) as error:
-        raise UnusableSnapshotError(f"it does not make sense: {error!r}") from error
+        raise UnusableSnapshot(f"it does not make sense: {error!r}") from error
     if columns.checksum != checksum:
-        raise UnusableSnapshotError("the checksum of its columns does not fit")
+        raise UnusableSnapshot("the checksum of its columns does not fit")
     return start
 
 
@@ -320,17 +321,17 @@ def _read_head(stream: BinaryIO) -> tuple[dict[str, Any], int]:
     """Return the head and the checksum of the columns; the stream is at the columns then."""
     header = stream.read(_COLUMNS_OFFSET)
     if len(header) < _COLUMNS_OFFSET or not header.startswith(_MAGIC):
-        raise UnusableSnapshotError("it is no store snapshot")
+        raise UnusableSnapshot("it is no store snapshot")
     _, version, columns_checksum, checksum = _HEADER.unpack_from(header)
     if version != VERSION:
-        raise UnusableSnapshotError(f"it has version {version}, and this pybroker reads version {VERSION}")
+        raise UnusableSnapshot(f"it has version {version}, and this pybroker reads version {VERSION}")
     offset, length = _HEAD_PLACE.unpack_from(header, _HEADER.size)
     if offset + length != os.fstat(stream.fileno()).st_size:
-        raise UnusableSnapshotError("its length does not fit")
+        raise UnusableSnapshot("its length does not fit")
     stream.seek(offset)
     encoded = stream.read(length)
     if _head_checksum(header[_HEADER.size :], encoded) != checksum:
-        raise UnusableSnapshotError("the checksum of its head does not fit")
+        raise UnusableSnapshot("the checksum of its head does not fit")
     stream.seek(_COLUMNS_OFFSET)
     head: dict[str, Any] = json.loads(encoded)
     return head, columns_checksum

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RemoteProtocolError, RequestError
+from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
@@ -173,13 +173,11 @@ class OpenWireSession(Session):
         self._wakes_at = 0.0  # a loop may be early: then the same time is scheduled again
         if self._state is OpenWireState.NEGOTIATING:
             self._close_with_error(
-                RemoteProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds")
+                ProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds")
             )
         elif self._inactivity is not None and self._peer is not None:
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
-                self._close_with_error(
-                    RemoteProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds")
-                )
+                self._close_with_error(ProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds"))
                 return
             if self._inactivity.is_heartbeat_due(now):
                 self._peer.send(KeepAliveInfo())
@@ -206,7 +204,7 @@ class OpenWireSession(Session):
             return
         command = self._peer.wire.decode(chunk[start:stop])
         if not isinstance(command, BaseCommand):
-            raise RemoteProtocolError(f"a {type(command).__name__} where a command belongs")
+            raise ProtocolError(f"a {type(command).__name__} where a command belongs")
         self._obey(command)
 
     def _obey(self, command: BaseCommand) -> None:
@@ -351,7 +349,7 @@ class OpenWireSession(Session):
         _log.warning("%s from %s closed: %s", name, self._link.peer, error)
         self._client_log.ended(str(error))
         if self._peer is not None:
-            self._peer.send_connection_error(RemoteProtocolError(str(error)))
+            self._peer.send_connection_error(ProtocolError(str(error)))
         self._close()
 
     def _force_reconnect(self) -> None:

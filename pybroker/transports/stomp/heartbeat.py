@@ -11,7 +11,7 @@ CONNECTED  heart-beat:sx,sy    so does the server with sx = cy, sy = cx; 0 (or l
 import re
 from dataclasses import dataclass
 
-from pybroker.broker.domain.stomp.errors import Broken
+from pybroker.broker.domain.stomp.errors import StompProtocolError
 from pybroker.broker.domain.stomp.frames import shortened
 
 _HEADER = re.compile(r"([+-]?\d{1,10}),([+-]?\d{1,10})", re.ASCII)
@@ -39,11 +39,11 @@ def negotiate(header: str, *, minimum_ms: int) -> HeartbeatIntervals:
     """Return the intervals that a client's `heart-beat` header requests, but not below the minimum.
 
     Raises:
-        RemoteProtocolError: the header is not two integers.
+        ProtocolError: the header is not two integers.
     """
     match = _HEADER.fullmatch(header.strip())
     if match is None or max(int(match[1]), int(match[2])) > _INTEGER_MAX:
-        raise Broken(
+        raise StompProtocolError(
             f"Invalid heart-beat header:{shortened(header)}",
             "Write two integers (milliseconds) with a comma between them and no blanks, such as 10000,10000.",
         )

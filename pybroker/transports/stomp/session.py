@@ -13,7 +13,7 @@ from pybroker import __version__
 from pybroker.broker.domain.errors import BrokerError, RequestError, ResourceLimit
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
-from pybroker.broker.domain.stomp.errors import Broken, StompRequestError, describe
+from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.session import Link, Session
@@ -91,7 +91,7 @@ class StompSession(Session):
                 self._obey(frame)
                 if not self._handlers:
                     return
-        except Broken as error:
+        except StompProtocolError as error:
             self._close_with_error(error)
 
     def written(self) -> None:
@@ -116,7 +116,7 @@ class StompSession(Session):
         now = self._link.time()
         if self._state is StompState.OPENED:
             self._close_with_error(
-                Broken(
+                StompProtocolError(
                     f"No CONNECT within {self._limits.connect_seconds:g} seconds",
                     "Begin with a CONNECT frame. This port speaks STOMP: check the client's port.",
                 )
@@ -182,7 +182,9 @@ class StompSession(Session):
         try:
             connection = self._broker.connect(self._connection_id, client_id, self._link)
         except RequestError as error:
-            raise Broken(str(error), "Choose another client-id, or close the other connection first.") from error
+            raise StompProtocolError(
+                str(error), "Choose another client-id, or close the other connection first."
+            ) from error
         self._connection = connection
         self._flow.attach(connection)
         self._client = StompClient(
@@ -283,7 +285,7 @@ def _negotiate(accept_version: str | None) -> Version:
     for version in (Version.V1_2, Version.V1_1, Version.V1_0):
         if version.value in offered:
             return version
-    raise Broken(
+    raise StompProtocolError(
         f"Invalid Protocol version[{shortened(accept_version)}], supported versions are: [1.2, 1.1, 1.0]",
         "Write for example accept-version:1.0,1.1,1.2 (commas, no blanks).",
     )
@@ -297,8 +299,8 @@ def _refuse_already_connected(frame: Frame) -> None:
     raise StompRequestError("Already connected.", "Send CONNECT once; open another connection for another client.")
 
 
-def _unknown(command: str) -> Broken:
-    return Broken(
+def _unknown(command: str) -> StompProtocolError:
+    return StompProtocolError(
         f"Unknown STOMP action: {shortened(command)}",
         f"Commands are upper-case words: {', '.join(Command)}. Mind content-length: it counts bytes, not characters.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from pybroker.broker.app.config import Config, UnfitError
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.policies import (
     DiscardingDeadLetterTable,
     IndividualDeadLetterTable,
@@ -39,6 +39,7 @@ from pybroker.broker.core.policy import (
 )
 from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, Router, VirtualTopic
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
+from pybroker.broker.domain.errors import ConfigError
 from tests.unit.core.conftest import make_message
 
 A = queue("A")
@@ -61,7 +62,7 @@ def policy(text: str, destination: Destination = A) -> DestinationPolicy:
 
 def complaint(text: str) -> str:
     """Return the error of a file that is not valid."""
-    with pytest.raises(UnfitError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(text)
     return str(caught.value)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.app.config import SETTINGS, Config, UnfitError, load
+from pybroker.broker.app.config import SETTINGS, Config, load
 from pybroker.broker.app.setting import Setting, choice, duration, path, port, size, text, whole, yes_or_no
 from pybroker.broker.domain.errors import ConfigError
 
@@ -99,6 +99,6 @@ def test_what_was_set_is_known_and_a_copy_has_it_too() -> None:
     assert config.given == {"stomp", "sync"}
     copy = config.replace(stomp="8")
     assert (config.stomp, copy.stomp, copy.sync, copy.given) == (7, 8, "never", config.given)
-    with pytest.raises(UnfitError, match=r"^port: there is no such setting$"):
+    with pytest.raises(ConfigError, match=r"^port: there is no such setting$"):
         Config(port=1)
     assert {name for name in SETTINGS if getattr(Config(), name) != SETTINGS[name].default} == set()

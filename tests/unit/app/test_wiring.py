@@ -8,7 +8,8 @@ import pytest
 
 from pybroker import __version__
 from pybroker.broker.app import machine, wiring
-from pybroker.broker.app.config import Config, UnfitError
+from pybroker.broker.app.config import Config
+from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.memory import MemoryStore
 from tests.unit.transports.openwire.conversation import FakeLink
 
@@ -59,7 +60,7 @@ def test_stomp_clients_are_shown_the_server_header(settings, header):
 
 @pytest.mark.parametrize("header", ["", " ", "a\nb", "a\0"])
 def test_a_server_header_that_would_break_the_frame_is_refused(header):
-    with pytest.raises(UnfitError, match="a header has"):
+    with pytest.raises(ConfigError, match="a header has"):
         Config(stomp_server=header)
 
 
@@ -87,7 +88,7 @@ def test_a_broker_has_its_own_name_and_not_its_members():
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "x" * 101])
 def test_a_broker_name_that_activemq_would_change_is_refused(name):
-    with pytest.raises(UnfitError, match="a broker's name has"):
+    with pytest.raises(ConfigError, match="a broker's name has"):
         Config(store="memory:", broker_name=name)
 
 

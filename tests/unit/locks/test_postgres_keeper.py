@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.domain.errors import DatabaseUnavailable
+
 pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.postgres import keeper as module
 from pybroker.locks.postgres.keeper import Keeper
-from pybroker.locks.postgres.session import DatabaseUnreachable, Interrupt, Interrupted
+from pybroker.locks.postgres.session import Interrupt, Interrupted
 from pybroker.locks.postgres.timing import Timing
 
 WAIT_SECONDS = 20
@@ -109,8 +111,8 @@ def fail(error: Exception) -> Callable[[], None]:
     return answer
 
 
-def unreachable() -> DatabaseUnreachable:
-    return DatabaseUnreachable("here", "no answer in time")
+def unreachable() -> DatabaseUnavailable:
+    return DatabaseUnavailable("here", "no answer in time")
 
 
 @pytest.mark.parametrize("outlives", [False, True])

@@ -4,10 +4,12 @@ import threading
 
 import pytest
 
+from pybroker.broker.domain.errors import DatabaseUnavailable
+
 pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, DatabaseUnreachable, Interrupt, Interrupted
+from pybroker.locks.postgres.session import DatabaseSession, DatabaseTarget, Interrupt, Interrupted
 from pybroker.locks.postgres.timing import Timing
 
 
@@ -54,7 +56,7 @@ def test_passwords_are_made_unreadable_in_the_drivers_messages() -> None:
 
 
 def test_a_server_that_is_not_there_is_unreachable() -> None:
-    with pytest.raises(DatabaseUnreachable, match="start PostgreSQL there") as caught:
+    with pytest.raises(DatabaseUnavailable, match="start PostgreSQL there") as caught:
         DatabaseSession(DatabaseTarget("postgresql://u:secret@127.0.0.1:1/d"), Timing.of())
     assert "secret" not in str(caught.value)
 

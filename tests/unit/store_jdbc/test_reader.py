@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.errors import DatabaseUnavailable, StoreUnavailable
 from pybroker.store.jdbc import reader
-from pybroker.store.jdbc.postgres import DatabaseAway
 from pybroker.store.jdbc.reader import JdbcBodyReader
 from tests.runtimes import runtime
 
@@ -31,7 +30,7 @@ class FakeDatabase:
         if self.is_broken:
             raise StoreUnavailable("the table is not there")
         if len(self.asked) % 3 == 0:
-            raise DatabaseAway("for a moment")
+            raise DatabaseUnavailable("here", "for a moment")
         if re.search("unnest", sql):
             return list(self._cut([each for each in values[1] if each in self.bodies], values[0]))
         bytes_max, after, through, _, count = values

@@ -36,6 +36,7 @@ from pybroker.broker.core.selector.tree import (
     ValueKind,
 )
 from pybroker.broker.domain.big_endian import FLOAT
+from pybroker.errors import PybrokerError
 
 DEPTH_MAX: Final = 100
 """The maximum nesting of operators. Each level is a Python call per message; a chain of AND or OR is one level."""
@@ -64,12 +65,12 @@ def parse(text: str) -> Node:
     except UnexpectedCharacters as error:
         # The lexer does not use the grammar, so it cannot distinguish the two.
         raise unexpected(text, cast("int", error.pos_in_stream), ("a value or an operator",)) from None
-    except _Refused as error:
+    except _InvalidPart as error:
         raise refusal(text, error.position, error.problem) from None
 
 
-class _Refused(Exception):
-    """Something the grammar allows and the rules do not."""
+class _InvalidPart(PybrokerError):
+    """A part of a selector that the grammar allows and the rules do not."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(problem)
@@ -129,7 +130,7 @@ class _Builder(Transformer[Token, Node]):
         pattern, *rest = (token for token in tokens if token.type == "STRING")
         escape = _unquote(rest[0]) if rest else ""
         if rest and len(escape) != 1:
-            raise _Refused(_position(rest[0]), "expected one character to escape with")
+            raise _InvalidPart(_position(rest[0]), "expected one character to escape with")
         return _join(Like(identifier, _unquote(pattern), escape, _is_negated(tokens)), operand)
 
     def membership(self, operand: _Part, *tokens: Token) -> _Part:
@@ -151,13 +152,15 @@ class _Builder(Transformer[Token, Node]):
         if token[-1] in "fF":
             value = _single(value)
         if math.isinf(value):
-            raise _Refused(_position(token), "expected a number in the range of a Java double (or float, with an f)")
+            raise _InvalidPart(
+                _position(token), "expected a number in the range of a Java double (or float, with an f)"
+            )
         return _Part(Literal(value), _position(token))
 
     def exact(self, token: Token) -> _Part:
         value = _exact(token)
         if value > _EXACT_MAX:
-            raise _Refused(_position(token), "expected a number in the range of a Java long")
+            raise _InvalidPart(_position(token), "expected a number in the range of a Java long")
         return _Part(Literal(value), _position(token))
 
     def string(self, token: Token) -> _Part:
@@ -171,7 +174,7 @@ class _Builder(Transformer[Token, Node]):
         for offset, character in enumerate(token):
             # Java's digits are Unicode's; ASCII was sorted out by the lexer.
             if unicodedata.category(character) not in allowed:
-                raise _Refused(_position(token) + offset, "expected a letter, a digit, '_' or '$' in a name")
+                raise _InvalidPart(_position(token) + offset, "expected a letter, a digit, '_' or '$' in a name")
             allowed = _JAVA_IDENTIFIER_PART
         return _Part(Identifier(str(token)), _position(token))
 
@@ -179,13 +182,13 @@ class _Builder(Transformer[Token, Node]):
 def _require(part: _Part, kind: ValueKind) -> _Part:
     """Return the part if its value may be of that kind."""
     if not part.node.kind & kind:
-        raise _Refused(part.position, f"expected {_KIND_NAMES[kind]}, found {_KIND_NAMES[part.node.kind]}")
+        raise _InvalidPart(part.position, f"expected {_KIND_NAMES[kind]}, found {_KIND_NAMES[part.node.kind]}")
     return part
 
 
 def _require_identifier(part: _Part, operator: str) -> Identifier:
     if not isinstance(part.node, Identifier):
-        raise _Refused(part.position, f"expected a name before {operator}, found {_KIND_NAMES[part.node.kind]}")
+        raise _InvalidPart(part.position, f"expected a name before {operator}, found {_KIND_NAMES[part.node.kind]}")
     return part.node
 
 
@@ -198,7 +201,7 @@ def _join(node: Node, *children: _Part) -> _Part:
     depth = 1 + max(child.depth for child in children)
     position = children[0].position
     if depth > DEPTH_MAX:
-        raise _Refused(position, f"expected at most {DEPTH_MAX} operators inside one another")
+        raise _InvalidPart(position, f"expected at most {DEPTH_MAX} operators inside one another")
     return _Part(node, position, depth)
 
 
@@ -224,7 +227,7 @@ def _exact(token: Token) -> int:
     if len(digits) > 1 and digits[0] == "0":
         for offset, digit in enumerate(digits):
             if digit > "7":
-                raise _Refused(
+                raise _InvalidPart(
                     _position(token) + offset, "expected a digit from 0 to 7, for a 0 begins an octal number"
                 )
         return int(digits, 8)

@@ -19,7 +19,7 @@ from struct import error as StructError
 from typing import Any, Final
 
 from pybroker.broker.domain.big_endian import BYTE_AND_INT, BYTE_AND_UNSIGNED_SHORT, INT, LONG, SHORT, UNSIGNED_SHORT
-from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.broker.domain.errors import MalformedData, RequestError
 
 STRING_BYTES_MAX: Final = 0xFFFF
 """The length of a string is an unsigned short."""
@@ -36,7 +36,7 @@ _NULLS = tuple(bytes(count) for count in range(5))
 _SUPPLEMENTARY = re.compile("[\U00010000-\U0010ffff]")
 
 
-class MalformedOpenWire(BrokerError):
+class MalformedOpenWire(MalformedData):
     """Bytes that are not what they should be. The only error that decoding raises, whatever the bytes."""
 
 

@@ -17,7 +17,7 @@ Every byte is examined a bounded number of times, whatever the chunks: a positio
 import re
 from collections.abc import Iterator, Mapping
 
-from pybroker.broker.domain.stomp.errors import Broken
+from pybroker.broker.domain.stomp.errors import StompProtocolError
 from pybroker.broker.domain.stomp.frames import (
     ESCAPERS,
     Frame,
@@ -71,7 +71,7 @@ class FrameDecoder:
         must be exhausted before the next chunk, except when no more chunks follow.
 
         Raises:
-            RemoteProtocolError: the bytes are no frame, or exceed a limit. Nothing can be decoded after that.
+            ProtocolError: the bytes are no frame, or exceed a limit. Nothing can be decoded after that.
         """
         data: bytes | bytearray = chunk
         if self._buffer:
@@ -112,7 +112,7 @@ class FrameDecoder:
                 self._head, self._scanned = head, len(data) - start
                 return None
             if data[body_end]:
-                raise Broken(
+                raise StompProtocolError(
                     "content-length bytes were read and there was no trailing null byte",
                     "content-length counts bytes, not characters, and a NUL follows the body.",
                 )
@@ -150,7 +150,7 @@ class FrameDecoder:
         if end >= 0:
             return self._parse_head(_slice(data, start, end), blank - start)
         if nul >= 0:
-            raise Broken(
+            raise StompProtocolError(
                 "A null byte came before the blank line that ends the headers",
                 "Write a blank line between headers and body, also where both are empty.",
             )
@@ -162,12 +162,14 @@ class FrameDecoder:
         try:
             text = head.decode()
         except UnicodeDecodeError as error:
-            raise Broken("Headers must be UTF-8", f"Byte {error.start} of this frame is not.") from error
+            raise StompProtocolError("Headers must be UTF-8", f"Byte {error.start} of this frame is not.") from error
         if "\r" in text and self.version is not Version.V1_1:
             text = text.replace("\r\n", "\n").removesuffix("\r")
         command, *lines = text.split("\n")
         if len(lines) > self._limits.header_count:
-            raise Broken("The maximum number of headers was exceeded", f"A frame may have {self._limits.header_count}.")
+            raise StompProtocolError(
+                "The maximum number of headers was exceeded", f"A frame may have {self._limits.header_count}."
+            )
         if len(head) > self._limits.command_bytes:
             self._check_lines(head)
         headers = _parse_headers(lines)
@@ -181,7 +183,7 @@ class FrameDecoder:
     def _body_bytes(self, text: str) -> int:
         digits = text.strip()
         if not (digits.isascii() and digits.isdigit()):
-            raise Broken(
+            raise StompProtocolError(
                 "Specified content-length is not a valid integer",
                 f"It is {shortened(text)!r} and should be the number of bytes in the body.",
             )
@@ -203,25 +205,27 @@ class FrameDecoder:
         if len(command) > self._limits.command_bytes:
             raise self._command_too_long()
         if max(map(len, lines), default=0) > self._limits.header_line_bytes:
-            raise Broken(
+            raise StompProtocolError(
                 "The maximum header length was exceeded", f"A line may have {self._limits.header_line_bytes} bytes."
             )
         if len(head) > self._limits.head_bytes:
             raise self._head_too_long()
 
-    def _command_too_long(self) -> Broken:
-        return Broken(
+    def _command_too_long(self) -> StompProtocolError:
+        return StompProtocolError(
             "The maximum command length was exceeded", f"A command may have {self._limits.command_bytes} bytes."
         )
 
-    def _head_too_long(self) -> Broken:
-        return Broken(
+    def _head_too_long(self) -> StompProtocolError:
+        return StompProtocolError(
             "The maximum header length was exceeded",
             f"Command and headers may have {self._limits.head_bytes} bytes together.",
         )
 
-    def _body_too_long(self) -> Broken:
-        return Broken("The maximum data length was exceeded", f"A body may have {self.body_bytes_max} bytes here.")
+    def _body_too_long(self) -> StompProtocolError:
+        return StompProtocolError(
+            "The maximum data length was exceeded", f"A body may have {self.body_bytes_max} bytes here."
+        )
 
 
 def encode_frame(command: str, headers: Mapping[str, str], body: bytes, version: Version) -> bytes:
@@ -258,5 +262,5 @@ def _parse_headers(lines: list[str]) -> dict[str, str]:
     if len(headers) != len(pairs):
         headers = {name: value for name, _, value in reversed(pairs)}
     if "" in headers:
-        raise Broken("A header has no name", "Write name:value, one per line.")
+        raise StompProtocolError("A header has no name", "Write name:value, one per line.")
     return headers

@@ -3,7 +3,7 @@
 The first part is ActiveMQ's wording where it has one, because programs look for it; the remedy is for people.
 """
 
-from pybroker.broker.domain.errors import BrokerError, RemoteProtocolError, RequestError
+from pybroker.broker.domain.errors import BrokerError, ProtocolError, RequestError
 
 
 class StompRequestError(RequestError):
@@ -18,7 +18,7 @@ class StompRequestError(RequestError):
         self.remedy = remedy
 
 
-class Broken(RemoteProtocolError):
+class StompProtocolError(ProtocolError):
     """Bytes that violate the protocol, after which the connection is closed.
 
     Attributes:
@@ -33,7 +33,7 @@ class Broken(RemoteProtocolError):
 def describe(error: BrokerError) -> tuple[str, bytes]:
     """Return an ERROR frame's `message` header (one line) and its body (text without NUL)."""
     text = str(error)
-    if isinstance(error, StompRequestError | Broken):
+    if isinstance(error, StompRequestError | StompProtocolError):
         text = f"{text}\n{error.remedy}"
     text = text.replace("\0", "\ufffd")
     return text.partition("\n")[0], text.encode(errors="replace")

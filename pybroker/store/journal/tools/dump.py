@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from pybroker.broker.domain.destination import Destination, matches
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
@@ -34,7 +34,6 @@ from pybroker.store.journal.commands import (
     decode,
 )
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot, Progress
 from pybroker.store.journal.tools.scan import Gap, Record, RecordIntegrity
 from pybroker.store.journal.tools.stored_message_json import message_as_json
@@ -212,7 +211,7 @@ def dumped(record: Record, *, bodies: bool = False) -> DumpedRecord:
     about: dict[str, Any] = {}
     try:
         about = _about(decode(record.payload), bodies)
-    except (MalformedRecord, MalformedOpenWire) as error:
+    except MalformedData as error:
         problem = str(error)
     return DumpedRecord(
         location=record.location,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.errors import ProtocolError
 from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
 
@@ -72,7 +72,7 @@ def test_frames_of_one_chunk_come_one_by_one_so_that_one_may_change_the_version(
 def test_frames_before_a_broken_one_are_not_lost() -> None:
     frames = FrameDecoder(StompLimits()).feed(b"SEND\n\na\0SEND\n:x\n\n\0")
     assert next(frames).body == b"a"
-    with pytest.raises(RemoteProtocolError, match="no name"):
+    with pytest.raises(ProtocolError, match="no name"):
         next(frames)
 
 
@@ -103,7 +103,7 @@ def test_what_is_no_frame_or_exceeds_a_limit_is_refused_as_soon_as_it_is_seen(da
         command_bytes=8, header_line_bytes=40 if b"content-length" in data else 20, header_count=3, head_bytes=60,
         body_bytes=10,
     )  # fmt: skip
-    with pytest.raises(RemoteProtocolError, match=message):
+    with pytest.raises(ProtocolError, match=message):
         decode(data, limits=limits)
 
 

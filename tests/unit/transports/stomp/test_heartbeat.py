@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from pybroker.broker.domain.errors import RemoteProtocolError
+from pybroker.broker.domain.errors import ProtocolError
 from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, negotiate
 
 
@@ -20,7 +20,7 @@ def test_server_beats_as_the_client_asks_down_to_a_minimum(header: str, answer: 
     "header", ["", "x", "1", "1,", "1, 2", "1,2,3", "1.5,2", "1,99999999999", "4294967296,1", "١,٢"]
 )
 def test_header_must_be_two_integers(header: str) -> None:
-    with pytest.raises(RemoteProtocolError, match="Invalid heart-beat header:"):
+    with pytest.raises(ProtocolError, match="Invalid heart-beat header:"):
         negotiate(header, minimum_ms=100)
 
 
