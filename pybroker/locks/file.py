@@ -18,8 +18,8 @@ longer its own. This stops a former master, and it is why a waiting process must
 The lock is an *open file description* lock (Linux, `F_OFD_SETLK`), not a classic POSIX one. Both exclude each
 other, but a POSIX lock belongs to the process: it does not exclude two brokers in one process, and closing any
 other descriptor of the file drops it. An OFD lock lives exactly as long as the descriptor it was taken on. A child
-that is forked without exec shares that descriptor, so the lock would survive its parent. `_close_in_child` therefore
-closes every lock descriptor in such a child.
+that is forked without exec shares that descriptor, so the lock would survive its parent. `fork_guard` therefore closes
+every lock descriptor in such a child.
 
 A waiting member blocks in the kernel, which wakes it within milliseconds after the holder has ended. A thread in such a
 wait cannot be interrupted; `FileLock.acquire` describes how it is cancelled.
@@ -39,6 +39,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
+from pybroker import fork_guard
 from pybroker.broker.domain.big_endian import LONG
 from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.ports import Clock
@@ -136,10 +137,10 @@ class FileLock:
             try:
                 locked = self._lock(fd)
             except OSError as error:
-                _close(fd)
+                fork_guard.close(fd)
                 raise self._locking_failed(error) from error
             if not locked:
-                _close(fd)
+                fork_guard.close(fd)
                 return False
             self._claim(fd)
         return True
@@ -276,7 +277,7 @@ class FileLock:
             try:
                 fcntl.fcntl(fd, _F_OFD_SETLKW, _WHOLE_FILE_WRITE)
             except OSError as error:
-                _close(fd)
+                fork_guard.close(fd)
                 raise self._locking_failed(error) from error
         except BrokerError as error:
             if waiting.set_running_or_notify_cancel():
@@ -285,7 +286,7 @@ class FileLock:
         if waiting.set_running_or_notify_cancel():
             waiting.set_result(fd)
         else:
-            _close(fd)
+            fork_guard.close(fd)
 
     # ------------------------------------------------------------ acquisition
 
@@ -298,7 +299,7 @@ class FileLock:
             os.close(fd)
             message = f"{self._path}: cannot open the lock file: it is no regular file"
             raise StoreUnavailable(message, path=self._path, hint="move it away")
-        _descriptors.add(fd)
+        fork_guard.guard(fd)
         return fd
 
     def _claim(self, fd: int) -> None:
@@ -309,7 +310,7 @@ class FileLock:
             raise self._unavailable("cannot write the lock file", error) from error
         finally:
             if self._held is None:
-                _close(fd)
+                fork_guard.close(fd)
 
     def _is_at_path(self, fd: int) -> bool:
         ours = os.fstat(fd)
@@ -340,11 +341,11 @@ class FileLock:
         )
 
     def _unlock_and_close(self, fd: int) -> None:
-        if fd not in _descriptors:
+        if not fork_guard.is_guarded(fd):
             return  # a forked child must not release its parent's lock
         for step in (
             self._unlock,
-            _close,
+            fork_guard.close,
         ):  # on Linux each of them is enough, and a close that fails closes nevertheless
             try:
                 step(fd)
@@ -413,22 +414,4 @@ def _cannot_tell(path: str | os.PathLike[str], error: OSError) -> StoreUnavailab
 
 def _close_won(waiting: Future[int]) -> None:
     if not waiting.cancelled() and waiting.exception() is None:
-        _close(waiting.result())
-
-
-_descriptors: set[int] = set()
-
-
-def _close(fd: int) -> None:
-    _descriptors.discard(fd)  # before the close: afterwards the number may belong to another thread
-    os.close(fd)
-
-
-def _close_in_child() -> None:
-    """Close the lock descriptors that a forked child inherits, so that no lock outlives its holder."""
-    for fd in _descriptors:
-        os.close(fd)
-    _descriptors.clear()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
+        fork_guard.close(waiting.result())

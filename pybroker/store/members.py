@@ -31,6 +31,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, cast
 
+from pybroker import fork_guard
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 
 NAME_LENGTH_MAX = 100
@@ -215,7 +216,7 @@ class MemberFile:
         """Release the lock: to readers the member is dead from now on. The file stays until it is pruned."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            _close(fd)
+            fork_guard.close(fd)
 
 
 def read_members(directory: Path) -> list[MemberStatus]:
@@ -292,7 +293,7 @@ def _open_and_lock(path: Path) -> int | None:
             if not locked:
                 return None
             if _is_at_path(fd, path):  # else pruned between the two calls: the locked file has no name any more
-                _claimed.add(fd)
+                fork_guard.guard(fd)
                 return fd
             locked = False
         finally:
@@ -450,23 +451,3 @@ def _required(of: type[MemberRecord | Followed | Load]) -> set[str]:
 
 def _crc32(values: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(values).encode())
-
-
-# ---------------------------------------------------------------- forks
-
-_claimed: set[int] = set()
-
-
-def _close(fd: int) -> None:
-    _claimed.discard(fd)  # before the close: afterwards the number may be another thread's
-    os.close(fd)
-
-
-def _close_in_child() -> None:
-    """Drop a forked child's share of the lock, or the member would seem alive as long as the child."""
-    for fd in _claimed:
-        os.close(fd)
-    _claimed.clear()
-
-
-os.register_at_fork(after_in_child=_close_in_child)

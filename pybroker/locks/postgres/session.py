@@ -21,6 +21,7 @@ from urllib.parse import quote
 import psycopg2 as _untyped  # type: ignore[import-untyped]
 import psycopg2.extensions as _untyped_extensions  # type: ignore[import-untyped]
 
+from pybroker import fork_guard
 from pybroker.broker.domain.errors import BrokerError, ConfigError, DatabaseUnavailable, LockError
 from pybroker.errors import PybrokerError
 from pybroker.locks.postgres.timing import CONNECT_SECONDS, Timing, now
@@ -180,7 +181,7 @@ class DatabaseSession:
             self._connection: Any = _psycopg2.connect(**parameters, async_=True)
         except _psycopg2.Error as error:
             raise self._unreachable(error) from None
-        _sessions.add(self)
+        fork_guard.guard_session(self)
         try:
             self._finish(deadline)
             self._require_standard_strings()
@@ -263,7 +264,7 @@ class DatabaseSession:
 
     def close(self) -> None:
         """Close the session. The server rolls back and releases its locks. May be repeated."""
-        _sessions.discard(self)
+        fork_guard.release_session(self)
         self._connection.close()
 
     def close_inherited(self) -> None:
@@ -360,16 +361,3 @@ def _ready(seconds: float, wanted: Mapping[int, int]) -> set[int]:
     for fd, events in wanted.items():
         poller.register(fd, events)
     return {fd for fd, _ in poller.poll(max(0, math.ceil(seconds * 1000)))}
-
-
-_sessions: "weakref.WeakSet[DatabaseSession]" = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    """Close the sockets that a forked child inherits, so that no lock outlives its holder."""
-    for session in list(_sessions):
-        session.close_inherited()
-    _sessions.clear()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
