@@ -390,7 +390,9 @@ class BrokerCore(Host):
 
     def branch(self, transaction_id: XATransactionId) -> BrokerTransaction | None:
         """Return an open or prepared XA transaction of any connection."""
-        return self.branches.get(transaction_id)
+        if (found := self.branches.get(transaction_id)) is None:
+            self.store.require_fence()  # it may be prepared at the next master: a former one must not call it unknown
+        return found
 
     def ended(self, transaction: BrokerTransaction) -> None:
         """Remove a transaction that has ended."""
@@ -399,6 +401,7 @@ class BrokerCore(Host):
 
     def in_doubt(self) -> Sequence[XATransactionId]:
         """Return the prepared transactions."""
+        self.store.require_fence()  # more may be prepared at the next master
         return [branch for branch, transaction in self.branches.items() if transaction.prepared]
 
     # ------------------------------------------------------------ destinations

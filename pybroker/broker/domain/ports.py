@@ -260,7 +260,8 @@ class MessageStore(Protocol):
     def require_fence(self) -> None:
         """Have the next callbacks wait until this broker was found to be the master still, though nothing is appended.
 
-        For a persistent message that no durable subscription of this master gets: one of another master's might.
+        For a persistent message that no durable subscription of this master gets: one of another master's might. And
+        for which XA branches are in doubt: another master may have prepared some.
         """
         ...
 

@@ -121,6 +121,17 @@ def make_message(
     )
 
 
+class FencedStore(MemoryStore):
+    """Counts how often the fence was required."""
+
+    def __init__(self):
+        super().__init__()
+        self.fence_count = 0
+
+    def require_fence(self):
+        self.fence_count += 1
+
+
 @dataclass
 class World:
     """A broker and a clock that only moves when told."""

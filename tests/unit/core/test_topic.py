@@ -7,9 +7,8 @@ from pybroker.broker.domain.destination import DestinationType, parse, topic
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, InvalidSelector, SubscriptionInUse
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
-from pybroker.store.memory import MemoryStore
 from tests.slow import SlowStore
-from tests.unit.core.conftest import World, make_message
+from tests.unit.core.conftest import FencedStore, World, make_message
 
 
 def test_every_subscription_gets_every_message_sent_after_it(world):
@@ -289,17 +288,6 @@ def test_destinations_are_limited(make_world):
 
 def durable_inbox(world, name, destination="topic://T", **request):
     return world.client(name).subscribe(destination, subscription_name="s", **request)
-
-
-class FencedStore(MemoryStore):
-    """Counts how often the fence was required."""
-
-    def __init__(self):
-        super().__init__()
-        self.fence_count = 0
-
-    def require_fence(self):
-        self.fence_count += 1
 
 
 @pytest.mark.parametrize("transaction", [None, LocalTransactionId("me", 1)])

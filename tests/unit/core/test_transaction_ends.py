@@ -7,7 +7,7 @@ from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import CommitFailed, TransactionError, UnknownTransaction
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.slow import SlowStore
-from tests.unit.core.conftest import World, make_message
+from tests.unit.core.conftest import FencedStore, World, make_message
 
 BRANCH = XATransactionId(1, b"global", b"branch")
 
@@ -52,6 +52,16 @@ def test_branches_ended_elsewhere_are_freed_by_their_connection(world, monkeypat
         beginner.send("queue://Q", "a", transaction=branch)
         coordinator.connection.commit(branch)
     assert not beginner.connection.transactions
+
+
+def test_what_is_in_doubt_requires_the_fence():
+    """A former master does not know what the next one prepared; its answer would make a coordinator forget that."""
+    store = FencedStore()
+    connection = World(store).client().connection
+    assert connection.in_doubt() == []
+    with pytest.raises(UnknownTransaction):
+        connection.commit(BRANCH, prepared=True)
+    assert store.fence_count == 2
 
 
 def test_a_rollback_by_another_connection_ends_the_branch(world):
