@@ -6,22 +6,31 @@ Each setting has one declaration. Flags, environment variables and `docs/setting
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from pybroker.broker.app.setting import Read, Setting, choice, duration, path, port, size, text, whole, yes_or_no
+from pybroker.broker.app.setting import (
+    Read,
+    Setting,
+    choice,
+    nearest,
+    path,
+    port,
+    read_values,
+    text,
+    whole,
+    yes_or_no,
+)
+from pybroker.broker.app.units import parse_duration as duration
+from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
 
-if TYPE_CHECKING:  # they need pydantic, which is imported when a file has tables
-    from pybroker.broker.app.policies import PolicyTable
-    from pybroker.broker.app.virtual import (
-        CompositeQueueTable,
-        CompositeTopicTable,
-        MirroredQueuesTable,
-        VirtualTopicTable,
-    )
+if TYPE_CHECKING:  # imported when a file has tables
+    from pybroker.broker.app.policies import Policy
+    from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
@@ -45,18 +54,8 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
 """The beginning of a store that is no path: `memori:`, `postgresql:/u@h/d`, `file:/data`."""
 
 
-def _declared(
-    read: Read,
-    default: Any,
-    description: str,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    is_secret: bool = False,
-) -> Any:
-    """Declare a setting, whose attribute of `Config` has the type that `read` returns."""
-    return Setting(default, read, description, least, above, most, is_secret)
+_declared = cast("Callable[..., Any]", Setting)
+"""Declares a setting, whose attribute of `Config` has the type that its reader returns."""
 
 
 def _name(value: object) -> str:
@@ -97,44 +96,25 @@ def _store(value: object) -> str:
     return store
 
 
-def _policies(value: object) -> "tuple[PolicyTable, ...]":
-    from pybroker.broker.app import policies
+def _tables(name: str) -> Read:
+    """Return the reader of a setting that is made of tables, which is imported with the core when it is needed."""
 
-    return policies.read_policies(value)
+    def read(value: object) -> Any:
+        from pybroker.broker.app import policies, virtual
 
+        return {"policies": policies.read_policies, **virtual.READERS}[name](value)
 
-def _virtual_topics(value: object) -> "tuple[VirtualTopicTable, ...]":
-    from pybroker.broker.app import virtual
-
-    return virtual.read_virtual_topics(value)
-
-
-def _composite_queues(value: object) -> "tuple[CompositeQueueTable, ...]":
-    from pybroker.broker.app import virtual
-
-    return virtual.read_composite_queues(value)
-
-
-def _composite_topics(value: object) -> "tuple[CompositeTopicTable, ...]":
-    from pybroker.broker.app import virtual
-
-    return virtual.read_composite_topics(value)
-
-
-def _mirrored_queues(value: object) -> "MirroredQueuesTable | None":
-    from pybroker.broker.app import virtual
-
-    return virtual.read_mirrored_queues(value)
+    return read
 
 
 class Config:
     """All settings of one broker, frozen.
 
     Attributes:
-        given: the names of the settings that are set.
+        given: the settings that are set, as they were given.
     """
 
-    given: frozenset[str]
+    given: Mapping[str, object]
 
     store: str = _declared(
         _store,
@@ -362,18 +342,22 @@ class Config:
         most=86400,
         description="How often destinations without consumers are searched for expired messages.",
     )
-    policies: "tuple[PolicyTable, ...]" = _declared(_policies, (), description="Rules per destination or wildcard.")
-    virtual_topics: "tuple[VirtualTopicTable, ...] | None" = _declared(
-        _virtual_topics, None, description="Topics whose messages are copied to the queues of their consumers."
+    policies: "tuple[Policy, ...]" = _declared(
+        _tables("policies"), (), description="Rules per destination or wildcard."
     )
-    composite_queues: "tuple[CompositeQueueTable, ...]" = _declared(
-        _composite_queues, (), description="Queues that stand for other destinations."
+    virtual_topics: "tuple[VirtualTopic, ...] | None" = _declared(
+        _tables("virtual_topics"),
+        None,
+        description="Topics whose messages are copied to the queues of their consumers.",
     )
-    composite_topics: "tuple[CompositeTopicTable, ...]" = _declared(
-        _composite_topics, (), description="Topics that stand for other destinations."
+    composite_queues: "tuple[CompositeDestination, ...]" = _declared(
+        _tables("composite_queues"), (), description="Queues that stand for other destinations."
     )
-    mirrored_queues: "MirroredQueuesTable | None" = _declared(
-        _mirrored_queues, None, description="Topics that get a copy of every queue's messages."
+    composite_topics: "tuple[CompositeDestination, ...]" = _declared(
+        _tables("composite_topics"), (), description="Topics that stand for other destinations."
+    )
+    mirrored_queues: "MirroredQueues | None" = _declared(
+        _tables("mirrored_queues"), None, description="Topics that get a copy of every queue's messages."
     )
     memory_limit: int = _declared(
         size,
@@ -418,21 +402,15 @@ class Config:
         "anyway.",
     )
 
-    def __init__(self, **values: object) -> None:
+    def __init__(self, /, **given: object) -> None:
         """Read the given values; other settings have their defaults.
 
         Raises:
             ConfigError: a value is not valid.
         """
-        values = _with_lock(values)
-        for name in values.keys() - SETTINGS.keys():
-            raise ConfigError("there is no such setting", setting=name)
-        vars(self)["given"] = frozenset(values)
-        for name, setting in SETTINGS.items():
-            try:
-                vars(self)[name] = setting.value(values[name]) if name in values else setting.default
-            except ValueError as error:
-                raise ConfigError(str(error), setting=name) from error
+        given = _with_lock(given)
+        vars(self).update({name: setting.default for name, setting in SETTINGS.items()})
+        vars(self).update(read_values(SETTINGS, given, _unknown), given=MappingProxyType(given))
         try:
             self._check_database()
             self._check_scheduler()
@@ -455,7 +433,7 @@ class Config:
         Raises:
             ConfigError: a value is not valid.
         """
-        return type(self)(**({name: getattr(self, name) for name in self.given} | values))
+        return type(self)(**(dict(self.given) | values))
 
     def _check_database(self) -> None:
         if not is_database(self.store):
@@ -541,8 +519,6 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
     origin: dict[str, str] = {}
     for name, value in _from_file(file).items() if file else ():
         values[name], origin[name] = value, f"{name} (in {file})"
-        if name not in SETTINGS:
-            raise ConfigError("there is no such setting", setting=origin[name], hint=_remedy(name))
     for name in SETTINGS:
         if is_table(name):
             continue
@@ -573,20 +549,14 @@ def _variable_remedy(variable: str) -> str:
     name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
     if name in TABLES:
         return "only a file can have it, see --config"
-    near = _nearest(name)
+    near = nearest(name, SETTINGS)
     return f"did you mean {ENVIRONMENT_PREFIX}{near.upper()}?" if near else "there is no such setting"
 
 
-def _remedy(name: str) -> str:
-    near = _nearest(name)
-    return f"did you mean {near}?" if near else "see `pybroker start --help` for all settings"
-
-
-def _nearest(name: str) -> str | None:
-    import difflib  # as tomllib below: a broker without a file needs neither
-
-    near = difflib.get_close_matches(name, SETTINGS, n=1)
-    return near[0] if near else None
+def _unknown(name: str) -> str:
+    near = nearest(name, SETTINGS)
+    remedy = f"did you mean {near}?" if near else "see `pybroker start --help` for all settings"
+    return f"there is no such setting; {remedy}"
 
 
 def is_database(store: str) -> bool:
@@ -644,11 +614,11 @@ def _place(url: str) -> tuple[str, str]:
 
 
 def _from_file(file: Path) -> dict[str, Any]:
-    import tomllib
+    import tomllib  # only some brokers have a file
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}", setting="--config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{file} is not TOML: {error}", setting="--config") from error

@@ -9,15 +9,26 @@ dead_letter_strategy = { type = "individual", queue_prefix = "DLQ." }
 Names are those of ActiveMQ's `policyEntry` in snake case; an element with attributes is a table with a type.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from functools import partial
+from typing import Any, NamedTuple
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from pybroker.broker.app.tables import Milliseconds, SettingsTable, Size, attempt, named, single, tables, typed
+from pybroker.broker.app.setting import (
+    Setting,
+    Table,
+    milliseconds,
+    named,
+    number,
+    one_of,
+    single,
+    tables,
+    text,
+    whole,
+    yes_or_no,
+)
+from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.core.policy import (
-    AnyDeadLetterStrategy,
     DestinationPolicy,
     DiscardingDeadLetterStrategy,
     Eviction,
@@ -27,7 +38,6 @@ from pybroker.broker.core.policy import (
     LastImageRecovery,
     PolicyEntry,
     PolicyMap,
-    RecoveryPolicy,
     SharedDeadLetterStrategy,
     TimedRecovery,
 )
@@ -35,181 +45,125 @@ from pybroker.broker.domain.destination import Destination, DestinationType, par
 
 _INT_MAX = 2**31 - 1
 
-_Prefetch = Annotated[int, Field(ge=0, le=_INT_MAX)]
-_Limit = Annotated[int, Field(ge=-1, le=_INT_MAX)]
+_FLAG = Setting(yes_or_no)
+_TEXT = Setting(text)
+_PREFETCH = Setting(whole, least=0, most=_INT_MAX)
 
 
 # ---------------------------------------------------------------- nested tables
 
 
-class _DeadLetterTable(SettingsTable):
-    process_expired: bool = True
-    process_non_persistent: bool = False
-    enable_audit: bool = True
-    max_audit_depth: int = Field(0, ge=1, le=1_000_000)
-    max_producers_to_audit: int = Field(0, ge=1, le=100_000)
-    expiration: Milliseconds = 0
+def _individual(**given: Any) -> IndividualDeadLetterStrategy:
+    strategy = IndividualDeadLetterStrategy(**given)
+    if not (strategy.queue_prefix or strategy.queue_suffix):
+        raise ValueError("queue_prefix or queue_suffix must be set, else a queue is its own dead letter queue")
+    if not (strategy.topic_prefix or strategy.topic_suffix):
+        raise ValueError("topic_prefix or topic_suffix must be set, else any queue counts as a dead letter queue")
+    return strategy
 
 
-class SharedDeadLetterTable(_DeadLetterTable):
-    """One dead letter queue for all destinations."""
-
-    type: Literal["shared"]
-    dead_letter_queue: str = ""
-
-    def strategy(self) -> SharedDeadLetterStrategy:
-        """Return the core's value."""
-        given = self.given("type")
-        if self.dead_letter_queue:
-            given["dead_letter_queue"] = single(parse(self.dead_letter_queue))
-        return SharedDeadLetterStrategy(**given)
-
-    @model_validator(mode="after")
-    def _can_be_made(self) -> "SharedDeadLetterTable":
-        attempt(self.strategy)
-        return self
+def _shared(**given: Any) -> SharedDeadLetterStrategy:
+    if "dead_letter_queue" in given:
+        given["dead_letter_queue"] = single(parse(given["dead_letter_queue"]))
+    return SharedDeadLetterStrategy(**given)
 
 
-class IndividualDeadLetterTable(_DeadLetterTable):
-    """A separate dead letter queue for each destination."""
+_DEAD_LETTERS = {
+    "process_expired": _FLAG,
+    "process_non_persistent": _FLAG,
+    "enable_audit": _FLAG,
+    "max_audit_depth": Setting(whole, least=1, most=1_000_000),
+    "max_producers_to_audit": Setting(whole, least=1, most=100_000),
+    "expiration": Setting(milliseconds),
+}
 
-    type: Literal["individual"]
-    queue_prefix: str = ""
-    queue_suffix: str = ""
-    topic_prefix: str = ""
-    topic_suffix: str = ""
-    use_queue_for_queue_messages: bool = True
-    use_queue_for_topic_messages: bool = True
-    destination_per_durable_subscriber: bool = False
-
-    def strategy(self) -> IndividualDeadLetterStrategy:
-        """Return the core's value."""
-        return IndividualDeadLetterStrategy(**self.given("type"))
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> "IndividualDeadLetterTable":
-        strategy = self.strategy()
-        if not (strategy.queue_prefix or strategy.queue_suffix):
-            raise ValueError("queue_prefix or queue_suffix must be set, else a queue is its own dead letter queue")
-        if not (strategy.topic_prefix or strategy.topic_suffix):
-            raise ValueError("topic_prefix or topic_suffix must be set, else any queue counts as a dead letter queue")
-        return self
-
-
-class DiscardingDeadLetterTable(SettingsTable):
-    """No dead letters."""
-
-    type: Literal["discarding"]
-
-    def strategy(self) -> DiscardingDeadLetterStrategy:
-        """Return the core's value."""
-        return DiscardingDeadLetterStrategy()
+DEAD_LETTER_STRATEGIES = {
+    "shared": Table(_shared, _DEAD_LETTERS | {"dead_letter_queue": _TEXT}),
+    "individual": Table(
+        _individual,
+        _DEAD_LETTERS
+        | dict.fromkeys(("queue_prefix", "queue_suffix", "topic_prefix", "topic_suffix"), _TEXT)
+        | dict.fromkeys(
+            ("use_queue_for_queue_messages", "use_queue_for_topic_messages", "destination_per_durable_subscriber"),
+            _FLAG,
+        ),
+    ),
+    "discarding": Table(DiscardingDeadLetterStrategy),
+}
+"""What happens to dead letters, by type."""
 
 
-class FixedCountTable(SettingsTable):
-    """The last messages."""
-
-    type: Literal["fixed_count"]
-    maximum_size: int = Field(FixedCountRecovery().maximum_size, ge=1, le=1_000_000)
-
-    def policy(self) -> RecoveryPolicy:
-        """Return the core's value."""
-        return FixedCountRecovery(self.maximum_size)
+def _fixed_sized(maximum_size: int = FixedSizeRecovery().maximum_bytes) -> FixedSizeRecovery:
+    return FixedSizeRecovery(maximum_size)
 
 
-class FixedSizedTable(SettingsTable):
-    """The last messages, up to a number of bytes."""
-
-    type: Literal["fixed_sized"]
-    maximum_size: Annotated[Size, Field(ge=1)] = FixedSizeRecovery().maximum_bytes
-
-    def policy(self) -> RecoveryPolicy:
-        """Return the core's value."""
-        return FixedSizeRecovery(self.maximum_size)
+def _timed(recover_duration: int = TimedRecovery().milliseconds) -> TimedRecovery:
+    return TimedRecovery(recover_duration)
 
 
-class LastImageTable(SettingsTable):
-    """The last message."""
-
-    type: Literal["last_image"]
-
-    def policy(self) -> RecoveryPolicy:
-        """Return the core's value."""
-        return LastImageRecovery()
-
-
-class TimedTable(SettingsTable):
-    """The messages of a recent period."""
-
-    type: Literal["timed"]
-    recover_duration: Annotated[Milliseconds, Field(ge=1)] = TimedRecovery().milliseconds
-
-    def policy(self) -> RecoveryPolicy:
-        """Return the core's value."""
-        return TimedRecovery(self.recover_duration)
+_recovery = one_of(
+    {
+        "fixed_count": Table(FixedCountRecovery, {"maximum_size": Setting(whole, least=1, most=1_000_000)}),
+        "fixed_sized": Table(_fixed_sized, {"maximum_size": Setting(size, least=1)}),
+        "last_image": Table(LastImageRecovery),
+        "timed": Table(_timed, {"recover_duration": Setting(milliseconds, above=0)}),
+        "no": Table(lambda: None),
+    }
+)
 
 
-class NoRecoveryTable(SettingsTable):
-    """No recovery of messages."""
-
-    type: Literal["no"]
-
-    def policy(self) -> RecoveryPolicy | None:
-        """Return the core's value."""
-        return None
+def _constant(limit: int = -1) -> dict[str, Any]:
+    return {"pending_message_limit": limit, "pending_message_limit_multiplier": None}
 
 
-class ConstantLimitTable(SettingsTable):
-    """A number of messages."""
-
-    type: Literal["constant"]
-    limit: _Limit = -1
-
-    def fields(self) -> dict[str, Any]:
-        """Return the core's fields."""
-        return {"pending_message_limit": self.limit, "pending_message_limit_multiplier": None}
+def _prefetch_rate(multiplier: float = 0.5) -> dict[str, Any]:
+    return {"pending_message_limit_multiplier": multiplier}
 
 
-class PrefetchRateLimitTable(SettingsTable):
-    """A multiple of the consumer's prefetch."""
-
-    type: Literal["prefetch_rate"]
-    multiplier: float = Field(0.5, ge=0, le=1000, allow_inf_nan=False)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the core's fields."""
-        return {"pending_message_limit_multiplier": self.multiplier}
+_LIMITS = one_of(
+    {
+        "constant": Table(_constant, {"limit": Setting(whole, least=-1, most=_INT_MAX)}),
+        "prefetch_rate": Table(_prefetch_rate, {"multiplier": Setting(number, least=0, most=1000)}),
+    }
+)
 
 
-class EvictionTable(SettingsTable):
-    """The order of eviction."""
-
-    type: Literal["oldest", "oldest_with_lowest_priority"]
-
-
-def _limit_typed(value: object) -> object:
-    """Expand a bare number to a constant limit."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return {"type": "constant", "limit": value}
-    return typed(value)
-
-
-_Discriminator = Field(discriminator="type")
-_DeadLetterStrategy = Annotated[
-    Annotated[SharedDeadLetterTable | IndividualDeadLetterTable | DiscardingDeadLetterTable, _Discriminator],
-    BeforeValidator(typed),
-]
-_Recovery = Annotated[
-    Annotated[FixedCountTable | FixedSizedTable | LastImageTable | TimedTable | NoRecoveryTable, _Discriminator],
-    BeforeValidator(typed),
-]
-_PendingLimit = Annotated[
-    Annotated[ConstantLimitTable | PrefetchRateLimitTable, _Discriminator], BeforeValidator(_limit_typed)
-]
-_Eviction = Annotated[EvictionTable, BeforeValidator(typed)]
+def _pending_limit(value: object) -> dict[str, Any]:
+    """Return the core's fields; a bare number is a constant limit."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    fields: dict[str, Any] = _LIMITS({"type": "constant", "limit": value} if is_number else value)
+    return fields
 
 
 # ---------------------------------------------------------------- the table
+
+
+class Policy(NamedTuple):
+    """One `[[policies]]` table.
+
+    Attributes:
+        destination: the destination of these rules; None for all without other rules.
+        fields: the fields of `DestinationPolicy` that the table sets.
+    """
+
+    destination: Destination | None
+    fields: Mapping[str, Any]
+
+
+_KINDS = {
+    "queue": DestinationType.QUEUE,
+    "topic": DestinationType.TOPIC,
+    "temp_queue": DestinationType.TEMP_QUEUE,
+    "temp_topic": DestinationType.TEMP_TOPIC,
+}
+
+
+def _policy(**given: Any) -> Policy:
+    kinds = [name for name in _KINDS if name in given]
+    if len(kinds) > 1:
+        raise ValueError(f"{kinds[0]} and {kinds[1]} are both set: write a table for each")
+    destination = named(_KINDS[kinds[0]], given.pop(kinds[0])) if kinds else None
+    return Policy(destination, given | given.pop("pending_message_limit_strategy", {}))
 
 
 _NOT_SERVED = frozenset(
@@ -256,108 +210,57 @@ _NOT_SERVED = frozenset(
 )
 
 
-class PolicyTable(SettingsTable):
-    """One `[[policies]]` table. Attributes that are not set are None, and keep the defaults of the policy."""
-
-    not_served: ClassVar[Collection[str]] = _NOT_SERVED
-
-    queue: str | None = None
-    topic: str | None = None
-    temp_queue: str | None = None
-    temp_topic: str | None = None
-    prioritized_messages: bool | None = None
-    strict_order_dispatch: bool | None = None
-    all_consumers_exclusive_by_default: bool | None = None
-    queue_prefetch: _Prefetch | None = None
-    queue_browser_prefetch: _Prefetch | None = None
-    topic_prefetch: _Prefetch | None = None
-    durable_topic_prefetch: _Prefetch | None = None
-    pending_message_limit_strategy: _PendingLimit | None = None
-    message_eviction_strategy: _Eviction | None = None
-    subscription_recovery_policy: _Recovery | None = None
-    memory_limit: Size | None = None
-    producer_flow_control: bool | None = None
-    send_fail_if_no_space: bool | None = None
-    always_retroactive: bool | None = None
-    gc_inactive_destinations: bool | None = None
-    inactive_timeout_before_gc: Annotated[Milliseconds, Field(ge=1)] | None = None
-    max_redeliveries: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
-    dead_letter_strategy: _DeadLetterStrategy | None = None
-    send_advisory_if_no_consumers: bool | None = None
-    advisory_for_slow_consumers: bool | None = None
-    advisory_for_discarding_messages: bool | None = None
-    advisory_when_full: bool | None = None
-    advisory_for_delivery: bool | None = None
-    advisory_for_consumed: bool | None = None
-    include_body_for_advisory: bool | None = None
-
-    @model_validator(mode="after")
-    def _has_one_destination(self) -> "PolicyTable":
-        named = [name for name in _KINDS if getattr(self, name) is not None]
-        if len(named) > 1:
-            raise ValueError(f"{named[0]} and {named[1]} are both set: write a table for each")
-        attempt(lambda: self.destination)
-        return self
-
-    @property
-    def destination(self) -> Destination | None:
-        """The destination of these rules; None for all without other rules."""
-        for name, kind in _KINDS.items():
-            text = getattr(self, name)
-            if text is not None:
-                return named(kind, text)
-        return None
-
-    def policy(self, defaults: DestinationPolicy) -> DestinationPolicy:
-        """Return the policy.
-
-        Args:
-            defaults: the value of each attribute that the table does not set.
-        """
-        fields = self.given(*_KINDS, *_STRATEGIES)
-        if self.pending_message_limit_strategy is not None:
-            fields |= self.pending_message_limit_strategy.fields()
-        if self.message_eviction_strategy is not None:
-            fields["message_eviction_strategy"] = Eviction(self.message_eviction_strategy.type)
-        if self.subscription_recovery_policy is not None:
-            fields["subscription_recovery_policy"] = self.subscription_recovery_policy.policy()
-        if self.dead_letter_strategy is not None:
-            strategy: AnyDeadLetterStrategy = self.dead_letter_strategy.strategy()
-            fields["dead_letter_strategy"] = strategy
-        return replace(defaults, **fields)
-
-
-_KINDS: Mapping[str, DestinationType] = {
-    "queue": DestinationType.QUEUE,
-    "topic": DestinationType.TOPIC,
-    "temp_queue": DestinationType.TEMP_QUEUE,
-    "temp_topic": DestinationType.TEMP_TOPIC,
-}
-_STRATEGIES = (
-    "pending_message_limit_strategy",
-    "message_eviction_strategy",
-    "subscription_recovery_policy",
-    "dead_letter_strategy",
+POLICY = Table(
+    _policy,
+    {
+        **dict.fromkeys(_KINDS, _TEXT),
+        "prioritized_messages": _FLAG,
+        "strict_order_dispatch": _FLAG,
+        "all_consumers_exclusive_by_default": _FLAG,
+        "queue_prefetch": _PREFETCH,
+        "queue_browser_prefetch": _PREFETCH,
+        "topic_prefetch": _PREFETCH,
+        "durable_topic_prefetch": _PREFETCH,
+        "pending_message_limit_strategy": Setting(_pending_limit),
+        "message_eviction_strategy": Setting(one_of({each.value: Table(partial(Eviction, each)) for each in Eviction})),
+        "subscription_recovery_policy": Setting(_recovery),
+        "memory_limit": Setting(size),
+        "producer_flow_control": _FLAG,
+        "send_fail_if_no_space": _FLAG,
+        "always_retroactive": _FLAG,
+        "gc_inactive_destinations": _FLAG,
+        "inactive_timeout_before_gc": Setting(milliseconds, above=0),
+        "max_redeliveries": Setting(whole, least=-1, most=1_000_000),
+        "dead_letter_strategy": Setting(one_of(DEAD_LETTER_STRATEGIES)),
+        "send_advisory_if_no_consumers": _FLAG,
+        "advisory_for_slow_consumers": _FLAG,
+        "advisory_for_discarding_messages": _FLAG,
+        "advisory_when_full": _FLAG,
+        "advisory_for_delivery": _FLAG,
+        "advisory_for_consumed": _FLAG,
+        "include_body_for_advisory": _FLAG,
+    },
+    _NOT_SERVED,
 )
+"""A `[[policies]]` table."""
 
-
-read_policies = tables(PolicyTable, "policies")
+read_policies = tables(POLICY, "policies")
 """Reads the setting `policies`."""
 
 
-def policy_map(tables: Sequence[PolicyTable], defaults: DestinationPolicy) -> PolicyMap:
+def policy_map(policies: Sequence[Policy], defaults: DestinationPolicy) -> PolicyMap:
     """Return the policies.
 
     Args:
-        tables: the tables in their order; the last one without a destination is the default entry.
+        policies: the tables in their order; the last one without a destination is the default entry.
         defaults: the values of attributes that a table does not set, and the default entry if there is no such table.
     """
     entries: list[PolicyEntry] = []
     default = defaults
-    for table in tables:
-        policy = table.policy(defaults)
-        if table.destination is None:
+    for destination, fields in policies:
+        policy = replace(defaults, **fields)
+        if destination is None:
             default = policy
         else:
-            entries.append(PolicyEntry(table.destination, policy))
+            entries.append(PolicyEntry(destination, policy))
     return PolicyMap(entries, default)

@@ -1,18 +1,17 @@
-"""Declarations of settings: default, reader, bounds and description, and the readers.
+"""Declarations of settings: reader, default, bounds and description; the readers; and tables made of settings.
 
 A value is text from the command line and the environment, or has one of TOML's types. Readers raise `ValueError` for an
-invalid value, with a text that follows the setting's name.
-
-Only the tables of a configuration file use pydantic (`tables`), because every start reads settings and few read tables,
-and pydantic takes a third of the time for imports.
+invalid value, with a text that follows the setting's name. The errors of a table name the path to the value.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from pybroker.broker.app.units import parse_duration, parse_size
+from pybroker.broker.app.units import parse_duration as duration
+from pybroker.broker.domain.destination import Destination, DestinationType, checked
+from pybroker.broker.domain.errors import ConfigError, InvalidDestination, InvalidSelector
 
 Read = Callable[[object], Any]
 """Returns a setting's value.
@@ -26,26 +25,39 @@ _PORT_MAX = 65_535
 _YES, _NO = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 
 
+_INVALID = (ValueError, ConfigError, InvalidDestination, InvalidSelector)
+"""The errors of readers and tables."""
+
+
+def _inside(name: str, error: Exception) -> ConfigError:
+    """Return an error with a name before its path."""
+    if isinstance(error, ConfigError):
+        return ConfigError(error.reason, setting=f"{name}.{error.setting}" if error.setting else name)
+    return ConfigError(str(error), setting=name)
+
+
 class Setting(NamedTuple):
-    """One setting.
+    """One setting, or one attribute of a table.
 
     Attributes:
-        default: its value if it is not set. If that is None, None may be set too.
         read: reads a value.
+        default: its value if it is not set. If that is None, None may be set too. Those of attributes are the core's.
         description: one or more sentences for the documents.
         least: the lowest value.
         above: the lower bound, itself not allowed.
         most: the highest value.
         is_secret: the value may hold a password, and is not shown.
+        is_required: it must be set.
     """
 
-    default: Any
     read: Read
-    description: str
+    default: Any = None
+    description: str = ""
     least: float | None = None
     above: float | None = None
     most: float | None = None
     is_secret: bool = False
+    is_required: bool = False
 
     def value(self, given: object) -> Any:
         """Return the value of a given text or TOML value.
@@ -65,6 +77,130 @@ class Setting(NamedTuple):
     def _demand(self, relation: str, bound: float | None, given: object, holds: bool) -> None:
         if not holds:
             raise ValueError(f"it must be {relation} {bound}; given was {given!r}")
+
+
+def read_values(
+    settings: Mapping[str, Setting], given: Mapping[str, object], unknown: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the values of given settings.
+
+    Args:
+        settings: the settings by name.
+        given: their texts or TOML values.
+        unknown: returns the error's text for a name that is not in `settings`.
+
+    Raises:
+        ConfigError: a value is not valid, or there is no such setting.
+    """
+    for name in given:
+        if name not in settings:
+            raise ConfigError(unknown(name), setting=name)
+    found: dict[str, Any] = {}
+    for name, setting in settings.items():
+        if name in given:
+            try:
+                found[name] = setting.value(given[name])
+            except _INVALID as error:
+                raise _inside(name, error) from error
+        elif setting.is_required:
+            raise ConfigError("it must be set", setting=name)
+    return found
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that is most like a name; None if none is."""
+    import difflib  # only after a mistake
+
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
+# ---------------------------------------------------------------- tables
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Table(NamedTuple, Generic[T_co]):
+    """A kind of table.
+
+    Attributes:
+        make: returns the core's value, given the attributes that are set.
+        attributes: the attributes by name.
+        not_served: the attributes of ActiveMQ that are not supported.
+    """
+
+    make: Callable[..., T_co]
+    attributes: Mapping[str, Setting] = {}
+    not_served: Collection[str] = ()
+
+    def read(self, value: object) -> T_co:
+        """Return the core's value of a table.
+
+        Raises:
+            ConfigError: an attribute is not valid; names it.
+            ValueError, InvalidDestination, InvalidSelector: the table is not valid.
+        """
+        return self.make(**read_values(self.attributes, _table(value), self._unknown))
+
+    def _unknown(self, name: str) -> str:
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+        if snake in self.not_served:
+            return "it is an attribute of ActiveMQ that pybroker does not have; leave it out"
+        near = nearest(snake, self.attributes)
+        remedy = f"did you mean {near}?" if near else f"known are {', '.join(sorted(self.attributes)) or 'none'}"
+        return f"there is no such attribute; {remedy}"
+
+
+def _table(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{value!r} is not a table: write its attributes in braces, or below a line with its name")
+    return cast("Mapping[str, object]", value)
+
+
+def one_of(kinds: Mapping[str, Table[Any]]) -> Read:
+    """Return a reader of a table whose `type` chooses its kind; text is a type without attributes."""
+
+    def read(value: object) -> Any:
+        given = dict(_table({"type": value} if isinstance(value, str) else value))
+        kind = given.pop("type", None)
+        if not isinstance(kind, str) or kind not in kinds:
+            raise ValueError(f"write as its type one of {', '.join(map(repr, kinds))}")
+        try:
+            return kinds[kind].read(given)
+        except _INVALID as error:
+            raise _inside(kind, error) from error
+
+    return read
+
+
+def listed(read: Callable[[object], T_co], item: str, remedy: str) -> Callable[[object], tuple[T_co, ...]]:
+    """Return a reader of a list.
+
+    Args:
+        read: reads an item.
+        item: the word for an item, which error texts name with its number.
+        remedy: the error's text for a value that is no list.
+    """
+
+    def read_list(value: object) -> tuple[T_co, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(remedy)
+        found: list[T_co] = []
+        for number, one in enumerate(cast("list[object]", value), 1):
+            try:
+                found.append(read(one))
+            except _INVALID as error:
+                raise ValueError(f"{item} {number}: {error}") from error
+        return tuple(found)
+
+    return read_list
+
+
+def tables(table: Table[T_co], setting: str) -> Callable[[object], tuple[T_co, ...]]:
+    """Return a reader of `[[setting]]` tables."""
+    return listed(table.read, "table", f"it is made of tables: write [[{setting}]] in the configuration file")
+
+
+# ---------------------------------------------------------------- readers
 
 
 def text(value: object) -> str:
@@ -109,14 +245,17 @@ def port(value: object) -> int | None:
     return number
 
 
-def size(value: object) -> int:
-    """Return a size in bytes."""
-    return parse_size(value if isinstance(value, str) else str(value))
+def number(value: object) -> float:
+    """Return a number."""
+    try:
+        return float(str(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a number") from error
 
 
-def duration(value: object) -> float:
-    """Return a duration in seconds."""
-    return parse_duration(value if isinstance(value, str) else str(value))
+def milliseconds(value: object) -> int:
+    """Return a duration in milliseconds."""
+    return round(duration(value) * 1000)
 
 
 def choice(*names: str) -> Read:
@@ -130,3 +269,18 @@ def choice(*names: str) -> Read:
         return str(value)
 
     return read
+
+
+def named(kind: DestinationType, name: str) -> Destination:
+    """Return one destination or pattern of a kind."""
+    destination = checked(kind, name)
+    if destination.is_composite:
+        raise InvalidDestination(f"{name!r} has a comma: write a table for each name")
+    return destination
+
+
+def single(destination: Destination) -> Destination:
+    """Return the destination, if it is neither a pattern nor composite."""
+    if destination.is_pattern or destination.is_composite:
+        raise InvalidDestination(f"{destination} must be one destination: no wildcards, no comma")
+    return destination

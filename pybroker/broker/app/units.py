@@ -11,7 +11,7 @@ _SIZE = re.compile(r"\s*(\d{1,18})\s*([a-z]*)\s*", re.ASCII)
 _DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*([a-z]*)\s*", re.ASCII)
 
 
-def parse_size(text: str | int) -> int:
+def parse_size(text: object) -> int:
     """Return a size in bytes.
 
     Raises:
@@ -23,7 +23,7 @@ def parse_size(text: str | int) -> int:
     return int(match[1]) * _SIZES[match[2]]
 
 
-def parse_duration(text: str | float) -> float:
+def parse_duration(text: object) -> float:
     """Return a duration in seconds.
 
     Raises:

@@ -9,158 +9,114 @@ forward_to = ["queue://BILLING", { topic = "AUDIT", selector = "amount > 1000" }
 Names are those of ActiveMQ's `virtualTopic`, `compositeQueue`, `compositeTopic` and `mirroredQueue` in snake case.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Any
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from pybroker.broker.app.tables import SettingsTable, attempt, named, single, table, tables
+from pybroker.broker.app.setting import Setting, Table, listed, named, single, tables, text, yes_or_no
 from pybroker.broker.core.selector import compile_selector
-from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, VirtualTopic
+from pybroker.broker.core.virtual import CompositeDestination, Forward, MirroredQueues, VirtualTopic
 from pybroker.broker.domain.destination import DestinationType, matches
+from pybroker.broker.domain.errors import ConfigError
+
+_FORWARDS_MAX = 256
+
+_FLAG = Setting(yes_or_no)
+_TEXT = Setting(text)
 
 
-class VirtualTopicTable(SettingsTable):
-    """One `[[virtual_topics]]` table."""
+def _virtual_topic(**given: Any) -> VirtualTopic:
+    topics = VirtualTopic(**given)
+    if not topics.prefix and not topics.postfix:
+        raise ValueError("prefix or postfix must be set: they distinguish the consumers' queues")
+    named(DestinationType.TOPIC, topics.name)
+    return topics
 
-    not_served: ClassVar[Collection[str]] = frozenset(
-        ("concurrent_send", "drop_on_resource_limit", "local", "set_original_destination", "transacted_send")
+
+VIRTUAL_TOPIC = Table(
+    _virtual_topic,
+    {"name": _TEXT, "prefix": _TEXT, "postfix": _TEXT, "selector_aware": _FLAG},
+    ("concurrent_send", "drop_on_resource_limit", "local", "set_original_destination", "transacted_send"),
+)
+"""A `[[virtual_topics]]` table."""
+
+
+def _forward(queue: str | None = None, topic: str | None = None, selector: str | None = None) -> Forward:
+    if selector is not None:
+        compile_selector(selector)
+    match queue, topic:
+        case str(), None:
+            destination = named(DestinationType.QUEUE, queue)
+        case None, str():
+            destination = named(DestinationType.TOPIC, topic)
+        case _:
+            raise ValueError("write queue or topic, and not both")
+    return Forward(destination=single(destination), selector=selector)
+
+
+_FORWARD = Table(_forward, {"queue": _TEXT, "topic": _TEXT, "selector": _TEXT})
+
+
+def _target(value: object) -> Forward:
+    """Return a target; `"queue://A"` is `{ queue = "A" }`."""
+    if isinstance(value, str):
+        scheme, separator, name = value.partition("://")
+        value = {scheme: name} if separator else {"queue": value}
+    return _FORWARD.read(value)
+
+
+def _composite(kind: DestinationType) -> Table[CompositeDestination]:
+    return Table(
+        partial(_composite_destination, kind),
+        {
+            "name": Setting(text, is_required=True),
+            "forward_to": Setting(
+                listed(_target, "target", 'it is a list: write for example ["queue://A", "topic://B"]'),
+                is_required=True,
+            ),
+            "forward_only": _FLAG,
+            "send_when_not_matched": _FLAG,
+        },
+        ("concurrent_send", "copy_message"),
     )
 
-    name: str = ""
-    prefix: str = ""
-    postfix: str = ""
-    selector_aware: bool = False
 
-    @model_validator(mode="after")
-    def _tells_queues_from_topics(self) -> "VirtualTopicTable":
-        definition = self.definition()
-        if not definition.prefix and not definition.postfix:
-            raise ValueError("prefix or postfix must be set: they distinguish the consumers' queues")
-        attempt(lambda: named(DestinationType.TOPIC, definition.name))
-        return self
-
-    def definition(self) -> VirtualTopic:
-        """Return the core's value."""
-        return VirtualTopic(**self.given())
+def _composite_destination(
+    kind: DestinationType, name: str, forward_to: tuple[Forward, ...], **given: Any
+) -> CompositeDestination:
+    if not 1 <= len(forward_to) <= _FORWARDS_MAX:
+        raise ValueError(f"write 1 to {_FORWARDS_MAX} targets in forward_to; given were {len(forward_to)}")
+    destination = named(kind, name)
+    for forward in forward_to:
+        if forward.destination.type is kind and matches(name, forward.destination.name):
+            raise ValueError(f"{name} forwards to itself; write forward_only = false to have it keep messages")
+    return CompositeDestination(destination=destination, forward_to=forward_to, **given)
 
 
-class ForwardTable(SettingsTable):
-    """A target of a composite destination."""
-
-    queue: str | None = None
-    topic: str | None = None
-    selector: str | None = None
-
-    @model_validator(mode="after")
-    def _can_be_made(self) -> "ForwardTable":
-        if (self.queue is None) is (self.topic is None):
-            raise ValueError("write queue or topic, and not both")
-        attempt(self.forward)
-        if self.selector is not None:
-            attempt(lambda: compile_selector(self.selector or ""))
-        return self
-
-    def forward(self) -> Forward:
-        """Return the core's value."""
-        if self.queue is not None:
-            return Forward(destination=single(named(DestinationType.QUEUE, self.queue)), selector=self.selector)
-        return Forward(destination=single(named(DestinationType.TOPIC, self.topic or "")), selector=self.selector)
+COMPOSITE_QUEUE = _composite(DestinationType.QUEUE)
+"""A `[[composite_queues]]` table."""
 
 
-def _qualified(value: object) -> object:
-    """Expand `"queue://A"` to `{ queue = "A" }`."""
-    if not isinstance(value, str):
-        return value
-    scheme, separator, name = value.partition("://")
-    return {scheme: name} if separator else {"queue": value}
+def _mirrored_queues(**given: Any) -> MirroredQueues:
+    mirrored = MirroredQueues(**given)
+    named(DestinationType.TOPIC, mirrored.prefix + "ORDERS" + mirrored.postfix)
+    return mirrored
 
 
-_Forward = Annotated[ForwardTable, BeforeValidator(_qualified)]
+MIRRORED_QUEUES = Table(_mirrored_queues, {"prefix": _TEXT, "postfix": _TEXT}, ("copy_message",))
+"""The `[mirrored_queues]` table."""
 
 
-class _CompositeTable(SettingsTable):
-    not_served: ClassVar[Collection[str]] = frozenset(("concurrent_send", "copy_message"))
-    kind: ClassVar[DestinationType]
-
-    name: str
-    forward_to: Annotated[tuple[_Forward, ...], Field(min_length=1, max_length=256)]
-    forward_only: bool = True
-    send_when_not_matched: bool = False
-
-    @model_validator(mode="after")
-    def _leads_elsewhere(self) -> "_CompositeTable":
-        attempt(self.definition)
-        definition = self.definition()
-        for forward in definition.forward_to:
-            if forward.destination.type is self.kind and matches(definition.destination.name, forward.destination.name):
-                raise ValueError(f"{self.name} forwards to itself; write forward_only = false to have it keep messages")
-        return self
-
-    def definition(self) -> CompositeDestination:
-        """Return the core's value."""
-        return CompositeDestination(
-            destination=named(self.kind, self.name),
-            forward_to=tuple(target.forward() for target in self.forward_to),
-            **self.given("name", "forward_to"),
-        )
+def _read_mirrored_queues(value: object) -> MirroredQueues | None:
+    try:
+        return None if value is False else MIRRORED_QUEUES.read({} if value is True else value)
+    except ConfigError as error:  # with the attribute, which is not the setting
+        raise ValueError(str(error)) from error
 
 
-class CompositeQueueTable(_CompositeTable):
-    """One `[[composite_queues]]` table."""
-
-    kind: ClassVar[DestinationType] = DestinationType.QUEUE
-
-
-class CompositeTopicTable(_CompositeTable):
-    """One `[[composite_topics]]` table."""
-
-    kind: ClassVar[DestinationType] = DestinationType.TOPIC
-
-
-class MirroredQueuesTable(SettingsTable):
-    """The `[mirrored_queues]` table."""
-
-    not_served: ClassVar[Collection[str]] = frozenset(("copy_message",))
-
-    prefix: str = ""
-    postfix: str = ""
-
-    @model_validator(mode="after")
-    def _names_a_topic(self) -> "MirroredQueuesTable":
-        definition = self.definition()
-        attempt(lambda: named(DestinationType.TOPIC, definition.prefix + "ORDERS" + definition.postfix))
-        return self
-
-    def definition(self) -> MirroredQueues:
-        """Return the core's value."""
-        return MirroredQueues(**self.given())
-
-
-def read_mirrored_queues(value: object) -> MirroredQueuesTable | None:
-    """Read the setting `mirrored_queues`."""
-    if value is None or value is False:
-        return None
-    return table(MirroredQueuesTable, {} if value is True else value)
-
-
-read_virtual_topics = tables(VirtualTopicTable, "virtual_topics")
-read_composite_queues = tables(CompositeQueueTable, "composite_queues")
-read_composite_topics = tables(CompositeTopicTable, "composite_topics")
-
-DEFAULT_VIRTUAL_TOPICS = (VirtualTopicTable(),)
-"""Topics `VirtualTopic.>` with queues `Consumer.*.VirtualTopic.>`; any `[[virtual_topics]]` table replaces it."""
-
-
-def definitions(
-    virtual_topics: Sequence[VirtualTopicTable] = DEFAULT_VIRTUAL_TOPICS,
-    composite_queues: Sequence[CompositeQueueTable] = (),
-    composite_topics: Sequence[CompositeTopicTable] = (),
-    mirrored: MirroredQueuesTable | None = None,
-) -> tuple[Definition, ...]:
-    """Return the router's definitions, in the order of the parameters."""
-    found: list[Definition] = [topics.definition() for topics in virtual_topics]
-    found += (composite.definition() for composite in (*composite_queues, *composite_topics))
-    if mirrored is not None:
-        found.append(mirrored.definition())
-    return tuple(found)
+READERS = {
+    "virtual_topics": tables(VIRTUAL_TOPIC, "virtual_topics"),
+    "composite_queues": tables(COMPOSITE_QUEUE, "composite_queues"),
+    "composite_topics": tables(_composite(DestinationType.TOPIC), "composite_topics"),
+    "mirrored_queues": _read_mirrored_queues,
+}
+"""The readers of these settings."""

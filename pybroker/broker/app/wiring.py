@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pybroker import __version__
-from pybroker.broker.app.config import MEMORY_STORE, TABLES, Config, is_database, is_in_database, is_tls, plain
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database, is_tls, plain
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
@@ -280,7 +280,7 @@ def _new_identity(config: Config, machine: Machine) -> BrokerIdentity:
 
 def is_prioritized(config: Config) -> bool:
     """Return True if any destination is prioritized, so that the store keeps that order."""
-    return any(each.prioritized_messages for each in config.policies)
+    return any(each.fields.get("prioritized_messages") for each in config.policies)
 
 
 def _check_of(lock: LockProvider) -> Callable[[], None]:
@@ -330,7 +330,7 @@ def make_broker(
             destinations_max=config.destinations_max, memory_bytes_max=config.memory_limit or default_limit()
         ),
         policies=_policies(config, defaults),
-        definitions=_definitions(config),
+        definitions=definitions_of(config),
         call_soon=call_soon,
         run_id=machine.new_id(),
     )
@@ -345,19 +345,16 @@ def make_broker(
 def _policies(config: Config, defaults: DestinationPolicy) -> PolicyMap:
     if not config.policies:
         return PolicyMap((), defaults)
-    from pybroker.broker.app.policies import policy_map  # with pydantic, see `setting`
+    from pybroker.broker.app.policies import policy_map  # few brokers have tables
 
     return policy_map(config.policies, defaults)
 
 
-def _definitions(config: Config) -> tuple[Definition, ...]:
-    """Return the virtual destinations: ActiveMQ's own virtual topics, unless there are tables."""
-    if config.given.isdisjoint(TABLES):
-        return (VirtualTopic(),)
-    from pybroker.broker.app.virtual import DEFAULT_VIRTUAL_TOPICS, definitions  # with pydantic, see `setting`
-
-    topics = DEFAULT_VIRTUAL_TOPICS if config.virtual_topics is None else config.virtual_topics
-    return definitions(topics, config.composite_queues, config.composite_topics, config.mirrored_queues)
+def definitions_of(config: Config) -> tuple[Definition, ...]:
+    """Return the virtual destinations, with ActiveMQ's own virtual topics unless there are tables of them."""
+    topics = (VirtualTopic(),) if config.virtual_topics is None else config.virtual_topics
+    mirrored = () if config.mirrored_queues is None else (config.mirrored_queues,)
+    return (*topics, *config.composite_queues, *config.composite_topics, *mirrored)
 
 
 def make_jobs(

@@ -8,24 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.policies import (
-    DiscardingDeadLetterTable,
-    IndividualDeadLetterTable,
-    PolicyTable,
-    SharedDeadLetterTable,
-    policy_map,
-)
+from pybroker.broker.app.policies import DEAD_LETTER_STRATEGIES, POLICY, policy_map
+from pybroker.broker.app.setting import Table
 from pybroker.broker.app.units import format_duration, format_size
-from pybroker.broker.app.virtual import (
-    DEFAULT_VIRTUAL_TOPICS,
-    CompositeQueueTable,
-    MirroredQueuesTable,
-    VirtualTopicTable,
-    definitions,
-)
+from pybroker.broker.app.virtual import COMPOSITE_QUEUE, MIRRORED_QUEUES, VIRTUAL_TOPIC
+from pybroker.broker.app.wiring import definitions_of, is_prioritized
 from pybroker.broker.core.policy import (
     DestinationPolicy,
     DiscardingDeadLetterStrategy,
@@ -48,11 +37,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="
 
 def read(text: str) -> Config:
     return Config(**tomllib.loads(text))
-
-
-def definitions_of(config: Config) -> tuple[Definition, ...]:
-    topics = DEFAULT_VIRTUAL_TOPICS if config.virtual_topics is None else config.virtual_topics
-    return definitions(topics, config.composite_queues, config.composite_topics, config.mirrored_queues)
 
 
 def policy(text: str, destination: Destination = A) -> DestinationPolicy:
@@ -125,6 +109,12 @@ def test_an_attribute_says_something_to_the_core(text: str, changes: dict[str, A
     assert policy(text) == replace(DestinationPolicy(), **changes)
 
 
+@pytest.mark.parametrize(("text", "expected"), [("", False), ("= false", False), ("= true", True)])
+def test_store_keeps_priorities_if_any_policy_needs_them(text: str, expected: bool) -> None:
+    attribute = f"prioritized_messages {text}" if text else ""
+    assert is_prioritized(read(f"[[policies]]\n[[policies]]\n{attribute}")) is expected
+
+
 @pytest.mark.parametrize(
     ("attribute", "covered"),
     [
@@ -154,19 +144,28 @@ def test_entry_without_destination_is_the_default_only() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("prioritisedMessages = true", "there is no attribute prioritisedMessages; did you mean prioritized_messages?"),
-        ("prioritizedMessages = true", "there is no attribute prioritizedMessages; did you mean prioritized_messages?"),
-        ("memory = 1", "there is no attribute memory; did you mean memory_limit?"),
-        ("xyzzy = 1", "there is no attribute xyzzy; known are advisory_for_consumed, "),
-        ("maxPageSize = 1", "maxPageSize is an attribute of ActiveMQ that pybroker does not have; leave it out"),
-        ("lazy_dispatch = true", "lazy_dispatch is an attribute of ActiveMQ that pybroker does not have; leave it out"),
+        (
+            "prioritisedMessages = true",
+            "prioritisedMessages: there is no such attribute; did you mean prioritized_messages\\?$",
+        ),
+        (
+            "prioritizedMessages = true",
+            "prioritizedMessages: there is no such attribute; did you mean prioritized_messages\\?$",
+        ),
+        ("memory = 1", "memory: there is no such attribute; did you mean memory_limit\\?$"),
+        ("xyzzy = 1", "xyzzy: there is no such attribute; known are advisory_for_consumed, "),
+        ("maxPageSize = 1", "maxPageSize: it is an attribute of ActiveMQ that pybroker does not have; leave it out"),
+        (
+            "lazy_dispatch = true",
+            "lazy_dispatch: it is an attribute of ActiveMQ that pybroker does not have; leave it out",
+        ),
         ('queue = "A"\ntopic = "A"', "queue and topic are both set: write a table for each"),
         ('queue = "A,B"', "'A,B' has a comma: write a table for each name"),
         ('queue = ""', "the destination's name is empty"),
-        ("queue_prefetch = -1", "queue_prefetch: Input should be greater than or equal to 0"),
+        ("queue_prefetch = -1", "queue_prefetch: it must be greater than or equal to 0; given was -1$"),
         ('memory_limit = "64xb"', "memory_limit: '64xb' is not a size"),
         ("memory_limit = [1]", r"memory_limit: \[1\] is not a size"),
-        ("max_redeliveries = -2", "max_redeliveries: Input should be greater than or equal to -1"),
+        ("max_redeliveries = -2", "max_redeliveries: it must be greater than or equal to -1; given was -2$"),
         (
             'dead_letter_strategy = "x"',
             "dead_letter_strategy: write as its type one of 'shared', 'individual', 'discarding'",
@@ -174,7 +173,7 @@ def test_entry_without_destination_is_the_default_only() -> None:
         ("dead_letter_strategy = {}", "dead_letter_strategy: write as its type one of"),
         (
             'dead_letter_strategy = { type = "individual", queuePrefx = "x" }',
-            "dead_letter_strategy.individual: there is no attribute queuePrefx; did you mean queue_prefix?",
+            "dead_letter_strategy.individual.queuePrefx: there is no such attribute; did you mean queue_prefix?",
         ),
         (
             'dead_letter_strategy = { type = "individual", queue_prefix = "" }',
@@ -199,14 +198,20 @@ def test_entry_without_destination_is_the_default_only() -> None:
         ('subscription_recovery_policy = "query_based"', "subscription_recovery_policy: write as its type one of"),
         (
             'subscription_recovery_policy = { type = "timed", recover_duration = "0s" }',
-            "subscription_recovery_policy.timed.recover_duration: Input should be greater than or equal to 1",
+            "subscription_recovery_policy.timed.recover_duration: it must be greater than 0; given was '0s'$",
         ),
-        ("pending_message_limit_strategy = -2", "pending_message_limit_strategy.constant.limit: Input should be"),
+        (
+            "pending_message_limit_strategy = -2",
+            "pending_message_limit_strategy.constant.limit: it must be greater than or equal to -1",
+        ),
         (
             'pending_message_limit_strategy = { type = "prefetch_rate", multiplier = -1.0 }',
-            "pending_message_limit_strategy.prefetch_rate.multiplier: Input should be",
+            "pending_message_limit_strategy.prefetch_rate.multiplier: it must be greater than or equal to 0",
         ),
-        ('message_eviction_strategy = "unique_property"', "message_eviction_strategy.type: Input should be 'oldest'"),
+        (
+            'message_eviction_strategy = "unique_property"',
+            "message_eviction_strategy: write as its type one of 'oldest', 'oldest_with_lowest_priority'$",
+        ),
     ],
 )
 def test_error_names_table_attribute_and_remedy(text: str, message: str) -> None:
@@ -265,33 +270,41 @@ def test_tables_define_virtual_destinations(text: str, expected: tuple[Definitio
     [
         ('[[virtual_topics]]\nprefix = ""', "virtual_topics: table 1: prefix or postfix must be set"),
         ('[[virtual_topics]]\nname = "A,B"', "virtual_topics: table 1: 'A,B' has a comma"),
-        ("[[virtual_topics]]\nlocal = true", "virtual_topics: table 1: local is an attribute of ActiveMQ that"),
-        ('[[composite_queues]]\nname = "A"', "composite_queues: table 1: forward_to: Field required"),
-        ('[[composite_queues]]\nforward_to = ["A"]', "composite_queues: table 1: name: Field required"),
-        ('[[composite_queues]]\nname = "A"\nforward_to = []', "composite_queues: table 1: forward_to: "),
-        ('[[composite_queues]]\nname = "A"\nforwardTo = []', "composite_queues: table 1: .* did you mean forward_to?"),
+        ("[[virtual_topics]]\nlocal = true", "virtual_topics: table 1: local: it is an attribute of ActiveMQ that"),
+        ('[[composite_queues]]\nname = "A"', "composite_queues: table 1: forward_to: it must be set$"),
+        ('[[composite_queues]]\nforward_to = ["A"]', "composite_queues: table 1: name: it must be set$"),
+        (
+            '[[composite_queues]]\nname = "A"\nforward_to = []',
+            "composite_queues: table 1: write 1 to 256 targets in forward_to; given were 0$",
+        ),
+        (
+            '[[composite_queues]]\nname = "A"\nforwardTo = []',
+            r"composite_queues: table 1: forwardTo: .* did you mean forward_to\?$",
+        ),
         (
             '[[composite_queues]]\nname = "A"\nforward_to = ["B.>"]',
-            "composite_queues: table 1: forward_to.0: queue://B.> must be one destination",
+            "composite_queues: table 1: forward_to: target 1: queue://B.> must be one destination",
         ),
         (
             '[[composite_queues]]\nname = "A"\nforward_to = ["B", { topic = "C", queue = "D" }]',
-            "composite_queues: table 1: forward_to.1: write queue or topic, and not both",
+            "composite_queues: table 1: forward_to: target 2: write queue or topic, and not both",
         ),
         (
             '[[composite_queues]]\nname = "A"\nforward_to = ["temp-queue://B"]',
-            "composite_queues: table 1: forward_to.0: there is no attribute temp-queue",
+            "composite_queues: table 1: forward_to: target 1: temp-queue: there is no such attribute",
         ),
         (
             '[[composite_queues]]\nname = "A"\nforward_to = [{ topic = "C", selector = "a >" }]',
-            "composite_queues: table 1: forward_to.0: ",
+            "composite_queues: table 1: forward_to: target 1: ",
         ),
         (
             '[[composite_queues]]\nname = "A.>"\nforward_to = ["A.B"]',
             "composite_queues: table 1: A.> forwards to itself; write forward_only = false",
         ),
-        ("mirrored_queues = 3", "mirrored_queues: Input should be a valid dictionary"),
-        ("[mirrored_queues]\ncopyMessage = false", "mirrored_queues: copyMessage is an attribute of ActiveMQ that"),
+        ('[[composite_queues]]\nname = "A"\nforward_to = "B"', "composite_queues: table 1: forward_to: it is a list: "),
+        ("composite_topics = [1]", "composite_topics: table 1: 1 is not a table: write"),
+        ("mirrored_queues = 3", "mirrored_queues: 3 is not a table: write"),
+        ("[mirrored_queues]\ncopyMessage = false", "mirrored_queues: copyMessage: it is an attribute of ActiveMQ that"),
         ('[mirrored_queues]\nprefix = "a,"', "mirrored_queues: 'a,ORDERS' has a comma"),
     ],
 )
@@ -345,7 +358,7 @@ def test_the_examples_are_read_and_say_what_the_text_says() -> None:
 
 def test_page_has_every_policy_attribute_with_its_default() -> None:
     listed = {cells[0]: cells[1] for cells in rows("Attributes of a policy")}
-    assert list(listed) == list(PolicyTable.model_fields)
+    assert list(listed) == list(POLICY.attributes)
     defaults = {field.name: shown(getattr(DestinationPolicy(), field.name)) for field in fields(DestinationPolicy)}
     special = {
         "pending_message_limit_strategy": defaults.pop("pending_message_limit"),
@@ -375,35 +388,30 @@ def test_the_page_has_every_recovery_policy() -> None:
 
 
 def test_the_page_has_every_attribute_of_dead_letter_strategies() -> None:
-    types = {
-        "shared": SharedDeadLetterTable,
-        "individual": IndividualDeadLetterTable,
-        "discarding": DiscardingDeadLetterTable,
-    }
     found = rows("Dead letters")
-    assert [cells[0] for cells in found[:3]] == list(types)
+    assert [cells[0] for cells in found[:3]] == list(DEAD_LETTER_STRATEGIES)
     strategies: dict[str, Any] = {"shared": SharedDeadLetterStrategy(), "individual": IndividualDeadLetterStrategy()}
     for name, strategy in strategies.items():
         listed = {cells[0]: cells[2] for cells in found[3:] if cells[1] in (name, "both")}
         assert listed == {field.name: shown(getattr(strategy, field.name)) for field in fields(strategy)}
-        assert set(listed) == set(types[name].model_fields) - {"type"}
+        assert set(listed) == set(DEAD_LETTER_STRATEGIES[name].attributes)
 
 
 @pytest.mark.parametrize(
     ("heading", "table", "core"),
     [
-        ("Virtual topics", VirtualTopicTable, VirtualTopic()),
+        ("Virtual topics", VIRTUAL_TOPIC, VirtualTopic()),
         (
             "Composite queues and topics",
-            CompositeQueueTable,
+            COMPOSITE_QUEUE,
             CompositeDestination(destination=parse("A"), forward_to=()),
         ),
-        ("Mirrored queues", MirroredQueuesTable, MirroredQueues()),
+        ("Mirrored queues", MIRRORED_QUEUES, MirroredQueues()),
     ],
 )
-def test_the_page_has_every_attribute_of_virtual_destinations(heading: str, table: type[BaseModel], core: Any) -> None:
+def test_the_page_has_every_attribute_of_virtual_destinations(heading: str, table: Table[Any], core: Any) -> None:
     listed = {cells[0]: cells[1] for cells in rows(heading)}
-    assert list(listed) == list(table.model_fields)
+    assert list(listed) == list(table.attributes)
     for name, default in listed.items():
         if name not in ("forward_to",) and not (heading.startswith("Composite") and name == "name"):
             assert shown(getattr(core, name)) == default

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.config import SETTINGS, Config, load
-from pybroker.broker.app.setting import Setting, choice, duration, path, port, size, text, whole, yes_or_no
+from pybroker.broker.app.setting import (
+    Setting,
+    choice,
+    milliseconds,
+    number,
+    path,
+    port,
+    text,
+    whole,
+    yes_or_no,
+)
+from pybroker.broker.app.units import parse_duration as duration
+from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.errors import ConfigError
 
 
@@ -30,6 +42,9 @@ from pybroker.broker.domain.errors import ConfigError
         (duration, 1.5, 1.5),
         (duration, "250ms", 0.25),
         (choice("a", "b"), "b", "b"),
+        (number, 2, 2.0),
+        (number, "2.5", 2.5),
+        (milliseconds, 1.5, 1500),
     ],
 )
 def test_what_can_be_read(read: Any, given: object, value: object) -> None:
@@ -58,6 +73,9 @@ def test_what_can_be_read(read: Any, given: object, value: object) -> None:
         (size, date(2026, 1, 1), "is not a size"),
         (size, True, "is not a size"),
         (duration, [1], "is not a duration"),
+        (number, True, "^True is not a number$"),
+        (number, [1], r"^\[1\] is not a number$"),
+        (milliseconds, [1], r"^\[1\] is not a duration"),
         (choice("a", "b", "c"), "d", "^it must be 'a', 'b' or 'c'; given was 'd'$"),
         (choice("a", "b"), ["a"], "^it must be 'a' or 'b'; given was "),
     ],
@@ -68,19 +86,19 @@ def test_what_cannot_be_read(read: Any, given: object, message: str) -> None:
 
 
 def test_bounds_belong_to_what_is_allowed_or_not() -> None:
-    setting = Setting(5, whole, "", least=1, most=9)
+    setting = Setting(whole, 5, least=1, most=9)
     assert [setting.value(number) for number in (1, 9)] == [1, 9]
-    for number, relation in ((0, "greater than or equal to 1"), (10, "less than or equal to 9")):
-        with pytest.raises(ValueError, match=f"^it must be {relation}; given was {number}$"):
-            setting.value(number)
+    for given, relation in ((0, "greater than or equal to 1"), (10, "less than or equal to 9")):
+        with pytest.raises(ValueError, match=f"^it must be {relation}; given was {given}$"):
+            setting.value(given)
     with pytest.raises(ValueError, match=r"^it must be greater than 0; given was '0s'$"):
-        Setting(1.0, duration, "", above=0).value("0s")
+        Setting(duration, 1.0, above=0).value("0s")
 
 
 def test_none_is_for_those_that_have_no_value_of_their_own() -> None:
-    assert Setting(None, whole, "").value(None) is None
+    assert Setting(whole).value(None) is None
     with pytest.raises(ValueError, match="None is not a whole number"):
-        Setting(5, whole, "").value(None)
+        Setting(whole, 5).value(None)
 
 
 def test_a_file_has_types(tmp_path: Path) -> None:
@@ -96,9 +114,9 @@ def test_a_file_has_types(tmp_path: Path) -> None:
 
 def test_what_was_set_is_known_and_a_copy_has_it_too() -> None:
     config = Config(stomp="7", sync="never")
-    assert config.given == {"stomp", "sync"}
+    assert config.given == {"stomp": "7", "sync": "never"}
     copy = config.replace(stomp="8")
-    assert (config.stomp, copy.stomp, copy.sync, copy.given) == (7, 8, "never", config.given)
-    with pytest.raises(ConfigError, match=r"^port: there is no such setting$"):
+    assert (config.stomp, copy.stomp, copy.sync, set(copy.given)) == (7, 8, "never", {"stomp", "sync"})
+    with pytest.raises(ConfigError, match=r"^port: there is no such setting; see `pybroker start --help`"):
         Config(port=1)
     assert {name for name in SETTINGS if getattr(Config(), name) != SETTINGS[name].default} == set()
