@@ -176,8 +176,8 @@ def pytest_runtest_makereport(
     report = yield
     if STRICT and report.skipped and not hasattr(report, "wasxfail"):
         _refuse_skip(report)
-    if STRICT and report.when == "call" and report.passed and (complaint := overrun(item.nodeid, call.duration)):
-        report.outcome, report.longrepr = "failed", complaint
+    if STRICT and report.when == "call" and report.passed and (error_text := overrun(item.nodeid, call.duration)):
+        report.outcome, report.longrepr = "failed", error_text
     return report
 
 

@@ -33,7 +33,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/spark/test_follow.py": (120, "a stream's batches, one after the other"),
     "tests/spark/test_jobs.py": (120, "each job on all samples: some sixty queries"),
     "tests/spark/test_source_stream.py": (90, "a stream's batches, one after the other"),
-    "tests/spark/test_submit.py": (120, "Spark starts anew, in an environment of its own"),
+    "tests/spark/test_submit.py": (120, "Spark starts again, in an environment of its own"),
 }
 """By file, or by file and name without parameters: the seconds a test may take, and what it needs them for."""
 

@@ -158,7 +158,7 @@ class PostgresDatabase:
         return self.cluster.sql(statement, self.name)
 
     def drop(self) -> None:
-        """Drop it, whoever is still connected."""
+        """Drop it with its connections."""
         self.cluster.sql(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 

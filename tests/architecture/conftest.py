@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 IGNORED_AT_ROOT = frozenset({".git", ".venv", ".hypothesis", "build", "data", "dist"})
 IGNORED_EVERYWHERE = ("__pycache__", "_cache", ".egg-info")
-"""Endings of directories that hold nothing but what tools make."""
+"""Endings of directories that hold only what tools make."""
 
 
 def _files(directory: Path) -> Iterator[Path]:

@@ -6,5 +6,5 @@ from functools import cache
 
 @cache
 def tree(source: str) -> ast.Module:
-    """Parse a source, once in a process; nobody may change the tree."""
+    """Parse a source, once in a process; no one may change the tree."""
     return ast.parse(source)

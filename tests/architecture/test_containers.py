@@ -67,7 +67,7 @@ def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]
     assert len({port(mapping, 0) for mapping in published}) == len(published)
     for service in services.values():
         listening = settings(service)
-        assert listening.bind == "0.0.0.0", "a container's loopback is nobody else's"
+        assert listening.bind == "0.0.0.0", "a container's loopback is no one else's"
         assert [port(mapping, 1) for mapping in service["ports"]] == [listening.stomp, listening.openwire]
 
 
@@ -99,13 +99,11 @@ def test_store_is_on_the_volume_unless_asked_for_in_the_database(root: Path, ser
         assert config.store == config.lock_url == asked["PYBROKER_LOCK_URL"]
 
 
-def test_database_is_there_only_when_asked_for_and_then_before_the_members(
-    root: Path, services: dict[str, Any]
-) -> None:
+def test_database_container_is_optional_and_starts_first(root: Path, services: dict[str, Any]) -> None:
     assert composed(root)["postgres"]["profiles"] == ["postgres"]
     for service in services.values():
         assert service["depends_on"] == {"postgres": {"condition": "service_healthy", "required": False}}
-    assert "ports" not in composed(root)["postgres"], "it trusts whoever reaches it"
+    assert "ports" not in composed(root)["postgres"], "it trusts anyone who reaches it"
 
 
 def test_image_has_the_databases_driver(root: Path) -> None:

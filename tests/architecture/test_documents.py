@@ -17,7 +17,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 FOREIGN_PATHS = re.compile("|".join(["/" + "work/", "/" + "home/[a-z]", "/" + "Users/"]).encode())
-"""Directories of the machine somebody wrote this on; split, so that this file is not found itself."""
+"""Directories of the machine someone wrote this on; split, so that this file is not found itself."""
 
 
 def blocks(document: Path, *languages: str) -> Iterator[str]:
@@ -122,6 +122,6 @@ def test_the_test_command_of_the_readme_is_the_one_ci_runs(root: Path) -> None:
     assert [f"make {line.split()[-1]}" for line in recipe.splitlines()] == test
 
 
-def test_no_file_names_a_directory_of_the_machine_it_was_written_on(root: Path, project_files: list[Path]) -> None:
+def test_files_name_no_directory_of_the_authors_machine(root: Path, project_files: list[Path]) -> None:
     found = [str(path.relative_to(root)) for path in project_files if FOREIGN_PATHS.search(path.read_bytes())]
     assert found == []

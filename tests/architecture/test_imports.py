@@ -87,7 +87,7 @@ def test_a_start_loads_the_broker(modules_of_a_start: set[str]) -> None:
         ("pybroker.broker.app.policies", "a configuration file with tables"),
         ("tomllib", "any configuration file"),
         ("filelock", "the lock `flock`"),
-        ("importlib.metadata", "nobody: it reads every package's description"),
+        ("importlib.metadata", "no one: it reads every package's description"),
         ("psycopg2", "a store or lock in a database"),
         ("pybroker.store.jdbc", "a store in a database"),
         ("pybroker.spark_jobs", "`pybroker analyze`"),

@@ -133,10 +133,10 @@ def kill_at_random(cluster: Cluster, workers: Sequence[Worker]) -> int:
     return kills
 
 
-def wait_until(condition: Callable[[], bool], complaint: Callable[[], str], workers: Sequence[Worker] = ()) -> None:
+def wait_until(condition: Callable[[], bool], error_text: Callable[[], str], workers: Sequence[Worker] = ()) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, complaint()
+        assert time.monotonic() < deadline, error_text()
         assert not any(worker.failure for worker in workers), [worker.failure for worker in workers]
         threading.Event().wait(0.02)
 
@@ -306,7 +306,7 @@ def judge(ledger: Ledger, name: str, kills: int, *, is_flagged: bool = True, is_
     print(ledger.stories())
     assert kills > 0
     # A broker gives a message out before it is on disk. If it dies between the two, the next one cannot know that
-    # somebody has seen what the producer's client then sends again: that client says so.
+    # someone has seen what the producer's client then sends again: that client says so.
     assert not (is_flagged and ledger.unflagged), ledger.stories()
     assert not (is_ordered and ledger.disorder), f"seed {SEED}"
     assert not ledger.half(), f"seed {SEED}"

@@ -102,7 +102,7 @@ def test_a_request_is_answered(broker_uri: str, queue: str) -> None:
         serving.cancel()
         await asyncio.wait({serving})
         with pytest.raises(Timeout):
-            await connection.request(queue, "nobody", timeout=0.1)
+            await connection.request(queue, "no one", timeout=0.1)
 
     play(broker_uri, scene)
 

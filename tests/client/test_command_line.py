@@ -133,7 +133,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def logger_level() -> Iterator[None]:
-    """Let a command run in this process, where it silences the client's logger for good."""
+    """Let a command run in this process, where it silences the client's logger permanently."""
     logger = logging.getLogger("pybroker.client")
     before = logger.level
     yield
@@ -287,7 +287,7 @@ class TestFailover:
 
 
 class TestAccess:
-    def test_nobody_there(self) -> None:
+    def test_no_one_there(self) -> None:
         found = run("produce", "--url", "tcp://127.0.0.1:1", "Q", "x")
         assert found.returncode == 1
         assert b"no broker answers at tcp://127.0.0.1:1" in found.stderr

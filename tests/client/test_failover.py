@@ -14,7 +14,7 @@ PATIENCE = 30.0
 COUNT = 120
 
 
-def test_messages_come_once_and_in_order_while_brokers_are_killed(pair: Pair) -> None:
+def test_messages_of_killed_brokers_arrive_once_in_order(pair: Pair) -> None:
     heard: list[str] = []
     with connect(
         pair.uri, on_interrupted=lambda _: heard.append("interrupted"), on_resumed=lambda _: heard.append("resumed")
@@ -154,7 +154,7 @@ def test_without_failover_a_lost_connection_stays_lost() -> None:
                 call()
 
 
-def test_sends_without_answer_do_not_pile_up_while_the_broker_is_cut_off() -> None:
+def test_unanswered_sends_to_a_cut_off_broker_are_limited() -> None:
     with Cluster(2) as cluster, connect(cluster.uri, timeout=PATIENCE) as connection:
         connection.send("queue://q", b"first", timeout=PATIENCE)
         cluster.partition("master")

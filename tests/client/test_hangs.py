@@ -1,4 +1,4 @@
-"""What never answers (a name server, a file server, a broker that only accepts) holds nobody up longer than asked."""
+"""What never answers (a name server, a file server, a broker that only accepts) holds no one up longer than asked."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def test_a_name_server_that_does_not_answer_a_task(silent_names: None) -> None:
 
 
 def test_a_file_with_brokers_that_cannot_be_read(tmp_path: Path) -> None:
-    """A pipe that nobody writes to stands for a file server that is gone."""
+    """A pipe that no one writes to stands for a file server that is gone."""
     brokers = tmp_path / "brokers"
     os.mkfifo(brokers)
     with nothing_left():

@@ -187,7 +187,7 @@ def test_stomp_py_with_failover_connection_loses_nothing() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_stomp_py_by_itself_loses_messages() -> None:
-    """Not a promise of ours, but the reason for it: the same work, and messages that nobody gets."""
+    """Not a promise of ours, but the reason for it: the same work, and messages that no one gets."""
     ledger, kills = Ledger(), 0
     with Cluster() as cluster:
         listeners = [

@@ -197,7 +197,7 @@ def test_nio_is_said_to_be_tcp(two: tuple[Broker, Broker], caplog: pytest.LogCap
         assert "taken as tcp:" in caplog.text
 
 
-def test_a_frozen_broker_is_noticed_after_the_inactivity_that_is_asked_for(cluster: Cluster) -> None:
+def test_frozen_broker_is_detected_after_the_inactivity_limit(cluster: Cluster) -> None:
     interrupted = threading.Event()
     nested = "nested.wireFormat.maxInactivityDuration=500&nested.wireFormat.maxInactivityDurationInitalDelay=100"
     with connect(f"{cluster.uri}?{nested}", on_interrupted=lambda _: interrupted.set()) as connection:
@@ -249,7 +249,7 @@ def test_the_cache_keeps_the_latest(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("tracks", [True, False])
-def test_track_transaction_producers_brings_an_open_transaction_back(cluster: Cluster, tracks: bool) -> None:
+def test_tracked_transaction_is_resent_after_a_failover(cluster: Cluster, tracks: bool) -> None:
     with connect(f"{cluster.uri}?trackTransactionProducers={str(tracks).lower()}") as connection:
         transaction = connection.transaction()
         transaction.send("Q", "one")

@@ -109,7 +109,7 @@ def test_a_durable_subscription_waits_and_can_be_deleted(stomp_uri: str, queue: 
         with connection.consumer(topic, durable="d") as consumer:
             assert consumer.receive(PATIENCE).body == "while away"
         connection.unsubscribe("d")
-        connection.send(topic, "nobody waits")
+        connection.send(topic, "no one waits")
         with connection.consumer(topic, durable="d") as consumer, pytest.raises(Timeout):
             consumer.receive(0.3)
 

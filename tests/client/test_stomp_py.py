@@ -115,7 +115,7 @@ def test_a_program_goes_on_on_the_next_broker(pair: Pair, name: str) -> None:
     assert inbox.event() == "disconnected"
 
 
-def test_a_message_that_is_not_acknowledged_comes_again_and_a_late_ack_does_no_harm(pair: Pair, name: str) -> None:
+def test_unacked_message_is_redelivered_and_late_ack_ignored(pair: Pair, name: str) -> None:
     connection, inbox = opened(pair.stomp_uri)
     with connection:
         connection.subscribe(name, id=1, ack="client-individual")
@@ -131,7 +131,7 @@ def test_a_message_that_is_not_acknowledged_comes_again_and_a_late_ack_does_no_h
         assert (second.body, second.headers.get("redelivered")) == ("two", None)
 
 
-def test_an_auto_message_is_acknowledged_after_the_listener_and_not_before(pair: Pair, name: str) -> None:
+def test_auto_ack_follows_the_listener(pair: Pair, name: str) -> None:
     connection, _ = opened(pair.stomp_uri)
     is_busy, goes_on, seen = threading.Event(), threading.Event(), list[Any]()
 
@@ -189,7 +189,7 @@ def test_a_listener_may_send_and_wait(stomp_uri: str, name: str) -> None:
         assert [inbox.message().headers["destination"] for _ in range(2)] == [f"{name}.IN", f"{name}.OUT"]
 
 
-def test_what_a_listener_cannot_use_goes_to_the_dead_letter_queue(
+def test_message_failing_its_listener_is_dead_lettered(
     stomp_uri: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection, inbox = opened(stomp_uri)
@@ -276,7 +276,7 @@ def test_a_refused_message_raises_and_tells_listeners(stomp_uri: str, name: str)
         assert inbox.event() == "error"
 
 
-def test_what_a_program_did_after_a_reconnect_itself_does_no_harm(stomp_uri: str, name: str) -> None:
+def test_repeated_subscriptions_after_a_reconnect_are_ignored(stomp_uri: str, name: str) -> None:
     connection, inbox = opened(stomp_uri)
     with connection:
         for _ in range(2):
@@ -345,7 +345,7 @@ def secured(port: int, **files: str) -> tuple[FailoverConnection, Inbox]:
 
 
 def test_a_program_goes_on_over_tls(pem: Pem) -> None:
-    """The master and its standby have one port: that of whoever serves."""
+    """The master and its standby have one port: that of the one that serves."""
     with Cluster(settings=pem.settings) as cluster, nothing_left(sockets=False):
         connection, inbox = secured(pem.port, ca_certs=pem.authority)
         with connection:
@@ -400,7 +400,7 @@ def test_a_message_that_was_sent_again_says_so(cluster: Cluster) -> None:
         )
         sender.start()
         wait_until(lambda: bool(connection._broker and connection._broker.results), lambda: "it is not sent")
-        assert sender.is_alive(), "nobody can have answered"
+        assert sender.is_alive(), "no one can have answered"
         cluster.kill9("master")
         cluster.heal()
         sender.join(PATIENCE)
@@ -448,7 +448,7 @@ def test_the_example_goes_on_when_its_broker_dies(cluster: Cluster) -> None:
 
 
 def test_errors_of_stomp_py_do_not_come_through(cluster: Cluster) -> None:
-    """Each call at each moment of a failover: nothing of stomp.py's, whoever is master."""
+    """Each call at each moment of a failover: nothing of stomp.py's, whichever member is master."""
     connection, _ = opened(cluster.stomp_uri)
     with connection:
         killer = threading.Thread(target=cluster.kill9, args=("master",))

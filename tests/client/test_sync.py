@@ -109,9 +109,7 @@ def test_a_producer_sends_to_its_destination(connection: Connection, queue: str)
 # ---------------------------------------------------------------- acknowledging
 
 
-def test_auto_takes_the_last_message_for_processed_unless_an_exception_leaves(
-    connection: Connection, queue: str
-) -> None:
+def test_auto_mode_acks_the_last_message_without_an_exception(connection: Connection, queue: str) -> None:
     for number in range(4):
         connection.send(queue, number.to_bytes())
     with pytest.raises(KeyError), connection.consumer(queue) as consumer:
@@ -235,7 +233,7 @@ def test_a_request_is_answered(connection: Connection, queue: str) -> None:
         thread.join()
     assert answers == {number: f"re: {number}" for number in range(20)}
     with pytest.raises(Timeout):
-        connection.request(queue, "nobody", timeout=0.1)
+        connection.request(queue, "no one", timeout=0.1)
 
 
 def test_a_temporary_destination_lives_as_long_as_its_connection(broker_uri: str, connection: Connection) -> None:
@@ -346,14 +344,14 @@ def test_an_idle_connection_is_kept_alive(broker_uri: str, queue: str) -> None:
 
 
 def test_a_missing_broker_is_said(broker_uri: str) -> None:
-    nobody = f"tcp://127.0.0.1:{free_port()}"
+    no_one = f"tcp://127.0.0.1:{free_port()}"
     with pytest.raises(BrokerMissing):
-        connect(nobody)
+        connect(no_one)
     with pytest.raises(BrokerMissing, match="2 attempts"):
-        connect(f"failover:({nobody})?maxReconnectAttempts=2")
+        connect(f"failover:({no_one})?maxReconnectAttempts=2")
     with pytest.raises(Timeout):
-        connect(f"failover:({nobody})", timeout=0.1)
-    with connect(f"failover:({nobody},{broker_uri})") as connection:
+        connect(f"failover:({no_one})", timeout=0.1)
+    with connect(f"failover:({no_one},{broker_uri})") as connection:
         assert connection.broker == broker_uri
 
 

@@ -47,9 +47,7 @@ def test_a_broker_is_trusted_only_with_its_authority(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_client_without_the_certificate_that_is_asked_for_does_not_try_again(
-    tmp_path: Path, version: ssl.TLSVersion
-) -> None:
+def test_client_without_required_certificate_does_not_retry(tmp_path: Path, version: ssl.TLSVersion) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     context = ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""What a durable subscription's selector excludes is neither delivered nor kept, whoever left it in the store."""
+"""Messages that a durable's selector excludes are neither delivered nor kept, whichever broker stored them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -142,7 +142,7 @@ def test_a_kill_before_the_refusal_delivers_nothing_excluded() -> None:
     for number in (1, 2):
         sender.send(text_message(PRICES, number, priority=4 + number % 2), transaction)
     sender.commit(transaction)  # on disk; the messages come through the gate, and are refused, only when that is known
-    heir = BrokerCore("b", store=store, clock=lambda: NOW)
-    heir.recover()
-    got = subscribe(heir.connect("c3", "me", Throttle()), info)
+    new_master = BrokerCore("b", store=store, clock=lambda: NOW)
+    new_master.recover()
+    got = subscribe(new_master.connect("c3", "me", Throttle()), info)
     assert got == [text_message(PRICES, 1).message_id]

@@ -202,7 +202,7 @@ def test_a_range_of_times_is_cancelled_with_both_its_ends(lives: Lives, next_lif
 
 @BETWEEN
 def test_jobs_of_one_name_differ_by_their_time(lives: Lives, next_life: Any) -> None:
-    """ActiveMQ's counter begins anew with each start, so a producer that stays can have two of a name."""
+    """ActiveMQ's counter begins again with each start, so a producer that stays can have two of a name."""
     first, second = job("same", 1000, data=b"first", repeat=5), job("same", 9000, data=b"second", repeat=5)
     lives.store.add(first, second)
     lives.store.reschedule(second, 9500)

@@ -134,7 +134,7 @@ class TestQueues:
 
     def test_removing_what_is_unknown_is_harmless(self, lives: Any, text_message: MakeMessage) -> None:
         message = text_message(ORDERS, 1)
-        lives.store.remove(ORDERS, "ID:nobody:1:1:1")
+        lives.store.remove(ORDERS, "ID:no one:1:1:1")
         lives.store.remove(BILLS, message.message_id)
         lives.store.add(message)
         assert ids(reopen(lives).queues[ORDERS]) == [message.message_id]
@@ -610,7 +610,7 @@ class TestDurableSubscriptions:
 
     def test_unsubscribing_what_is_unknown_is_harmless(self, lives: Any) -> None:
         lives.store.subscribe(subscription("a"))
-        lives.store.unsubscribe(PRICES, "client:nobody")
+        lives.store.unsubscribe(PRICES, "client:no one")
         lives.store.unsubscribe(topic("NOWHERE"), "client:a")
         assert len(reopen(lives).backlogs) == 1
 
@@ -623,8 +623,8 @@ class TestDurableSubscriptions:
     def test_acknowledging_what_is_unknown_is_harmless(self, lives: Any, text_message: MakeMessage) -> None:
         lives.store.subscribe(subscription("a"))
         lives.store.add(text_message(PRICES, 1))
-        lives.store.acknowledge(PRICES, "client:a", "ID:nobody:1:1:1")
-        lives.store.acknowledge(PRICES, "client:nobody", text_message(PRICES, 1).message_id)
+        lives.store.acknowledge(PRICES, "client:a", "ID:no one:1:1:1")
+        lives.store.acknowledge(PRICES, "client:no one", text_message(PRICES, 1).message_id)
         lives.store.acknowledge(topic("NOWHERE"), "client:a", text_message(PRICES, 1).message_id)
         assert len(backlog(reopen(lives), "client:a")) == 1
 

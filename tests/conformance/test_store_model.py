@@ -176,7 +176,7 @@ def test_the_journal_agrees_with_its_model(
 
 
 class Soak:
-    """Traffic as it is in real life: mostly first in, first out, with stragglers that nobody consumes.
+    """Traffic as it is in real life: mostly first in, first out, with stragglers that no one consumes.
 
     That is what grows the chains of files that only compaction breaks; Hypothesis finds them too rarely.
     """

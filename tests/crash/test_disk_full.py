@@ -158,9 +158,9 @@ def test_without_a_reserve_a_batch_waits_for_free_space(tmp_path: Path) -> None:
     assert f"send {last}" in member.done
     member.until(lambda: not member.store.is_full)
     member.store.close()
-    heir = Member(disk)
-    assert len(heir.recovery.queues[ORDERS]) == last - 1
-    heir.store.close()
+    new_master = Member(disk)
+    assert len(new_master.recovery.queues[ORDERS]) == last - 1
+    new_master.store.close()
 
 
 def test_a_waiting_batch_of_a_killed_master_is_not_confirmed(tmp_path: Path) -> None:
@@ -171,12 +171,12 @@ def test_a_waiting_batch_of_a_killed_master_is_not_confirmed(tmp_path: Path) -> 
     assert f"send {last}" not in member.done
     assert not member.turns.failures
     disk.capacity += 40_000
-    heir = Member(disk)
-    assert not heir.store.damages, "what the failed write left is a torn tail"
-    found = [int(each.rpartition(":")[2]) for each in heir.recovery.queues[ORDERS]]
+    new_master = Member(disk)
+    assert not new_master.store.damages, "what the failed write left is a torn tail"
+    found = [int(each.rpartition(":")[2]) for each in new_master.recovery.queues[ORDERS]]
     assert found == list(range(1, len(found) + 1))
     assert {f"send {each}" for each in found} >= set(member.done)
-    heir.store.close()
+    new_master.store.close()
 
 
 def test_a_stop_does_not_wait_for_room(tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_a_stop_on_the_reserve_loses_nothing(disk: SmallDisk) -> None:
     last = member.fill()
     member.consume(1)
     member.store.close()
-    heir = Member(disk)
-    assert len(heir.recovery.queues[ORDERS]) == last - 1
-    assert heir.recovery.delivered is not None
-    heir.store.close()
+    new_master = Member(disk)
+    assert len(new_master.recovery.queues[ORDERS]) == last - 1
+    assert new_master.recovery.delivered is not None
+    new_master.store.close()
 
 
 def test_a_master_that_lost_its_lock_stops_waiting_for_room(tmp_path: Path) -> None:
@@ -217,14 +217,14 @@ def test_a_promotion_on_a_full_disk_spends_the_reserve(disk: SmallDisk) -> None:
     (disk.directory / RESERVE_NAME).unlink(missing_ok=True)
     JournalFiles(disk.directory).allocate(disk.directory / RESERVE_NAME, SETTINGS.reserve_bytes)
     disk.capacity -= disk.free()
-    heir = Member(disk)
-    assert len(heir.recovery.queues[ORDERS]) == last
-    heir.until(lambda: heir.store.is_full)
+    new_master = Member(disk)
+    assert len(new_master.recovery.queues[ORDERS]) == last
+    new_master.until(lambda: new_master.store.is_full)
     for number in range(1, last + 1):
-        heir.consume(number)
-    heir.until(lambda: f"consume {last}" in heir.done)
-    heir.until(lambda: not heir.store.is_full)
-    heir.store.close()
+        new_master.consume(number)
+    new_master.until(lambda: f"consume {last}" in new_master.done)
+    new_master.until(lambda: not new_master.store.is_full)
+    new_master.store.close()
 
 
 def test_a_file_that_found_no_room_is_made_once_there_is_some(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_producers_wait_while_the_reserve_does_not_fit(tmp_path: Path, caplog: p
     member.store.close()
 
 
-def test_whether_there_is_room_is_known_before_anybody_is_served(tmp_path: Path) -> None:
+def test_whether_there_is_room_is_known_before_anyone_is_served(tmp_path: Path) -> None:
     """The writer's thread may come late to look. What is accepted until then stands in the way of those behind it."""
     looked = threading.Event()
 
@@ -309,9 +309,9 @@ def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: p
     member.store.close()
     assert disk.free() >= 0, "a full disk gets no index at a stop either"
     assert index.stat().st_ino == inode
-    heir = Member(disk)
-    assert len(heir.recovery.queues[ORDERS]) == last
-    heir.store.close()
+    new_master = Member(disk)
+    assert len(new_master.recovery.queues[ORDERS]) == last
+    new_master.store.close()
 
 
 def test_the_reserve_outlives_a_run_but_not_its_setting(tmp_path: Path) -> None:

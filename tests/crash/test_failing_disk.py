@@ -42,7 +42,7 @@ def send(client: StompClient, body: bytes) -> None:
 
 
 def refused_for_good(broker: BrokerProcess, client: StompClient) -> None:
-    """Check that a send is not confirmed, the connection ends, and nobody gets in any more."""
+    """Check that a send is not confirmed, the connection ends, and no one gets in any more."""
     with contextlib.suppress(Disconnected):
         client.send("SEND", b"lost", destination="/queue/Q", persistent="true", receipt="lost")
         assert b"RECEIPT" not in client.read_to_end()
@@ -51,10 +51,10 @@ def refused_for_good(broker: BrokerProcess, client: StompClient) -> None:
         StompClient(broker.port).close()
 
 
-def found_by(heir: BrokerProcess, count: int) -> list[bytes]:
+def found_by(new_master: BrokerProcess, count: int) -> list[bytes]:
     """Return the first so many messages that the next master has."""
-    heir.wait_for("listening on")
-    with contextlib.closing(StompClient(heir.port)) as client:
+    new_master.wait_for("listening on")
+    with contextlib.closing(StompClient(new_master.port)) as client:
         client.send("SUBSCRIBE", id="1", destination="/queue/Q")
         return [client.read_until("MESSAGE").body for _ in range(count)]
 
@@ -66,14 +66,14 @@ def test_a_failed_write_or_sync(
 ) -> None:
     master = start("master", f"before {operation}:1:{number}")
     master.wait_for("listening on")
-    heir = start("heir")
-    heir.wait_for("waiting for the lock")
+    new_master = start("new_master")
+    new_master.wait_for("waiting for the lock")
     client = StompClient(master.port)
     for each in range(5):
         send(client, b"%d" % each)
     (tmp_path / "fail").touch()
     refused_for_good(master, client)
-    assert found_by(heir, 5) == [b"%d" % each for each in range(5)]
+    assert found_by(new_master, 5) == [b"%d" % each for each in range(5)]
     assert master.join() != 0, "a supervisor decides whether to try again"
     told = [line for line in master.lines if "ERROR" in line and "group_commit: the journal writer stops" in line]
     assert len(told) == 1
@@ -106,4 +106,4 @@ def test_a_directory_that_vanishes(start: Callable[..., BrokerProcess], tmp_path
         assert not list(journal.iterdir()), "it did not begin an empty store in the place"
         journal.rmdir()
     (tmp_path / "elsewhere").rename(journal)
-    assert found_by(start("heir"), 1) == [b"0"]
+    assert found_by(start("new_master"), 1) == [b"0"]

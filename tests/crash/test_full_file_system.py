@@ -95,49 +95,49 @@ def test_producers_are_refused_consumers_served_and_it_resumes(start: Callable[[
     consumer.close()
     broker.kill()
 
-    heir = start()
-    consumer = StompClient(heir.port)
+    new_master = start()
+    consumer = StompClient(new_master.port)
     consume(consumer, range(again))
-    send_in_the_end(heir, consumer, again)
+    send_in_the_end(new_master, consumer, again)
     consumer.close()
-    assert heir.terminate() == 0
+    assert new_master.terminate() == 0
 
 
 def test_what_a_full_disk_held_up_goes_on_after_a_kill(start: Callable[[], BrokerProcess]) -> None:
-    """The reserve is spent, and there is no more space than it gave: the heir knows that before it serves anybody."""
+    """The reserve is spent, and the disk is full otherwise: the new master detects that before it serves clients."""
     broker = start()
     producer = StompClient(broker.port)
     refused = fill(producer)
     producer.close()
     broker.kill()
-    heir = start()
-    assert any("nothing persistent is accepted" in line for line in heir.lines), "known when it listens"
-    consumer = StompClient(heir.port)
+    new_master = start()
+    assert any("nothing persistent is accepted" in line for line in new_master.lines), "known when it listens"
+    consumer = StompClient(new_master.port)
     assert not send(consumer, refused)
     consume(consumer, range(refused))
-    send_in_the_end(heir, consumer, refused)
+    send_in_the_end(new_master, consumer, refused)
     consumer.close()
-    assert heir.terminate() == 0
+    assert new_master.terminate() == 0
 
 
 def test_a_standby_takes_over_a_full_disk(start: Callable[[], BrokerProcess], small_file_system: Path) -> None:
-    """Somebody else has filled it, to the last block; there is just the reserve to seal the predecessor's file on."""
+    """Someone else has filled it, to the last block; there is just the reserve to seal the former master's file on."""
     broker = start()
     producer = StompClient(broker.port)
     for number in range(40):
         assert send(producer, number)
     producer.close()
     broker.kill()
-    space = small_file_system / "somebody else's"
+    space = small_file_system / "someone else's"
     with space.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
             stream.write(bytes(4096))
-    heir = start()
-    consumer = StompClient(heir.port)
+    new_master = start()
+    consumer = StompClient(new_master.port)
     assert not send(consumer, 40)
     consume(consumer, range(40))
     space.unlink()
-    heir.wait_for("there is space again")
+    new_master.wait_for("there is space again")
     assert send(consumer, 40)
     consumer.close()
-    assert heir.terminate() == 0
+    assert new_master.terminate() == 0

@@ -95,7 +95,7 @@ def work(
 def judge_directory(ledger: list[str], directory: Path) -> None:
     """Open the directory twice: both times the contents must be lawful, nothing damaged, and the same.
 
-    `check` has to agree that nothing is, before anybody has opened it; afterwards the end of the test asks again.
+    `check` has to agree that nothing is, before anyone has opened it; afterwards the end of the test asks again.
     """
     if data_files(directory):
         assert_sound(directory)
@@ -205,7 +205,7 @@ class VolatileFiles(JournalFiles):
             self._creating = False
 
     def replace(self, file_id: int, content: Sequence[bytes | memoryview], *fence: Callable[[], None]) -> None:
-        self._creating = True  # it syncs what it writes, before anybody sees it
+        self._creating = True  # it syncs what it writes, before anyone sees it
         try:
             super().replace(file_id, content, *fence)
         finally:

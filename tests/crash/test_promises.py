@@ -226,11 +226,11 @@ def test_2_persistent_without_receipt_is_stored_others_are_not(tmp_path):
         peer.say(SEND + "\nstored\0SEND\ndestination:/queue/Q\n\nfleeting\0")
         await world.on_disk()
         world.crash()
-        heir = World(tmp_path)
-        peer = heir.peer()
+        new_master = World(tmp_path)
+        peer = new_master.peer()
         peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert peer.bodies() == ["stored"]
-        heir.store.close()
+        new_master.store.close()
 
     run(scenario)
 
@@ -283,11 +283,11 @@ def test_5_a_commit_is_atomic(tmp_path):
         shutil.copytree(tmp_path / "live", tmp_path / "after")
         world.crash()
         for name, expected in (("before", []), ("after", ["x", "x", "x"])):
-            heir = World(tmp_path / name)
-            peer = heir.peer()
+            new_master = World(tmp_path / name)
+            peer = new_master.peer()
             peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
             assert peer.bodies() == expected
-            heir.store.close()
+            new_master.store.close()
 
     run(scenario)
 
@@ -307,14 +307,14 @@ def test_6_a_torn_tail_is_normal_and_other_damage_is_reported(tmp_path, caplog):
         flipped = data[:cut].replace(b"first", b"f\xffrst")
         journal.write_bytes(flipped)
         with caplog.at_level(logging.INFO):
-            heir = World(tmp_path)
+            new_master = World(tmp_path)
         levels = {record.levelname: record.getMessage() for record in caplog.records}
         assert "nothing in it was acknowledged" in caplog.text
         assert "db-1.log: offset" in levels["ERROR"]
-        peer = heir.peer()
+        peer = new_master.peer()
         peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert peer.bodies() == ["second"]
-        heir.store.close()
+        new_master.store.close()
 
     run(scenario)
 
@@ -327,12 +327,12 @@ def test_7_delivery_is_at_least_once_and_after_a_crash_marked(tmp_path):
         await world.on_disk()
         assert b"redelivered" not in peer.output
         world.crash()
-        heir = World(tmp_path)
-        peer = heir.peer()
+        new_master = World(tmp_path)
+        peer = new_master.peer()
         peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert peer.bodies() == ["x"]
         assert b"redelivered:true" in peer.output
-        heir.store.close()
+        new_master.store.close()
 
     run(scenario)
 
@@ -345,9 +345,9 @@ def test_8_per_producer_and_destination_order_holds(tmp_path):
         consumer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client\nactivemq.prefetchSize:2\n\n\0")
         consumer.session.lost()
         producer.say("".join(SEND + f"\n{n}\0" for n in range(5, 8)))
-        heir = world.peer()
-        heir.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
-        assert heir.bodies() == [str(n) for n in range(8)]
+        new_master = world.peer()
+        new_master.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        assert new_master.bodies() == [str(n) for n in range(8)]
         world.store.close()
 
     run(scenario)

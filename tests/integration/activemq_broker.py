@@ -52,7 +52,7 @@ class ActiveMQProcess:
         self.process.wait()
 
     def close(self) -> None:
-        """Leave nothing running; nobody needs what it would do in an orderly stop."""
+        """Leave nothing running; no one needs what it would do in an orderly stop."""
         self.kill()
         self.process.stdin.close()
         self.process.stdout.close()

@@ -35,7 +35,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port nobody listens on, and that nothing else here is given."""
+    """Return a port no one listens on, and that nothing else here is given."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ class Pair:
                     return node
             time.sleep(0.005)
         raise AssertionError(
-            "nobody became master:\n" + "\n".join(line for n in self.nodes.values() for line in n.lines)
+            "no one became master:\n" + "\n".join(line for n in self.nodes.values() for line in n.lines)
         )
 
     def wait_for_standby(self) -> BrokerProcess:

@@ -24,7 +24,7 @@ class ForkedBroker:
     def __init__(self, arguments: Sequence[str]) -> None:
         log, log_end = os.pipe2(os.O_CLOEXEC)
         self._status, status_end = os.pipe2(os.O_CLOEXEC)
-        self.stderr = os.fdopen(log, "rb", buffering=0)  # and standard output; whoever reads it closes it
+        self.stderr = os.fdopen(log, "rb", buffering=0)  # and standard output; the reader closes it
         weakref.finalize(self, os.close, self._status)
         try:
             self.pid, self._pidfd = _fork_server().spawn(arguments, log=log_end, status=status_end, disk=None)

@@ -107,7 +107,7 @@ def test_we_keep_activemq_out_until_we_release(
 def has_tried(database: PostgresDatabase, offset: int) -> bool:
     """Tell whether an ActiveMQ has done a statement for its lease; it connects for that, and is gone in a moment.
 
-    The server's log says so, behind an offset: whoever looks at sessions may look in between for ever.
+    The server's log says so, behind an offset: anyone who looks at sessions may look in between for ever.
     """
     lines = database.cluster.log.read_bytes()[offset:].decode().splitlines()
     return any("duration: " in line and "update activemq_lock" in line.lower() for line in lines if "JDBC" in line)

@@ -113,7 +113,7 @@ def test_activemq_recovers_what_pybroker_prepared(
 
 @pytest.mark.parametrize("halt", [[], ["halt"]], ids=["stopped", "killed"])
 @pytest.mark.parametrize("outcome", ["commit", "rollback"])
-def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
+def test_branches_prepared_by_activemq_survive_both_take_overs(
     tmp_path: Path, activemq: Callable[..., list[str]], halt: list[str], outcome: str
 ) -> None:
     directory = tmp_path / "kahadb"
@@ -161,9 +161,7 @@ def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
     node.kill()
 
 
-def test_what_pybroker_scheduled_in_a_branch_outlives_an_activemq_that_commits_it(
-    tmp_path: Path, activemq: Callable[..., list[str]]
-) -> None:
+def test_job_of_a_branch_survives_activemqs_commit(tmp_path: Path, activemq: Callable[..., list[str]]) -> None:
     directory = tmp_path / "kahadb"
     node = Node(directory, ONE_FILE)
     fields = view(text(ORDERS, 10, "later"))

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="index"
-"""A master that is frozen while its lock goes to another confirms nothing any more, and nobody finds what it writes.
+"""A master that is frozen while its lock goes to another confirms nothing any more, and no one finds what it writes.
 
 SIGSTOP is what a long pause of a virtual machine, a swapping host or a debugger does to a broker. Meanwhile its lock
 file is removed or replaced (the next member then wins another file's lock), overwritten or touched. Clients have sent
@@ -113,20 +113,20 @@ def listens(port: int) -> bool:
 
 
 def until_closed(port: int) -> None:
-    """Return once nobody listens: a listener is closed behind the line in the log that says why."""
+    """Return once no one listens: a listener is closed behind the line in the log that says why."""
     deadline = time.monotonic() + SECONDS
     while listens(port):
         assert time.monotonic() < deadline, "it goes on listening"
 
 
-def whoever_listens(*members: BrokerProcess) -> int:
+def anyone_who_listens(*members: BrokerProcess) -> int:
     """Return the port of the member that serves, once one does."""
     deadline = time.monotonic() + SECONDS
     while True:
         for member in members:
             if listens(member.port):
                 return member.port
-        assert time.monotonic() < deadline, "nobody became master"
+        assert time.monotonic() < deadline, "no one became master"
 
 
 def read_to_end(client: StompClient) -> bytes:
@@ -152,7 +152,7 @@ def stored(directory: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("lose", LOSES_TO_ANOTHER)
-def test_a_frozen_master_wakes_up_behind_its_heir(members: Members, lose: Callable[[Path], None]) -> None:
+def test_a_frozen_master_wakes_up_behind_its_new_master(members: Members, lose: Callable[[Path], None]) -> None:
     stale = members.start("stale")
     stale.wait_for("listening on")
     before, late = StompClient(stale.port), StompClient(stale.port)
@@ -162,33 +162,37 @@ def test_a_frozen_master_wakes_up_behind_its_heir(members: Members, lose: Callab
     lose(members.lock)
     send_late(late, SENDS)
 
-    heir = members.start("heir")
-    heir.wait_for("listening on")
-    with contextlib.closing(StompClient(heir.port)) as client:
+    new_master = members.start("new_master")
+    new_master.wait_for("listening on")
+    with contextlib.closing(StompClient(new_master.port)) as client:
         for number in range(SENDS):
-            send(client, f"heir's {number}")
-    expected = [f"confirmed {number}" for number in range(SENDS)] + [f"heir's {number}" for number in range(SENDS)]
+            send(client, f"new master's {number}")
+    expected = [f"confirmed {number}" for number in range(SENDS)] + [
+        f"new master's {number}" for number in range(SENDS)
+    ]
 
     stale.process.send_signal(signal.SIGCONT)
-    assert b"RECEIPT" not in read_to_end(late), "it confirmed what its heir cannot see"
+    assert b"RECEIPT" not in read_to_end(late), "it confirmed what its new master cannot see"
     before.close()
     stale.wait_for(LOSES_TO_ANOTHER[lose])
     stale.wait_for("clients are cut off, nothing more is acknowledged")
     until_closed(stale.port)
-    assert bodies(heir.port, 2 * SENDS) == expected
+    assert bodies(new_master.port, 2 * SENDS) == expected
 
-    heir.kill()
-    assert bodies(whoever_listens(stale), 2 * SENDS) == expected, "it stood by again, and took over from its heir"
+    new_master.kill()
+    assert bodies(anyone_who_listens(stale), 2 * SENDS) == expected, (
+        "it stood by again, and took over from its new master"
+    )
     assert not [data for data in stored(members.lock.parent) if b"late" in data]
 
 
 @pytest.mark.parametrize("lose", STAYS_LOCKED)
 def test_a_frozen_master_finds_its_lock_file_changed(members: Members, lose: Callable[[Path], None]) -> None:
-    """Nobody else got in: the lock itself was held all the time. All the same it steps back, and stands by again."""
+    """No one else got in: the lock itself was held all the time. All the same it steps back, and stands by again."""
     stale = members.start("stale")
     stale.wait_for("listening on")
-    heir = members.start("heir")
-    heir.wait_for("waiting for the lock")
+    new_master = members.start("new_master")
+    new_master.wait_for("waiting for the lock")
     before, late = StompClient(stale.port), StompClient(stale.port)
     for number in range(SENDS):
         send(before, f"confirmed {number}")
@@ -201,7 +205,7 @@ def test_a_frozen_master_finds_its_lock_file_changed(members: Members, lose: Cal
     stale.wait_for(STAYS_LOCKED[lose])
     stale.wait_for("clients are cut off, nothing more is acknowledged")
     # Both wait for the lock now, and the kernel hands it to either.
-    with contextlib.closing(StompClient(whoever_listens(stale, heir))) as client:
+    with contextlib.closing(StompClient(anyone_who_listens(stale, new_master))) as client:
         client.send("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
         found = [client.read_until("MESSAGE").body.decode() for _ in range(SENDS)]
     assert found == [f"confirmed {number}" for number in range(SENDS)]
@@ -213,16 +217,16 @@ def test_a_frozen_idle_master_closes_its_listeners(members: Members) -> None:
     stale.wait_for("listening on")
     stale.process.send_signal(signal.SIGSTOP)
     replaced(members.lock)
-    heir = members.start("heir")
-    heir.wait_for("listening on")
+    new_master = members.start("new_master")
+    new_master.wait_for("listening on")
     stale.process.send_signal(signal.SIGCONT)
     stale.wait_for("clients are cut off")
     until_closed(stale.port)
-    assert listens(heir.port)
+    assert listens(new_master.port)
 
 
 def test_each_promotion_begins_a_data_file_that_no_other_had(members: Members) -> None:
-    """Its number is the promotion's epoch: it only grows, whoever was master, and the journal says it."""
+    """Its number is the promotion's epoch: it only grows, whichever member was master, and the journal says it."""
     epochs = []
     for name in ("a", "b", "c"):
         broker = members.start(name)

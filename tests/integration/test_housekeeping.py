@@ -58,7 +58,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_files_that_are_needed_no_more_go_to_the_archive_if_asked_to(
+def test_unneeded_files_are_archived_if_configured(
     start: Callable[..., BrokerProcess], journal: Path, archive: bool
 ) -> None:
     broker = start(*SETTINGS, "--archive" if archive else "--no-archive")
@@ -77,9 +77,9 @@ def test_files_that_are_needed_no_more_go_to_the_archive_if_asked_to(
         adds += sum(isinstance(decode(payload), AddMessage) for _, payload in walk)
         assert not walk.damages
     assert adds >= 150 * archive
-    heir = start(*SETTINGS)
-    heir.wait_for("listening on")
-    with contextlib.closing(StompClient(heir.port)) as client:
+    new_master = start(*SETTINGS)
+    new_master.wait_for("listening on")
+    with contextlib.closing(StompClient(new_master.port)) as client:
         client.send("SUBSCRIBE", id="1", destination="/queue/Q", receipt="subscribed")
         client.read_until("RECEIPT", receipt_id="subscribed")
         assert client.request("SEND", b"", destination="/queue/OTHER").command == "RECEIPT"
@@ -97,15 +97,15 @@ def test_one_old_message_does_not_keep_the_journal(start: Callable[..., BrokerPr
             consume(client, "/queue/Q", 130)
     until(lambda: taken(journal) < 2_500_000)
     broker.kill()
-    heir = start(*SETTINGS)
-    heir.wait_for("listening on")
-    with contextlib.closing(StompClient(heir.port)) as client:
+    new_master = start(*SETTINGS)
+    new_master.wait_for("listening on")
+    with contextlib.closing(StompClient(new_master.port)) as client:
         consume(client, "/queue/OLD", 1)
         send(client, "/queue/Q", 1)
         consume(client, "/queue/Q", 1)
 
 
-def test_a_limit_on_the_journal_refuses_producers_until_consumers_made_room(
+def test_journal_limit_refuses_sends_until_messages_are_consumed(
     start: Callable[..., BrokerProcess], journal: Path
 ) -> None:
     broker = start(*SETTINGS, "--store-limit", "3mb")

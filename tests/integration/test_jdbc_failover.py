@@ -139,7 +139,7 @@ class Members:
         return now() - since
 
     def end(self, survivor: BrokerProcess) -> None:
-        """Empty the queue, and check that nothing was lost, and that nobody accepted anything behind another's back."""
+        """Empty the queue, and check that nothing was lost, and that no one accepted anything behind another's back."""
         self._stop.set()
         _join(*self._producers)
         _wait(lambda: not self.ledger.missing())
@@ -297,7 +297,7 @@ def test_the_locks_session_is_ended_by_an_administrator(start: Start, postgres_d
 def test_a_restart_of_the_database_under_load(
     start: Start, postgres_database: PostgresDatabase, how: signal.Signals
 ) -> None:
-    """Nobody is cut off: who sends meanwhile waits for the answer, and the master stays the master."""
+    """No one is cut off: who sends meanwhile waits for the answer, and the master stays the master."""
     members = start("row", LEASE_SECONDS)
     cluster = postgres_database.cluster
     cluster.stop(how)
@@ -311,7 +311,7 @@ def test_a_restart_of_the_database_under_load(
 
 
 def test_a_black_hole_between_master_and_database(start: Start, postgres_database: PostgresDatabase) -> None:
-    """Nothing arrives any more, and nothing is closed: with the defaults somebody else serves within ten seconds."""
+    """Nothing arrives any more, and nothing is closed: with the defaults someone else serves within ten seconds."""
     with StallingProxy(postgres_database.cluster.port) as proxy:
         members = start("row", LEASE_SECONDS, url=postgres_database.through(proxy.port))
         proxy.stall()

@@ -107,7 +107,7 @@ class Mortal(JournalFiles):
 @pytest.mark.component("activemq")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["03-durable", "04-localtx-kill9", "05-xa-indoubt-kill9", "06-priority"])
-def test_to_activemq_a_compacted_store_means_the_same_also_half_done(java: Any, tmp_path: Path, name: str) -> None:
+def test_compacted_store_is_the_same_to_activemq_at_each_step(java: Any, tmp_path: Path, name: str) -> None:
     """Half done: the later parts are there, then all new files, then some old ones are gone."""
     original = sample(name, tmp_path / "original")
     expected = grouped(java.run(OPEN_STORE, str(shutil.copytree(original, tmp_path / "seen") / "kahadb")))
@@ -249,7 +249,7 @@ def test_a_store_in_use_is_read_and_left_alone(
 
 
 @pytest.mark.timeout(120)
-def test_store_with_lock_in_database_is_compacted_only_when_stopped(
+def test_running_store_with_database_lock_is_not_compacted(
     start: Callable[..., BrokerProcess],
     connect: Callable[..., StompClient],
     postgres_database: PostgresDatabase,

@@ -64,7 +64,7 @@ class Ledger:
 
 
 class Client(threading.Thread):
-    """A thread that works on a connection to whoever is master, again and again."""
+    """A thread that works on a connection to whichever member is master, again and again."""
 
     def __init__(self, name: str, ports: list[int], ledger: Ledger, stop: threading.Event, seed: int) -> None:
         super().__init__(name=name)

@@ -85,7 +85,7 @@ DEVIATIONS = [
     ),
 ]
 
-LEFT_OUT = {("errors", 1): "its password is wrong, and there are no users yet: everybody is let in"}
+LEFT_OUT = {("errors", 1): "its password is wrong, and there are no users yet: everyone is let in"}
 """Connections that are not replayed, and why."""
 
 

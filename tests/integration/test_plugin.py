@@ -63,7 +63,7 @@ def take(port: int, count: int) -> list[bytes]:
 
 
 def refuses(port: int) -> bool:
-    """Tell whether nobody listens there."""
+    """Tell whether no one listens there."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) != 0
 
@@ -82,7 +82,7 @@ def is_quiet(client: StompClient) -> bool:
 
 
 class Witness:
-    """Knows processes by descriptors of theirs, and so when they have ended, whoever collects them."""
+    """Knows processes by descriptors of theirs, and so when they have ended, whichever process collects them."""
 
     def __init__(self, *pids: int) -> None:
         self._descriptors = [os.pidfd_open(pid) for pid in pids]
@@ -199,10 +199,10 @@ class TestCluster:
         with pytest.raises(Disconnected):
             client.read()
         client.close()
-        heir = cluster.wait_master()
-        assert (killed.name, heir.name) == ("a", "b")
+        new_master = cluster.wait_master()
+        assert (killed.name, new_master.name) == ("a", "b")
         assert refuses(killed.stomp_port)
-        assert take(heir.stomp_port, 1) == [b"kept"]
+        assert take(new_master.stomp_port, 1) == [b"kept"]
         assert cluster.restart(killed).state is State.STANDBY
         cluster.kill9("master")
         assert cluster.wait_master() is killed
@@ -244,7 +244,7 @@ class TestCluster:
         with Cluster() as cluster:
             cluster.freeze("master")
             assert cluster._resources
-            cluster._resources.timeout_seconds = 0.5  # nothing but what never comes is waited for
+            cluster._resources.timeout_seconds = 0.5  # waits only for what never comes
             with pytest.raises(ClusterError, match=r"no member serves within 0.5 s: a is master, frozen, b is standby"):
                 cluster.wait_master()
             cluster._resources.timeout_seconds = PATIENCE_SECONDS
@@ -268,13 +268,13 @@ class TestCluster:
         cluster.partition("master")
         cluster.kill9("master")
         assert cluster.wait_master().name == "b"
-        assert is_quiet(client), "nobody could tell it"
+        assert is_quiet(client), "no one could tell it"
         cluster.heal()
         with pytest.raises(Disconnected):
             client.read()
         client.close()
 
-    def test_a_full_disk_refuses_what_is_persistent_until_there_is_room(self, cluster: Cluster) -> None:
+    def test_full_disk_refuses_persistent_sends_until_it_has_space(self, cluster: Cluster) -> None:
         client = StompClient(cluster.member("a").stomp_port)
         assert put(client, b"before") == "RECEIPT"
         cluster.fill_disk()
@@ -288,9 +288,9 @@ class TestCluster:
         assert any("refused until there is space" in line for line in master.log)
         cluster.kill9("master")
         client.close()
-        heir = cluster.wait_master()
-        assert take(heir.stomp_port, sent)[0] == b"before"
-        client = StompClient(heir.stomp_port)
+        new_master = cluster.wait_master()
+        assert take(new_master.stomp_port, sent)[0] == b"before"
+        client = StompClient(new_master.stomp_port)
         cluster.free_disk()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while put(client, b"after") != "RECEIPT":
@@ -454,7 +454,7 @@ class TestNothingIsLeft:
             assert process.wait(PATIENCE_SECONDS) != 0
             assert witness.all_ended()
 
-    def test_a_killed_fork_server_takes_its_brokers_along_and_is_reported(self) -> None:
+    def test_killed_fork_server_ends_its_brokers_and_is_reported(self) -> None:
         with script("held._process.kill(); cluster.members[0]._process.join(20); cluster.restart('a')") as (
             process,
             witness,
@@ -462,7 +462,7 @@ class TestNothingIsLeft:
             assert process.wait(PATIENCE_SECONDS) == 1
             assert witness.all_ended()
 
-    def test_the_end_of_the_thread_that_started_them_does_not_end_them(self) -> None:
+    def test_brokers_survive_the_thread_that_started_them(self) -> None:
         started: list[Broker] = []
 
         def start() -> None:
@@ -739,7 +739,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_three_files_of_the_page_test_a_failover_in_under_ten_seconds(project: Path, installed: Path) -> None:
+def test_example_of_the_page_tests_a_failover_in_ten_seconds(project: Path, installed: Path) -> None:
     began = time.monotonic()
     done = call("-m", "pytest", cwd=project, site=installed)
     seconds = time.monotonic() - began

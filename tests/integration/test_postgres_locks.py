@@ -143,7 +143,7 @@ def report(what: str, kind: str, seconds: float) -> None:
 
 
 def wait_for_a_waiter(database: PostgresDatabase, kind: str) -> None:
-    """Return once somebody waits inside the server; who has a lease is waited for outside."""
+    """Return once someone waits inside the server; who has a lease is waited for outside."""
     if kind != "lease":
         asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         until(lambda: database.sql(asked) == "1")
@@ -179,7 +179,7 @@ def test_kill_of_the_holder(
     assert in_time(seconds, LEASE_SECONDS + 1 if kind == "lease" else 1)
 
 
-def test_frozen_holder_finds_its_lock_lost_before_it_does_anything(
+def test_frozen_holder_detects_the_lost_lock_first(
     kind: str,
     start: Callable[..., Member],
     new_lock: NewLock,
@@ -329,7 +329,7 @@ def test_waiter_on_a_black_holed_link_can_be_cancelled(
 
 
 def test_restart_of_the_database(kind: str, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase) -> None:
-    """Of a row lock nothing is left, and one of the two has it again; a lease outlives it. Nobody gives up waiting."""
+    """Of a row lock nothing is left, and one of the two has it again; a lease outlives it. No one gives up waiting."""
     cluster = postgres_database.cluster
     longer = Timing.of(30.0, 0.5)  # than any restart takes; and a renewal is soon seen
     locks = [make(kind, postgres_database.url, longer, "same name") for _ in range(2)]
@@ -469,7 +469,7 @@ CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
 """
 
 
-def test_lease_of_a_dead_holder_ends_though_the_clock_is_set_back(
+def test_dead_holders_lease_ends_despite_clock_set_back(
     pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
 ) -> None:
     postgres_database.sql(CLOCK)
@@ -489,7 +489,7 @@ def test_lease_of_a_dead_holder_ends_though_the_clock_is_set_back(
     session.close()
 
 
-def test_lease_that_is_renewed_is_kept_though_the_clock_is_set_back(
+def test_renewed_lease_is_kept_despite_clock_set_back(
     pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
 ) -> None:
     postgres_database.sql(CLOCK)
@@ -545,7 +545,7 @@ def test_lease_that_another_took_is_lost_at_the_next_renewal(postgres_database: 
     assert postgres_database.sql("SELECT broker_name FROM activemq_lock") == "usurper"
 
 
-def test_lease_that_ran_out_is_not_renewed_even_if_nobody_took_it(postgres_database: PostgresDatabase) -> None:
+def test_expired_free_lease_is_not_renewed(postgres_database: PostgresDatabase) -> None:
     lock = make("lease", postgres_database.url, LEASE_SECONDS, "m")
     assert lock.try_acquire()
     postgres_database.sql("UPDATE activemq_lock SET time = 1")
@@ -661,7 +661,7 @@ def test_members_that_start_together_create_one_row(
 
 
 def test_the_servers_side_of_the_session_is_bounded(postgres_database: PostgresDatabase) -> None:
-    """What the server is told is what frees the lock when nobody says good-bye."""
+    """What the server is told is what frees the lock when no one says good-bye."""
     session = DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of(9.0))
     names = ["tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_session_timeout", "statement_timeout"]
     found = [session.run("SELECT current_setting(%s)", name)[0][0] for name in names]

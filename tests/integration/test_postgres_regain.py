@@ -1,4 +1,4 @@
-"""A lock that ended with its session and is won anew, or is not: with the database's answers, not with our own word."""
+"""A lock that ended with its session is acquired again, or not: judged by the database's answers."""
 
 import contextlib
 import socket
@@ -45,7 +45,7 @@ def make(postgres_database: PostgresDatabase) -> Iterator[Callable[..., Postgres
 
 
 def end_session(lock: PostgresLock, database: PostgresDatabase, then: str = "") -> None:
-    """Have the server end the lock's session, and do something before anybody else can."""
+    """Have the server end the lock's session, and do something before anyone else can."""
     database.sql(f"BEGIN; SELECT pg_terminate_backend({lock.backend_pid}); {then}; COMMIT")
 
 
@@ -67,7 +67,7 @@ def until_lost(check: Callable[[], None]) -> None:
         check()
 
 
-def test_a_lock_that_nobody_had_in_between_is_as_good_as_never_lost(
+def test_lock_without_another_holder_in_between_is_regained(
     make: Callable[..., PostgresLock], kind: str, postgres_database: PostgresDatabase
 ) -> None:
     lock = make(kind)
@@ -78,7 +78,7 @@ def test_a_lock_that_nobody_had_in_between_is_as_good_as_never_lost(
     lock.check()  # not lost
     began_at = now()
     lock.check_surely()
-    print(f"\nsession ended to lock won anew, {kind}: {(now() - began_at) * 1000:.1f} ms")
+    print(f"\nsession ended to lock won again, {kind}: {(now() - began_at) * 1000:.1f} ms")
     assert lock.backend_pid not in (None, old_pid)
     assert not make(kind).try_acquire()
 
@@ -97,7 +97,7 @@ def test_a_restart_of_the_server_is_survived_twice(
         assert not make(kind).try_acquire()
 
 
-def test_a_row_that_somebody_had_in_between_is_lost(
+def test_a_row_that_someone_had_in_between_is_lost(
     make: Callable[..., PostgresLock], postgres_database: PostgresDatabase
 ) -> None:
     """He may be an ActiveMQ, which raises no epoch: the row itself tells."""
@@ -113,9 +113,7 @@ def test_a_row_that_somebody_had_in_between_is_lost(
     assert lock.acquire()  # it is free: another life may have it
 
 
-def test_a_former_session_that_the_server_still_believes_in_is_ended(
-    kind: str, postgres_database: PostgresDatabase
-) -> None:
+def test_former_session_that_the_server_keeps_is_terminated(kind: str, postgres_database: PostgresDatabase) -> None:
     """As when a proxy in between was restarted: this end of the connection broke, the server has not noticed."""
     with DroppingProxy(postgres_database.cluster.port) as proxy:
         database = Database(postgres_database.through(proxy.port), TIMING, grace_seconds=GRACE_SECONDS)
@@ -172,7 +170,7 @@ class DroppingProxy:
                 sink.sendall(chunk)
 
 
-def test_a_lock_that_somebody_has_is_lost(
+def test_a_lock_that_someone_has_is_lost(
     make: Callable[..., PostgresLock], kind: str, postgres_database: PostgresDatabase
 ) -> None:
     lock, other = make(kind), make(kind, 0)

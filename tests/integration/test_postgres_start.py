@@ -112,7 +112,7 @@ def test_frozen_and_thawed_master_confirms_nothing(pair: Pair, kind: str) -> Non
 
 @pytest.mark.parametrize("times", [("--lock-lease", "30s", "--lock-renew", "500ms")], ids=["longer than a restart"])
 def test_restart_of_the_database_is_survived(pair: Pair, kind: str, postgres_database: PostgresDatabase) -> None:
-    """With a lease nothing happens to clients; otherwise there is a master again in a moment. Nobody ends."""
+    """With a lease nothing happens to clients; otherwise there is a master again in a moment. No one ends."""
     master = pair.wait_for_master()
     send(master.port, b"before")
     cluster = postgres_database.cluster

@@ -23,7 +23,7 @@ def refused(tmp_path: Path, url: str, *words: str, arguments: tuple[str, ...] = 
     assert not (tmp_path / "store").exists()
 
 
-def test_nobody_there(tmp_path: Path, postgres_database: PostgresDatabase) -> None:
+def test_no_one_there(tmp_path: Path, postgres_database: PostgresDatabase) -> None:
     refused(tmp_path, postgres_database.through(1), "refused", "start PostgreSQL there", "in store")
 
 
@@ -83,13 +83,13 @@ def test_tables_that_are_missing_and_not_to_be_created(tmp_path: Path, postgres_
     assert_refused(done, "create_tables: there is no table activemq_lock")
 
 
-def test_a_row_lock_where_somebody_has_a_lease(tmp_path: Path, postgres_database: PostgresDatabase) -> None:
+def test_a_row_lock_where_someone_has_a_lease(tmp_path: Path, postgres_database: PostgresDatabase) -> None:
     once(postgres_database)
     postgres_database.sql("UPDATE activemq_lock SET broker_name = 'broker-x', time = 9e15")
     refused(tmp_path, postgres_database.url, "broker-x has a lease", "same kind of lock", code=2)
 
 
-def test_a_lease_where_somebody_has_a_row_lock(tmp_path: Path, postgres_database: PostgresDatabase) -> None:
+def test_a_lease_where_someone_has_a_row_lock(tmp_path: Path, postgres_database: PostgresDatabase) -> None:
     lease = ("--lock", "postgres-lease", "--lock-lease", "1s")
     node = BrokerProcess(postgres_database.url, name="a", port=0)
     try:

@@ -95,11 +95,11 @@ def test_a_restart_of_the_database_is_a_pause(pair: Pair, postgres_database: Pos
     report("begin of the database's restart to the receipt of what was sent meanwhile", now() - began_at)
     client.close()
     assert received(master.port, 2) == [b"before", b"meanwhile"]
-    status = pair.wait_for_status(lambda status: status["master"] is not None)  # its session is opened anew every 2 s
+    status = pair.wait_for_status(lambda status: status["master"] is not None)  # its session is opened again every 2 s
     assert (status["master"], status["epoch"]) == (master.name, 1)
 
 
-def test_past_the_grace_a_member_waits_for_its_database_and_serves_again(
+def test_member_serves_again_when_database_returns_after_grace(
     postgres_database: PostgresDatabase,
 ) -> None:
     """Clients are cut off, nothing ends, nothing confirmed is lost."""
@@ -155,7 +155,7 @@ def test_status_says_who_is_master_who_waits_and_what_is_pending(postgres_databa
     assert describe(read(postgres_database.url))[0] == f"no master: the lock in {found['store']} is free"
 
 
-def test_a_member_that_begins_to_wait_for_the_row_is_never_taken_for_its_holder(
+def test_member_waiting_for_the_row_is_never_its_holder(
     postgres_database: PostgresDatabase,
 ) -> None:
     ended = threading.Event()

@@ -45,7 +45,7 @@ class TestPair:
         consumer = connect(standby.port)
         consumer.send("SUBSCRIBE", id="1", destination="/queue/Q")
         frames = [consumer.read() for _ in range(50)]
-        assert not any("redelivered" in frame.headers for frame in frames), "nobody had seen them"
+        assert not any("redelivered" in frame.headers for frame in frames), "no one had seen them"
 
     def test_after_a_stop_only_what_was_seen_is_marked_redelivered(self, pair, connect):
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
@@ -283,7 +283,7 @@ class TestClients:
         assert found.returncode == 1
         assert "the broker refuses" in found.stderr
 
-    def test_nobody_there(self):
+    def test_no_one_there(self):
         found = run("produce", "--url", "stomp://127.0.0.1:1", "Q", "x")
         assert found.returncode == 1
         assert "no broker answers at stomp://127.0.0.1:1" in found.stderr

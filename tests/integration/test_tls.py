@@ -131,10 +131,10 @@ def test_openwire_over_tls(start_tls, pem):
 
 
 def test_a_failed_handshake_is_one_line(start_tls, pem):
-    broker, port = start_tls("--connect-timeout", "2s")  # in which a stranger stays silent, and a client is done
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as stranger:
-        stranger.sendall(b"CONNECT\n\n\0")
-        while stranger.recv(1000):
+    broker, port = start_tls("--connect-timeout", "2s")  # in which an unknown client stays silent, and a client is done
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as unknown:
+        unknown.sendall(b"CONNECT\n\n\0")
+        while unknown.recv(1000):
             pass
     silent = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
     with silent, contextlib.suppress(ConnectionResetError):

@@ -239,7 +239,7 @@ def test_standby_that_lost_its_share_begins_no_store(
     if store.exists():  # an entry in `members` at most
         shutil.rmtree(store)
     away.rename(store)
-    heir = member("heir")
-    heir.wait_for("listening on")
-    assert bodies(heir.port) == {"kept"}
-    assert heir.terminate() == 0
+    new_master = member("new_master")
+    new_master.wait_for("listening on")
+    assert bodies(new_master.port) == {"kept"}
+    assert new_master.terminate() == 0

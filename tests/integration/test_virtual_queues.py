@@ -1,4 +1,4 @@
-"""A queue of a virtual topic misses nothing while its consumers are away, whoever is master in the meantime."""
+"""A queue of a virtual topic misses nothing while its consumers are away, whichever member is master in between."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -62,16 +62,14 @@ def test_an_idle_queue_gets_what_is_published_after_a_failover(pair: Pair, conne
     leave(client)
 
     master = fail_over(pair)
-    publish(connect(master.port), b"while nobody was there")
+    publish(connect(master.port), b"while no one was there")
 
     client = connect(fail_over(pair).port)
     consume(client)
-    assert client.read_until("MESSAGE").body == b"while nobody was there"
+    assert client.read_until("MESSAGE").body == b"while no one was there"
 
 
-def test_an_idle_queue_is_known_when_the_files_that_named_it_are_gone(
-    pair: Pair, connect: Connect, tmp_path: Path
-) -> None:
+def test_idle_queue_survives_removal_of_its_files(pair: Pair, connect: Connect, tmp_path: Path) -> None:
     client = connect(pair.wait_for_master().port)
     consume(client)
     leave(client)

@@ -41,7 +41,7 @@ def receive(client: StompClient, count: int) -> list[tuple[int, bool]]:
 
 
 def until_connected(port: int) -> StompClient:
-    """Return a connection, as soon as somebody serves there."""
+    """Return a connection, as soon as someone serves there."""
     deadline = time.monotonic() + SECONDS
     while True:
         try:
@@ -61,9 +61,7 @@ def until_followed(pair: Pair, messages: int) -> dict[str, Any]:
     raise AssertionError(f"the standby never followed to {messages} messages: {pair.status()}")
 
 
-def test_a_killed_master_is_replaced_by_one_that_knows_the_journal(
-    pair: Pair, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standby_of_a_killed_master_has_read_the_journal(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     master = pair.wait_for_master()
     standby = pair.wait_for_standby()
     with contextlib.closing(StompClient(master.port)) as client:
@@ -76,13 +74,13 @@ def test_a_killed_master_is_replaced_by_one_that_knows_the_journal(
 
         begun = time.perf_counter()
         master.kill()
-        with contextlib.closing(until_connected(standby.port)) as heir:
+        with contextlib.closing(until_connected(standby.port)) as new_master:
             silence = (time.perf_counter() - begun) * 1000
             caught_up = standby.wait_for(CAUGHT_UP)
             won = standby.wait_for(r"listening on .*, (\d+) ms after the lock was won")
-            # It had read everything, so nothing but the last few records can have been left.
+            # It had read everything, so only the last few records can have been left.
             assert int(caught_up[1].replace(",", "")) < 100
-            assert [number for number, _ in receive(heir, MESSAGES)] == list(range(1, MESSAGES + 1))
+            assert [number for number, _ in receive(new_master, MESSAGES)] == list(range(1, MESSAGES + 1))
     with capsys.disabled():
         print(f"\nkill to connection {silence:.0f} ms, lock to ports {won[1]} ms, tail {caught_up[2]} ms")
 
@@ -102,7 +100,7 @@ def test_what_came_last_is_there_however_warm_the_standby(pair: Pair) -> None:
         assert [number for number, _ in receive(client, sent)] == list(range(1, sent + 1))
 
 
-def test_an_orderly_stop_marks_nothing_as_redelivered_for_a_standby(pair: Pair) -> None:
+def test_clean_stop_marks_no_message_redelivered_for_standby(pair: Pair) -> None:
     master = pair.wait_for_master()
     standby = pair.wait_for_standby()
     with contextlib.closing(StompClient(master.port)) as client:
@@ -125,11 +123,11 @@ def test_a_third_member_follows_through_a_take_over(tmp_path: Path) -> None:
                 send(client, 1, 99)
             master.kill()
             survivors = {node.port: node for node in (other, third)}
-            heir = first_to_serve(survivors)
-            last = next(node for port, node in survivors.items() if port != heir)
-            with contextlib.closing(until_connected(heir)) as client:
+            new_master = first_to_serve(survivors)
+            last = next(node for port, node in survivors.items() if port != new_master)
+            with contextlib.closing(until_connected(new_master)) as client:
                 send(client, 101, 99)
-            survivors[heir].kill()
+            survivors[new_master].kill()
             with contextlib.closing(until_connected(last.port)) as client:
                 assert [number for number, _ in receive(client, 200)] == list(range(1, 201))
             assert not [line for line in last.lines if re.search("from its first file", line)]
@@ -138,13 +136,13 @@ def test_a_third_member_follows_through_a_take_over(tmp_path: Path) -> None:
 
 
 def first_to_serve(nodes: dict[int, BrokerProcess]) -> int:
-    """Return the port on which somebody serves first."""
+    """Return the port on which someone serves first."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         for port in nodes:
             with contextlib.suppress(Disconnected, OSError), contextlib.closing(StompClient(port)):
                 return port
-    raise AssertionError("nobody took over")
+    raise AssertionError("no one took over")
 
 
 @pytest.mark.component("activemq")
@@ -181,7 +179,7 @@ def followed(store: Path) -> int | None:
 
 
 @pytest.mark.component("activemq")
-def test_an_activemq_ignores_the_index_and_what_it_did_is_read_behind_it(java: Any, tmp_path: Path) -> None:
+def test_activemqs_records_are_read_behind_the_snapshot(java: Any, tmp_path: Path) -> None:
     classes = java.command(STOCK_BROKER)[4].partition(":")[0]
     store = tmp_path / "activemq"
     journal = store / "kahadb"
@@ -200,9 +198,9 @@ def test_an_activemq_ignores_the_index_and_what_it_did_is_read_behind_it(java: A
     ):
         assert [number for number, _ in receive(client, 50)] == list(range(1, 51))
         send(client, 201, 9)
-    heir = follower(journal)
-    heir.finish()
-    assert heir.rebuild_count == 0
-    assert heir.resumed_at == reader.location
-    assert heir.message_count == 160
-    assert heir.record_count < 100
+    new_master = follower(journal)
+    new_master.finish()
+    assert new_master.rebuild_count == 0
+    assert new_master.resumed_at == reader.location
+    assert new_master.message_count == 160
+    assert new_master.record_count < 100

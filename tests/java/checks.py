@@ -30,7 +30,7 @@ Answer = Callable[[str, str], Any]
 
 
 def _refuse(check: str, question: str) -> Any:
-    raise AssertionError(f"{check}: nobody answers {question!r}")
+    raise AssertionError(f"{check}: no one answers {question!r}")
 
 
 @dataclass

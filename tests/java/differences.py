@@ -76,7 +76,7 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
     ),
     ("Transactions", "moreInTheRangeThanWasReceived"): Difference(
         title=_CODES,
-        reason="a message that nobody has looked at would be gone",
+        reason="a message that no one has looked at would be gone",
         activemq={"commit": "nothing", "queue": []},
     ),
     ("Xa", "prepareOfUnknown"): Difference(

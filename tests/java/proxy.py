@@ -12,7 +12,7 @@ class Proxy:
     """Listens on a port of its own, until closed.
 
     Args:
-        target: returns the port to connect to, for each connection anew.
+        target: returns the port to connect to, for each connection again.
     """
 
     def __init__(self, target: Callable[[], int]) -> None:

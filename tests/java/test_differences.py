@@ -8,7 +8,7 @@ from tests.java.differences import DIFFERENCES
 DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
 
 
-def test_every_difference_has_its_section_and_every_section_its_checks() -> None:
+def test_differences_and_their_sections_match() -> None:
     described: dict[str, set[str]] = {}
     for section in re.split(r"^## ", DOCUMENT.read_text(), flags=re.MULTILINE)[1:]:
         title, _, text = section.partition("\n")

@@ -144,7 +144,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(programs: Programs, tmp
     )
     assert not ledger.wrong, f"seed {SEED}: {ledger.wrong[:5]}\n{errors.read_text()[-3000:]}"
     assert not missing, f"seed {SEED}: {sorted(missing)[:10]}"
-    assert not left, f"seed {SEED}: nobody got what waited in the queue"
+    assert not left, f"seed {SEED}: no one got what waited in the queue"
     assert not ledger.aborted & ledger.received, f"seed {SEED}: rolled back, and yet there"
     assert [group for group in ledger.doubtful if 0 < len(ledger.received.intersection(group)) < len(group)] == []
     assert_sound(tmp_path / "store")
@@ -186,7 +186,7 @@ def _kill(pybroker: Pybroker, ledger: Ledger, chooser: random.Random) -> float:
 
 
 def _drain(pybroker: Pybroker, queue: str, ledger: Ledger) -> int:
-    """Receive what is still in a queue, up to a last message sent now, and return how many nobody had received."""
+    """Receive what is still in a queue, up to a last message sent now, and return how many no one had received."""
     unseen = set()
     with contextlib.closing(StompClient(pybroker.pair.wait_for_master().port)) as client:
         client.request("SEND", b"last", destination=queue, persistent="true", producer="last", sequence="0")

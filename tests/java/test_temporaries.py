@@ -9,7 +9,7 @@ from tests.java.checks import Laboratory, parametrized, verify
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
 
 EXPECTED: dict[str, Any] = {
-    "anybodySends": ["from a stranger"],
+    "anybodySends": ["from an unknown client"],
     "deleteWithAConsumer": {"in use": "javax.jms.JMSException", "unused": "nothing"},
     "deletedIsUnknownToOthers": "javax.jms.InvalidDestinationException",
     "deletedIsUnknownToTheBroker": "org.apache.activemq.DestinationDoesNotExistException",

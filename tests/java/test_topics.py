@@ -38,7 +38,7 @@ EXPECTED: dict[str, Any] = {
     "subscriptionsAreSeparate": {"a": ["m0", "m1"], "b": ["m0", "m1"]},
     "transactedDurable": {"first": ["m0", "m1"], "again": [["m0", True, 2], ["m1", True, 2]], "left": ["m2"]},
     "unacknowledgedStays": [["m1", True, 2], ["m2", False, 1]],
-    "unsubscribe": {"twice": "javax.jms.InvalidDestinationException", "made anew": []},
+    "unsubscribe": {"twice": "javax.jms.InvalidDestinationException", "made again": []},
     "unsubscribeWhileActive": {"active": "javax.jms.JMSException", "still": ["m0"], "closed": "nothing"},
     "wildcardSubscription": ["a0", "a1", "c0"],
 }

@@ -29,7 +29,7 @@ class TransactionPooler:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Cut everybody off."""
+        """Cut everyone off."""
         self._listener.close()
         for each in self._open:
             each.close()

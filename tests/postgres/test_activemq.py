@@ -129,7 +129,7 @@ def test_the_database_goes_back_and_forth(lives: Any, activemq: Step, halt: list
     assert facts(node) == seen
     texts = [view(message).text() for message in node.store.read(ORDERS, node.recovery.queues[ORDERS])]
     assert (texts[0], texts[-1]) == ("order-2", "from-java") if "order-2" in texts else ("order-4", "from-java")
-    assert node.recovery.delivered is None, "nobody knows what an ActiveMQ has delivered"
+    assert node.recovery.delivered is None, "no one knows what an ActiveMQ has delivered"
     assert not node.store.damages
 
     # Now pybroker consumes nearly everything, and hands over again.
@@ -226,7 +226,7 @@ def test_activemq_recovers_what_pybroker_prepared(
 
 @pytest.mark.parametrize("halt", [[], ["halt"]], ids=["stopped", "killed"])
 @pytest.mark.parametrize("outcome", ["commit", "rollback"])
-def test_pybroker_recovers_what_activemq_prepared_and_hands_it_back(
+def test_branches_prepared_by_activemq_survive_both_take_overs(
     lives: Any, activemq: Step, halt: list[str], outcome: str
 ) -> None:
     lives.store.subscribe(subscription("a"))

@@ -68,7 +68,7 @@ def test_whatever_the_url_the_password_is_not_told(opened: Any, url: str, caplog
     assert "s3cret" not in shown.replace("/nowhere/s3cret", "")
 
 
-def test_nobody_there(postgres_database: Any, opened: Any) -> None:
+def test_no_one_there(postgres_database: Any, opened: Any) -> None:
     error = opened(url=postgres_database.through(1))
     assert "Connection refused" in str(error)
 
@@ -153,9 +153,7 @@ def subscription(**fields: Any) -> DurableSubscription:
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
-def test_what_the_columns_cannot_hold_fails_who_sent_it_and_nobody_else(
-    lives: Any, text_message: Any, number: int
-) -> None:
+def test_value_too_large_for_a_column_fails_only_its_sender(lives: Any, text_message: Any, number: int) -> None:
     with pytest.raises(RequestError):
         REFUSED[number](lives.store, text_message)
     message = text_message(ORDERS, 7)

@@ -147,9 +147,7 @@ def thaw(lives: JdbcLives) -> None:
     assert isinstance(lives.failures.pop(), LockNotHeld)
 
 
-def test_master_frozen_in_a_copy_delays_nobody_and_writes_nothing(
-    frozen: JdbcLives, text_message: Callable[..., Any]
-) -> None:
+def test_master_frozen_in_a_copy_blocks_and_writes_nothing(frozen: JdbcLives, text_message: Callable[..., Any]) -> None:
     frozen.open()
     sent = send(frozen, text_message, COPY_ROWS_MIN)
     frozen.settle()

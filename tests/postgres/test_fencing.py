@@ -29,7 +29,7 @@ def run_until_failure(lives: JdbcLives) -> Exception:
     return failure
 
 
-def test_a_stale_master_that_knows_nothing_of_it_acknowledges_nothing(lives: Any, text_message: Any) -> None:
+def test_unaware_stale_master_acknowledges_nothing(lives: Any, text_message: Any) -> None:
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     old, acknowledged = lives.store, []
@@ -94,7 +94,7 @@ def test_a_take_over_waits_for_a_transaction_under_way(lives: Any, text_message:
     lives.settle()
 
 
-def test_a_lost_connection_ends_the_mastership_and_is_not_tried_again(lives: Any, text_message: Any) -> None:
+def test_lost_connection_ends_the_mastership_without_retry(lives: Any, text_message: Any) -> None:
     acknowledged: list[int] = []
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
@@ -127,7 +127,7 @@ def test_giving_up_does_not_wait_for_a_commit_that_hangs(lives: Any, text_messag
         while lives.database.sql(waiting) != "1":
             assert not lives.failures
         lives.crash()
-        # Nobody is there to be answered, so the server ends the statement, and a take-over need not wait for it.
+        # No one is there to be answered, so the server ends the statement, and a take-over need not wait for it.
         assert lives.open().queues[ORDERS] == ids(lives, 1, text_message=text_message)
     session.close()
 

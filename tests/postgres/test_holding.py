@@ -93,7 +93,7 @@ def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_me
     assert lives.database.sql("SELECT string_agg(id || ' ' || msgid_seq, ',') FROM activemq_msgs") == "1 7"
 
 
-def test_a_stale_master_tells_nobody_that_a_message_was_consumed(lives: Any, text_message: Any) -> None:
+def test_a_stale_master_tells_no_one_that_a_message_was_consumed(lives: Any, text_message: Any) -> None:
     """Though its lock's fence lets pass: there is nothing to write, but the database is asked all the same."""
     told = Told(lives.store, text_message)
     lives.open()  # the lock has changed hands
@@ -106,7 +106,7 @@ def test_a_stale_master_tells_nobody_that_a_message_was_consumed(lives: Any, tex
     told.store.abandon()
 
 
-def test_the_locks_fence_is_asked_before_anybody_is_told(lives: Any, text_message: Any) -> None:
+def test_the_locks_fence_is_asked_before_anyone_is_told(lives: Any, text_message: Any) -> None:
     told = Told(lives.store, text_message)
     lives.is_master = False
     told.send(1)
@@ -123,7 +123,7 @@ def test_who_waits_is_told_once_a_lost_connection_is_replaced(lives: Any, text_m
     lives.loop.run_until(lambda: told.numbers == [1])
 
 
-def test_a_number_that_no_row_tells_outlives_a_clean_up_and_an_orderly_stop(lives: Any, text_message: Any) -> None:
+def test_number_without_row_survives_cleanup_and_clean_stop(lives: Any, text_message: Any) -> None:
     """So what a client sends again after a failover is known, though it was consumed before it was written."""
     for end in (lives.close, lives.cleanup):
         last = max(lives.store.last_sequence(producer(text_message)), 0)
@@ -137,7 +137,7 @@ def test_a_number_that_no_row_tells_outlives_a_clean_up_and_an_orderly_stop(live
         assert lives.store.last_sequence(producer(text_message)) == last + 1
 
 
-def test_a_clean_up_tells_no_number_of_a_message_that_is_not_there(lives: Any, text_message: Any) -> None:
+def test_cleanup_logs_no_number_of_a_missing_message(lives: Any, text_message: Any) -> None:
     told = Told(lives.store, text_message)
     told.send(1)
     lives.cleanup()  # what was held is written in the same transaction
@@ -149,7 +149,7 @@ def test_a_clean_up_tells_no_number_of_a_message_that_is_not_there(lives: Any, t
     assert told.numbers == [1]
 
 
-def test_what_a_client_sent_is_written_with_what_it_acknowledges_next(lives: Any, text_message: Any) -> None:
+def test_held_sends_are_written_with_the_clients_next_ack(lives: Any, text_message: Any) -> None:
     """It waits for no answer, but may have made the one message of the other, which then is gone."""
     news = topic("NEWS")
     subscription = DurableSubscription(client_id="c", name="s", destination=news, subscribed_destination=news)
@@ -176,7 +176,7 @@ def test_what_a_client_sent_is_written_with_what_it_acknowledges_next(lives: Any
 
 
 def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_message: Any) -> None:
-    """A message that is dead-lettered is consumed by nobody: its copy must be there when it goes."""
+    """A message that is dead-lettered is consumed by no one: its copy must be there when it goes."""
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
@@ -187,9 +187,7 @@ def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_m
     assert {str(each): len(ids) for each, ids in lives.open().queues.items()} == {"queue://ActiveMQ.DLQ": 1}
 
 
-def test_what_became_of_a_durable_subscriptions_message_is_written_with_its_acknowledgement(
-    lives: Any, text_message: Any
-) -> None:
+def test_message_copies_are_written_with_a_durables_ack(lives: Any, text_message: Any) -> None:
     news = topic("NEWS")
     subscription = DurableSubscription(client_id="c", name="s", destination=news, subscribed_destination=news)
     lives.store.subscribe(subscription)

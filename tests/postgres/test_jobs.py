@@ -94,9 +94,7 @@ def test_messages_beyond_the_limit_are_left_to_the_database(lives: Any) -> None:
     assert lives.store.load(made) == b"x" * 1000
 
 
-def test_a_message_that_cannot_be_read_now_is_read_once_the_database_is_back(
-    postgres_database: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_message_is_read_after_the_outage(postgres_database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lives = JobLives(postgres_database, 0, read_seconds=0.0)
     lives.open()
     made = job("a", data=b"x" * 1000)

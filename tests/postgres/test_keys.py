@@ -42,7 +42,7 @@ def acknowledge(lives: Any, *message_ids: str) -> None:
         lives.store.acknowledge(PRICES, "a:n", message_id)
 
 
-def test_a_cursor_goes_over_what_was_acknowledged_apart_in_an_earlier_life(lives: Any, text_message: Any) -> None:
+def test_cursor_passes_acks_apart_of_an_earlier_run(lives: Any, text_message: Any) -> None:
     subscribe(lives, "a", "b")
     sent = send(lives, text_message, 4, 4, 4)
     acknowledge(lives, *sent[1:])
@@ -106,10 +106,8 @@ def test_a_key_that_was_mended_by_hand(adapter: Any, text_message: Any, prioriti
     assert rows.split() == ["a|1", "b|1", "c|10" if prioritized else "c|1"]
 
 
-def test_what_was_acknowledged_apart_does_not_count_for_another_message_of_that_number(
-    lives: Any, text_message: Any
-) -> None:
-    """An ActiveMQ gives ids anew, from the highest that is left in the tables."""
+def test_ack_apart_does_not_count_for_another_message(lives: Any, text_message: Any) -> None:
+    """An ActiveMQ gives ids again, from the highest that is left in the tables."""
     subscribe(lives, "a", "b")
     sent = send(lives, text_message, 4, 4, 4)
     acknowledge(lives, sent[2])

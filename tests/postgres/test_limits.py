@@ -1,4 +1,4 @@
-"""Names that a database's tables cannot hold are refused when they arrive, and harm nobody else."""
+"""Names that a database's tables cannot hold are refused when they arrive, and harm no one else."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -41,7 +41,7 @@ def patient(adapter: Callable[..., JdbcLives]) -> JdbcLives:
 
 @pytest.fixture
 def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Execute], list[bytes | Copy]]:
-    """Lets the next commit be done by somebody else; returns a list that its text will be in."""
+    """Lets the next commit be done by someone else; returns a list that its text will be in."""
     execute = DatabaseConnection.execute
 
     def arm(instead: Execute) -> list[bytes | Copy]:
@@ -101,7 +101,7 @@ def run_until_waiting(lives: JdbcLives) -> None:
 # ---------------------------------------------------------------- connections that break
 
 
-def test_a_lost_connection_is_made_again_and_nobody_notices(patient: JdbcLives, text_message: Any) -> None:
+def test_a_lost_connection_is_made_again_and_no_one_notices(patient: JdbcLives, text_message: Any) -> None:
     first = add(patient, text_message(ORDERS, 1))
     patient.settle()
     patient.database.sql(

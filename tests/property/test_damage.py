@@ -122,7 +122,7 @@ def cut(path: Path, chance: random.Random) -> str:
     where = chance.randrange(len(data))
     is_last = path.name == data_file_name(max(data_files(path.parent)))
     while not where or (is_last and data.startswith(BATCH_MAGIC, where)):
-        where += 1  # nobody can tell: see the last tests
+        where += 1  # no one can tell: see the last tests
     os.truncate(path, where)
     return f"{path.name}: cut at {where}"
 
@@ -152,7 +152,7 @@ def test_what_is_missing_is_reported_and_nothing_is_made_up(tmp_path: Path, pris
         result = replay(directory, StoreState())
         reported = [*result.damages, *result.torn_tails]
         after, damages = records(directory)
-        assert after.items() <= before.items(), f"{what}: a record nobody wrote"
+        assert after.items() <= before.items(), f"{what}: a record no one wrote"
         assert {(each.file_id, each.offset) for each in damages} <= {(each.file_id, each.offset) for each in reported}
         for location, payload in before.items():
             if location not in after:
@@ -177,9 +177,9 @@ def test_a_damaged_store_opens_and_goes_on(tmp_path: Path, pristine: Path, seed:
     for location, payload in intact.items():
         is_whole = not any(damage.file_id == location.file_id for damage in found)
         assert after.get(location) == payload or is_whole, "what is readable in a damaged file is never thrown away"
-    heir = opened(directory)
-    assert heir.last_sequence(message(ORDERS, 5000).message_id.rpartition(":")[0]) == 5000
-    heir.abandon()
+    new_master = opened(directory)
+    assert new_master.last_sequence(message(ORDERS, 5000).message_id.rpartition(":")[0]) == 5000
+    new_master.abandon()
 
 
 def boundaries(data: bytes) -> list[int]:
@@ -208,10 +208,10 @@ def test_a_whole_batch_missing_from_its_beginning_on_is_noticed(
 
     follower = Follower(directory)
     assert follower.finish().damages == result.damages
-    heir = opened(directory)
-    assert heir.damages == result.damages
-    heir.cleanup()
-    heir.close()
+    new_master = opened(directory)
+    assert new_master.damages == result.damages
+    new_master.cleanup()
+    new_master.close()
     kept = [path, directory / DAMAGED_DIRECTORY / path.name]
     assert sum(each.exists() for each in kept) == 1, "what is left of it is never deleted"
 
@@ -232,11 +232,11 @@ def test_a_journal_of_a_writer_without_markers_is_complete(tmp_path: Path) -> No
     assert not replay(tmp_path, StoreState()).damages
     assert not Follower(tmp_path).finish().damages
     os.truncate(tmp_path / data_file_name(4), 0)
-    assert not replay(tmp_path, StoreState()).damages, "a file without a byte is one that nobody came to write"
+    assert not replay(tmp_path, StoreState()).damages, "a file without a byte is one that no one came to write"
 
 
 def test_the_end_of_the_last_file_may_always_be_missing(tmp_path: Path, pristine: Path) -> None:
-    """Its writer may have been killed before it wrote more; so too below the empty file of a heir that was killed."""
+    """Its writer may have been killed before it wrote more; so too below the empty file of a killed new master."""
     directory = tmp_path / "store"
     shutil.copytree(pristine, directory)
     last = max(data_files(directory))

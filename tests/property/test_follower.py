@@ -38,7 +38,7 @@ def check(reader: Follower) -> None:
     assert described(reader.state) == described(fresh)
     existing = data_files(reader.directory).keys()
     for file_id, answered in fresh.usage.references.items():
-        # What was compacted is answered by nobody any more. To believe it is keeps a file for longer, no more.
+        # What was compacted is answered by no one any more. To believe it is keeps a file for longer, no more.
         assert answered <= reader.state.usage.references.get(file_id, set())
     for answered in reader.state.usage.references.values():
         assert answered <= existing
@@ -77,7 +77,7 @@ class FollowedLives(JournalLives):
 class FollowedMachine(StoreMachine):
     """A store, its model, and two followers: one that looks often, one that seldom does.
 
-    A master that begins starts from its predecessor's follower, from the index, or from the first file.
+    A master that begins starts from its former master's follower, from the index, or from the first file.
     """
 
     make_journal = staticmethod(lambda directory: FollowedLives(directory, settings=SETTINGS))

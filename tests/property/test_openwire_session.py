@@ -269,7 +269,7 @@ OFFERS = (
 def test_mutated_frames_end_sanely(chance: random.Random, how: str, offers: tuple[Offer, Offer | None]) -> None:
     world = World()
     witness = world.client("witness")
-    client = world.stranger(offer=offers[0], of_broker=of_broker(offers[1]), says_hello=False)
+    client = world.new_client(offer=offers[0], of_broker=of_broker(offers[1]), says_hello=False)
     frames = [mutated(chance.choice(FRAMES), chance) for _ in range(12)]
     beginning = b"" if client.wire.version == 1 else setting(client.wire)
     data = encode_offer(offers[0]) + beginning + b"".join(frames)
@@ -285,7 +285,7 @@ def test_mutated_frames_end_sanely(chance: random.Random, how: str, offers: tupl
 def test_random_bytes_end_sanely(data: bytes, beginning: bytes) -> None:
     world = World()
     witness = world.client("witness")
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     client.session.receive(beginning + data)
     end_sanely(world, client, witness)
 
@@ -295,12 +295,12 @@ def test_every_prefix_of_a_frame_waits_for_more_or_ends(index: int) -> None:
     world = World()
     witness = world.client("witness")
     for end in range(0, len(FRAMES[index]), 7):
-        client = world.stranger(offer=Offer(version=12))
+        client = world.new_client(offer=Offer(version=12))
         client.session.receive(setting())
         short = FRAMES[index][4:end]
         client.session.receive(struct.pack(">i", len(short)) + short)
         client.session.lost()
-    end_sanely(world, world.stranger(), witness)
+    end_sanely(world, world.new_client(), witness)
 
 
 @settings(max_examples=20, deadline=None)
@@ -311,7 +311,7 @@ def test_chunks_do_not_matter(chance: random.Random) -> None:
     frames = b"".join(mutated(chance.choice(FRAMES), random.Random(0)) for _ in range(3))
     for how in ("whole", "bytes", "random"):
         world = World()
-        client = world.stranger(offer=Offer(version=12))
+        client = world.new_client(offer=Offer(version=12))
         for chunk in chunked(setting() + frames, how, chance):
             client.session.receive(chunk)
         said.append(b"".join(sorted(client.take())))

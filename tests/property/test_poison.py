@@ -202,7 +202,7 @@ class Member:
         return StompClient(self.broker, f"ID:s{self.names}", version, self.clock)
 
     def drain(self) -> None:
-        """Read what came, as a client that is not interested; whoever was cut off comes again."""
+        """Read what came, as a client that is not interested; clients that were cut off connect again."""
         for client in (self.producer, self.listener, *self.readers):
             client.link.output.clear()
             if not client.link.closed:
@@ -288,7 +288,7 @@ class Member:
             self.jobs.cleanup()
 
     def read_letters(self) -> None:
-        """Have readers of each kind take what became dead letters, and leave without a word, or take it for good."""
+        """Have readers of each kind take what became dead letters, and leave without a word, or take it permanently."""
         for name in (*self.rng.sample(sorted(each.name for each in self.broker.queues), 3), "ActiveMQ.DLQ"):
             for reader in (
                 self.java(version=9, reads=f"queue://{name}"),

@@ -2,8 +2,8 @@
 """A store, its model, crashes, restarts, frozen masters and standbys, all together: who promises what, and is it so?
 
 Each master keeps a history: what it was told to do, in the order of its records. A new master that found its
-predecessor dead must have the outcome of the beginning of that history, up to some record, and no other. That record
-is not before the last one that somebody was promised. What was consumed before it was written is in no history.
+former master dead must have the outcome of the beginning of that history, up to some record, and no other. That record
+is not before the last one that someone was promised. What was consumed before it was written is in no history.
 
 A disk can be held: then a write is under way, and a crash finds it done or not, as the machine chooses. Otherwise the
 writer's thread is waited for after each turn, so that a failure can be repeated.
@@ -67,7 +67,7 @@ make_message = cache(text_message)
 PRODUCER_ID = make_message(queue("A"), 1).message_id.removesuffix(":1")
 ANOTHER = "ID:another"
 CONSUMERS = st.sampled_from([ANOTHER, ANOTHER, make_message(queue("A"), 1).connection_id, None])
-"""Another connection than the producer's, which may have made what it sent of what it consumes, or nobody."""
+"""Another connection than the producer's, which may have made what it sent of what it consumes, or no one."""
 
 
 class Operation(NamedTuple):
@@ -200,7 +200,7 @@ class Master:
                 thread.join(WAIT_SECONDS)
 
     def settle(self) -> None:
-        """Have all written that was appended, and everybody told."""
+        """Have all written that was appended, and everyone told."""
         self.disk.release()
         while self.store.unwritten_bytes or self.store.is_cleaning:
             self.store.when_durable(lambda: None)
@@ -214,7 +214,7 @@ class Master:
         self.end()
 
     def thaw(self, late: Message) -> None:
-        """Go on after somebody else has taken over, until the fence is met."""
+        """Go on after someone else has taken over, until the fence is met."""
         assert not self.has_lock
         self.disk.release()
         try:
@@ -235,7 +235,7 @@ class Master:
         raise AssertionError("a master without its lock has promised something")
 
     def end(self) -> None:
-        """Wait for the thread. What it had still to say nobody hears."""
+        """Wait for the thread. What it had still to say no one hears."""
         writer = self.store._writer._commits
         assert writer._worker is not None
         if writer._writing_count and not writer._abandoned.is_set():
@@ -257,7 +257,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.directory.mkdir()
         self.serial = 0
         self.durable = 0
-        """Whoever asked was promised that everything up to this operation lasts."""
+        """The caller was promised that everything up to this operation lasts."""
         self.sent = 0
         """The same of messages added."""
         self.history: list[Operation] = []
@@ -422,7 +422,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.frozen = old = self.master
         old.has_lock = False
         self.promote(standby, inline)
-        # It may still say what it knew before it froze. That has to be true for its heir as well.
+        # It may still say what it knew before it froze. That has to be true for its new master as well.
         old.thaw(make_message(queue("A"), number + 100, "late"))
         self.frozen = None
         self.begin()

@@ -212,7 +212,7 @@ class Producer(Client):
         self.flush()
 
     def lost(self) -> None:
-        self._transaction = None  # nobody knows, and it is not tried again: all of it is there, or nothing
+        self._transaction = None  # no one knows, and it is not tried again: all of it is there, or nothing
 
     def answered(self, number: int, error: ClientError | None) -> None:
         if self._transaction is not None and number == self._transaction[0]:

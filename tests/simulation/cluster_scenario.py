@@ -54,7 +54,7 @@ FILE_BYTES = 1 << 20
 CLOCK_TICK_SECONDS = 0.001
 
 DESTINATIONS = ((queue("A"),), (queue("A"), queue("B")), (topic("T"),), (queue("A"), topic("T")))
-"""What clients use in a history; whoever consumes a topic has a durable subscription."""
+"""What clients use in a history; a consumer of a topic has a durable subscription."""
 
 PAUSE_SECONDS = 0.05
 """Before a member that has lost its lock stands by again."""
@@ -101,7 +101,7 @@ class ClientChecker:
         self._sent[body] = Sending(producer.name, sequence, frozenset(readers), delay and self._world.now + delay)
 
     def is_wanted(self, bodies: list[str]) -> bool:
-        """Tell whether anybody must get one of them. A topic's message that nobody has subscribed to is not stored."""
+        """Tell whether anyone must get one of them. A topic's message that no one has subscribed to is not stored."""
         return any(self._sent[body].readers for body in bodies)
 
     def confirmed(self, body: str) -> None:

@@ -1,6 +1,6 @@
 """What happens to members in both scenarios: kills, power failures, freezes, a lock taken away, disks that fail.
 
-Most of it happens to whoever has the lock: there is the most to lose.
+Most of it happens to the lock's holder: there is the most to lose.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -196,7 +196,7 @@ class SimSocket:
         return SimSocket(self._net, self.process, self._address, link), ("10.1.0.1", 50000)
 
     def watch(self, callback: Callable[[], None] | None) -> None:
-        """Have the event loop call back whenever there is somebody to accept."""
+        """Have the event loop call back whenever there is someone to accept."""
         self.watcher = callback
         if self._backlog:
             self._notify()

@@ -3,7 +3,7 @@
 Members wait for the lock, follow the journal meanwhile, recover it, and then add, remove, prepare, commit, clean up and
 ask to be told when that is safe. Around them the lock is taken away, power fails, disks fill up, clocks jump.
 
-The checker knows nothing of journals. Of each term it keeps what the store was told, in order, and up to where somebody
+The checker knows nothing of journals. Of each term it keeps what the store was told, in order, and up to where someone
 was promised that it lasts. What the next master finds must be the outcome of a beginning of that, not shorter than
 what was promised; whatever a former master promises later must lie in that beginning.
 """
@@ -92,7 +92,7 @@ class Outcome:
                 self.apply(replace(each, transaction=""))
 
     def recovered(self) -> "Outcome":
-        """Return what is left when nobody goes on with what was not prepared."""
+        """Return what is left when no one goes on with what was not prepared."""
         return replace(self.copy(), open={})
 
     def branches(self) -> Branches:
@@ -114,9 +114,9 @@ class Term:
         self.now = begun.copy()
         self.operations: list[Operation] = []
         self.durable = 0
-        """Operations that somebody was promised."""
+        """Operations that someone was promised."""
         self.sent = 0
-        """Operations of which whoever sent was promised their sends."""
+        """Operations whose senders were promised their sends."""
         self.kept: int | None = None
         """Operations that the next master has found; None before there is one."""
 
@@ -142,7 +142,7 @@ class Checker:
     def __init__(self, world: World, *, elides: bool) -> None:
         self._world = world
         self._elides = elides
-        self.terms: list[Term] = [Term("nobody", 0, Outcome())]
+        self.terms: list[Term] = [Term("no one", 0, Outcome())]
         self.in_transactions: set[str] = set()
         """Messages whose place in their queue says nothing."""
 
@@ -154,7 +154,7 @@ class Checker:
         """Learn what a new master found, in the moment in which it has."""
         former = self.latest
         if epoch <= former.epoch:
-            # Somebody has taken over meanwhile, and this one may find out at its first promise.
+            # Someone has taken over meanwhile, and this one may find out at its first promise.
             term = Term(name, epoch, former.begun.copy())
             term.kept = 0
         else:
@@ -289,7 +289,7 @@ class Member:
         self.world.say(self.process.name, "stopped in order")
 
     def _pause(self, typical: float) -> float:
-        """Return how long nobody wants anything; where nothing bad happens any more, there is not much to learn."""
+        """Return how long no one wants anything; where nothing bad happens any more, there is not much to learn."""
         return self.world.duration(typical) if self.world.now < FAULTS_END else self.world.random.uniform(0, 0.1)
 
     def _recover(self, store: JournalStore) -> Term:
@@ -508,7 +508,7 @@ class StoreScenario:
         return transaction
 
     def unanswered(self) -> list[Message]:
-        """Return what producers send again: they were promised nothing, and nobody has it."""
+        """Return what producers send again: they were promised nothing, and no one has it."""
         checker = self.checker
         known = {
             each for term in checker.terms[-1:] for ids in term.now.queues.values() for each in ids
@@ -551,11 +551,11 @@ class StoreScenario:
     def _require_master(self) -> None:
         serving = [each for each in self.members if each.term is not None and not _is_gone(each)]
         if not serving:
-            raise Violation(f"nobody serves at the end: {[(m.process.name, m.error) for m in self.members]}")
+            raise Violation(f"no one serves at the end: {[(m.process.name, m.error) for m in self.members]}")
         # One that lost the lock unnoticed, and does nothing, may still believe in it: until the next look for an owner.
         latest = max(serving, key=lambda each: each.term.epoch if each.term else 0)
         if latest.term is not self.checker.latest:
-            raise Violation("the newest master does not serve, and nobody has taken over")
+            raise Violation("the newest master does not serve, and no one has taken over")
 
     def _require_end(self) -> None:
         for member in self.members:

@@ -1,4 +1,4 @@
-"""Broken variants of the broker, each of which a scenario must catch: one mistake that somebody might make.
+"""Broken variants of the broker, each of which a scenario must catch: one mistake that someone might make.
 
 They break what the production code calls, not the simulation, so that a scenario which finds them would find the same
 mistake in the code.
@@ -100,7 +100,7 @@ def _no_catching_up(self: Follower, progress: Any = None) -> None:
     """Serve what was followed so far."""
 
 
-def _seen_by_nobody(self: CoreConsumer, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
+def _seen_by_no_one(self: CoreConsumer, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
     return [], list(references)
 
 
@@ -191,8 +191,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "commits-in-parts": Variant("cluster", "sends before the commit", JournalStore, "add", _add_at_once),
     "consumed-in-memory": Variant("cluster", "does not write acknowledgements", JournalStore, "remove", _no_remove),
-    "nobody-saw-it": Variant(
-        "cluster", "gives out again as if for the first time", CoreConsumer, "split", _seen_by_nobody
+    "no one-saw-it": Variant(
+        "cluster", "gives out again as if for the first time", CoreConsumer, "split", _seen_by_no_one
     ),
     "producers-forgotten": Variant(
         "cluster", "stores again what was consumed", JournalStore, "last_sequence", _forgetful

@@ -103,7 +103,7 @@ class World:
         self.now = max(self.now, until)
 
     def skip_to(self, when: float, process: "Process") -> bool:
-        """Let time pass at once if nothing happens until then: whoever waits needs not hand the baton over and back."""
+        """Let time pass at once if nothing happens until then, without a switch to another thread."""
         if when > self._until or self.failure is not None or process.frozen_until > when:
             return False
         if self._heap and self._heap[0][0] <= when:
@@ -252,7 +252,7 @@ class SimThread:
 
 
 class Signal:
-    """What threads wait at until somebody says that something has changed."""
+    """What threads wait at until someone says that something has changed."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -37,7 +37,7 @@ WAIT_SECONDS = 120.0
 
 
 class Load:
-    """Sends numbered messages from a thread, each until it is confirmed, whoever is master."""
+    """Sends numbered messages from a thread, each until it is confirmed, whichever member is master."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -110,7 +110,7 @@ def records(journal: Path) -> Counter[tuple[int, int, int]]:
 
 @pytest.mark.component("java")
 @pytest.mark.timeout(500)
-def test_the_stream_has_what_the_brokers_have_and_each_record_once(spark: Any, tmp_path: Path) -> None:
+def test_stream_has_each_record_of_the_brokers_once(spark: Any, tmp_path: Path) -> None:
     settings = {"journal_file_max": "1mb", "journal_batch_max": "256kb", "cleanup_interval": "1h"}
     with Cluster(2, settings=settings) as cluster:
         journal = cluster.store / "kahadb"
@@ -143,7 +143,7 @@ def test_the_stream_has_what_the_brokers_have_and_each_record_once(spark: Any, t
         assert len(data_files(journal)) > 3, "the stream followed from file to file"
 
         added = Counter(row["text"] for row in rows if row["record_type"] == "add_message")
-        assert added == held, "what the broker shows to whoever browses"
+        assert added == held, "what the broker shows to a browser"
         assert load.confirmed <= added.keys() <= load.attempted.keys()
         assert sum(row["record_type"] == "remove_message" for row in rows) == CONSUMED
 

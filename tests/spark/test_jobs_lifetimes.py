@@ -56,7 +56,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
 
 
 @given(st.lists(commands, max_size=40), st.integers(1, 5))
-def test_each_message_for_itself_comes_to_what_the_store_comes_to(journal: list[Command], per_file: int) -> None:
+def test_lifetimes_of_messages_agree_with_the_store(journal: list[Command], per_file: int) -> None:
     places = [Location(1 + number // per_file, 33 * (1 + number)) for number in range(len(journal))]
     state = StoreState()
     for command, place in zip(journal, places, strict=True):
@@ -152,7 +152,7 @@ def test_an_early_acknowledgement_waits_for_a_copied_commit() -> None:
     assert replay([ack, RecordEvent(20, 5, ADD)])[0].ended_at is None
 
 
-def test_an_acknowledgement_in_a_transaction_is_counted_where_its_record_lies() -> None:
+def test_ack_in_a_transaction_counts_at_its_record() -> None:
     far = 3 << FILE_SHIFT
     events = [RecordEvent(10, 10, ADD), RecordEvent(far, far, "met"), RecordEvent(far + 9, far, ACK)]
 
@@ -169,7 +169,7 @@ def test_a_message_sent_again_after_it_was_consumed_lives_again() -> None:
     assert second.ended_at is None
 
 
-def test_a_message_for_nobody_has_no_life() -> None:
+def test_a_message_for_no_one_has_no_life() -> None:
     assert replay([RecordEvent(1, 1, ADD)], is_topic=True) == []
 
 

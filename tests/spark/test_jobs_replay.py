@@ -69,7 +69,7 @@ def test_an_expiration_that_has_passed_is_left_out() -> None:
     assert "expiration" not in early.headers
 
 
-def test_a_ledger_knows_what_was_sent_and_forgets_a_line_that_a_crash_has_cut(tmp_path: Path) -> None:
+def test_ledger_lists_sends_without_a_torn_last_line(tmp_path: Path) -> None:
     one, two, elsewhere = (Repeated(each, name, None, {}) for each, name in ((Q, "1"), (Q, "2"), (queue("R"), "1")))
     book = Ledger(tmp_path / "sent")
     book.record([one])

@@ -20,7 +20,7 @@ def test_a_scan_is_timed_with_the_processes_that_did_it(spark: Any, tmp_path: Pa
     assert max(each.most_bytes for each in workers()) > 20_000_000
 
 
-def test_what_ended_meanwhile_takes_nothing_off_the_time_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_processes_do_not_shorten_others_time(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {1: Process(0, "java", 5.0, 0), 2: Process(1, "python3", 3.0, 0)}
     after = {1: Process(0, "java", 7.0, 0), 3: Process(1, "python3", 0.5, 0)}
     monkeypatch.setattr(spark_scan, "below", lambda: after)

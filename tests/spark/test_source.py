@@ -99,7 +99,7 @@ def test_filters_that_are_pushed_down_leave_the_same_rows(spark: "SparkSession",
     assert sorted(pushed.collect(), key=str) == sorted(plain.collect(), key=str)
 
 
-def test_the_modes_show_damage_leave_it_out_or_fail_with_file_and_offset(spark: "SparkSession", journals: Path) -> None:
+def test_modes_show_drop_or_raise_damage(spark: "SparkSession", journals: Path) -> None:
     damaged = str(journals / "10-corrupt-batch" / "kahadb")
     shown = table(spark, damaged).where("_corrupt_record IS NOT NULL").collect()
     assert {row.checksum for row in shown} == {None, "bad"}
@@ -123,7 +123,7 @@ def test_a_record_type_of_the_future_is_a_row_that_says_so(spark: "SparkSession"
     ]
 
 
-def test_a_file_that_vanishes_behind_the_plan_is_told_as_the_mode_says(spark: "SparkSession", tmp_path: Path) -> None:
+def test_file_that_vanishes_after_planning_follows_the_mode(spark: "SparkSession", tmp_path: Path) -> None:
     from pybroker.spark_jobs.options import parse
     from pybroker.spark_jobs.source import JournalReader, KahaDBSource
 
@@ -209,7 +209,7 @@ def test_spark_tells_a_worker_that_it_serves_more_than_one_task(spark: "SparkSes
 
 
 @pytest.mark.parametrize("reused", [True, False])
-def test_a_worker_that_is_reused_has_what_it_imported_left_out_of_collections(
+def test_reused_worker_freezes_its_imports_for_gc(
     consumed: str, monkeypatch: pytest.MonkeyPatch, *, reused: bool
 ) -> None:
     from pybroker.spark_jobs.output import set_imports_aside

@@ -167,7 +167,7 @@ def test_registered_source_needs_no_pyspark_python(sample: tuple[Path, Totals], 
 
 
 @pytest.mark.component("java")
-@pytest.mark.skipif(not IS_WHOLE, reason="PYBROKER_CLEAN_SPARK=1 installs everything anew, from the package index")
+@pytest.mark.skipif(not IS_WHOLE, reason="PYBROKER_CLEAN_SPARK=1 installs everything again, from the package index")
 @pytest.mark.timeout(900)
 def test_pip_alone_is_enough_for_a_report(clean: Clean, sample: tuple[Path, Totals], tmp_path: Path) -> None:
     directory, _ = sample

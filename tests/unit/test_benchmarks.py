@@ -42,7 +42,7 @@ def test_quick_run_measures_something(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_results_of_a_full_run_are_kept(name: str) -> None:
-    """The tables in `benchmarks/README.md` come from files anybody can look into."""
+    """The tables in `benchmarks/README.md` come from files anyone can look into."""
     kept = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob(f"*-{name}.json")]
     assert kept
     for written in kept:

@@ -44,7 +44,7 @@ def test_recovery_finds_what_the_books_say(sample: tuple[Path, Totals]) -> None:
     }
     assert {each: ids for each, ids in backlogs.items() if ids} == totals.backlogs
     assert list(state.prepared) == totals.in_doubt
-    assert len(result.unfinished) == 2, "local transactions that nobody ended"
+    assert len(result.unfinished) == 2, "local transactions that no one ended"
 
 
 def test_everything_there_is_to_analyse_is_in_it(sample: tuple[Path, Totals]) -> None:
@@ -68,7 +68,7 @@ def test_everything_there_is_to_analyse_is_in_it(sample: tuple[Path, Totals]) ->
     assert totals.pending[DEAD_LETTERS]
 
 
-def test_each_record_decodes_whole_and_says_the_same_as_its_message(sample: tuple[Path, Totals]) -> None:
+def test_generated_record_agrees_with_its_message(sample: tuple[Path, Totals]) -> None:
     directory, totals = sample
     sizes: list[int] = []
     kinds: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What `--help` looks like: the mark that keeps examples in lines is for click, and nobody sees it."""
+"""What `--help` looks like: the mark that keeps examples in lines is for click, and no one sees it."""
 
 from collections.abc import Iterator
 

@@ -75,7 +75,7 @@ def test_an_activemq_that_has_the_row() -> None:
     assert "PostgreSQL JDBC Driver from 10.0.0.9 (server process 7)" in answer
 
 
-@pytest.mark.parametrize("holder", ["amq-7", "somebody@host-1-abc"])
+@pytest.mark.parametrize("holder", ["amq-7", "someone@host-1-abc"])
 def test_lease_of_another_broker_is_no_member(holder: str) -> None:
     status = seen(lease=[(holder, 9 * SECOND)], sessions=[session(8, "a")])
     assert status.exit is Exit.STARTING

@@ -349,7 +349,7 @@ def test_member_that_starts_before_the_locks_are_held_is_seen(
     assert not journal_lock.is_in_use(stores / "data" / "kahadb")
 
 
-def test_store_of_a_member_that_published_nothing_is_not_compacted(stores: Path) -> None:
+def test_store_of_an_unpublished_member_is_not_compacted(stores: Path) -> None:
     with closing(MemberFile.claim(stores / "data" / "members", "amber")):
         done = run("compact", "data")
     assert (done.exit_code, "member amber is alive: nothing was written yet" in done.stderr) == (EXIT_REFUSED, True)

@@ -44,7 +44,7 @@ def policy(text: str, destination: Destination = A) -> DestinationPolicy:
     return policy_map(read("[[policies]]\n" + text).policies, DestinationPolicy()).for_destination(destination)
 
 
-def complaint(text: str) -> str:
+def error_text(text: str) -> str:
     """Return the error of a file that is not valid."""
     with pytest.raises(ConfigError) as caught:
         read(text)
@@ -215,12 +215,12 @@ def test_entry_without_destination_is_the_default_only() -> None:
     ],
 )
 def test_error_names_table_attribute_and_remedy(text: str, message: str) -> None:
-    assert re.match(f"policies: table 2: {message}", complaint(f"[[policies]]\n[[policies]]\n{text}"))
+    assert re.match(f"policies: table 2: {message}", error_text(f"[[policies]]\n[[policies]]\n{text}"))
 
 
 @pytest.mark.parametrize("name", ["policies", "virtual_topics", "composite_queues", "composite_topics"])
 def test_tables_are_written_as_tables(name: str) -> None:
-    assert complaint(f'{name} = "x"') == f"{name}: it is made of tables: write [[{name}]] in the configuration file"
+    assert error_text(f'{name} = "x"') == f"{name}: it is made of tables: write [[{name}]] in the configuration file"
 
 
 # ---------------------------------------------------------------- virtual destinations
@@ -309,7 +309,7 @@ def test_tables_define_virtual_destinations(text: str, expected: tuple[Definitio
     ],
 )
 def test_errors_in_virtual_destinations(text: str, message: str) -> None:
-    assert re.match(message, complaint(text), re.DOTALL)
+    assert re.match(message, error_text(text), re.DOTALL)
 
 
 # ---------------------------------------------------------------- the page

@@ -110,13 +110,13 @@ def test_an_unexpected_failure_does_not_end_it(
     def fail_once(self: Follower, *, scan: bool = True) -> object:
         if not failed.is_set():
             failed.set()
-            raise RuntimeError("nobody thought of this")
+            raise RuntimeError("no one thought of this")
         return real(self, scan=scan)
 
     monkeypatch.setattr(Follower, "advance", fail_once)
     standby = waiting()
     until(lambda: standby.followed() is not None)
-    assert "nobody thought of this" in caplog.text
+    assert "no one thought of this" in caplog.text
 
 
 # ---------------------------------------------------------------- status

@@ -138,7 +138,7 @@ def test_a_waiting_consumer_pulls_from_the_next_broker() -> None:
     world.run()
     consumer.on_change.add(lambda: is_notified.append("lost"))
     world.break_off()
-    assert consumer.pull(0.5) == 0.5  # of nobody: no answer to wait for
+    assert consumer.pull(0.5) == 0.5  # of no one: no answer to wait for
     consumer.on_change.add(lambda: is_notified.append("restored"))
     world.connect()
     world.run()

@@ -52,7 +52,7 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name[:2] not in ("08", "10", "11")])
-def test_the_table_has_as_many_records_of_each_type_as_the_journal(name: str, tmp_path: Path) -> None:
+def test_record_types_count_as_in_the_journal(name: str, tmp_path: Path) -> None:
     facts = json.loads((GOLDEN / f"{name}.json").read_text())["journal_record_counts_replayed"]
     rows = vector_rows(unpack(name, "kahadb", tmp_path))
     assert not [row for row in rows if row["_corrupt_record"]]
@@ -101,7 +101,7 @@ def same_value(text: str, value: object) -> bool:
     return float(text) == value if isinstance(value, float) else text == str(value)
 
 
-def test_a_selection_is_made_before_decoding_and_leaves_the_same_rows(tmp_path: Path) -> None:
+def test_selection_before_decoding_leaves_the_same_rows(tmp_path: Path) -> None:
     journal = unpack("01-mixed", "kahadb", tmp_path)
     rows = vector_rows(journal)
     names = {row["destination"] for row in rows} - {None}

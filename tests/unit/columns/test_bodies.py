@@ -83,7 +83,7 @@ def plain(value: Value) -> Value:
     return {"nan": "NaN", "-inf": "-Infinity"}.get(str(value), value)
 
 
-def test_only_the_body_is_decoded_alone_where_only_that_is_unusual(tmp_path: Path, whole_rows: list[bytes]) -> None:
+def test_only_an_unusual_body_is_decoded_alone(tmp_path: Path, whole_rows: list[bytes]) -> None:
     text = b"\x00\x00\x00\x05hello"
     squeezed = zlib.compress(text)
     bodies = [

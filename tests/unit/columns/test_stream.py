@@ -78,7 +78,7 @@ def test_a_file_below_a_compacted_one_goes_on(tmp_path: Path) -> None:
     assert steps(stream, offset)[0] == [["b"]]
 
 
-def test_damage_is_stepped_over_once_nobody_writes(tmp_path: Path) -> None:
+def test_damage_is_stepped_over_once_no_one_writes(tmp_path: Path) -> None:
     damaged = bytearray(batch("lost"))
     damaged[-1] ^= 1
     grow(tmp_path, 1, batch("a"), bytes(damaged), batch("b"))

@@ -55,7 +55,7 @@ def removed(number: int) -> bytes:
 # ---------------------------------------------------------------- directories and pieces
 
 
-def test_an_empty_directory_and_one_with_a_lock_hold_an_empty_journal(tmp_path: Path) -> None:
+def test_empty_directory_is_an_empty_journal_also_with_a_lock(tmp_path: Path) -> None:
     assert list_files(tmp_path) == {}
     (tmp_path / "lock").touch()
     (tmp_path / "db.data").touch()
@@ -71,7 +71,7 @@ def test_what_is_no_journal_is_refused_in_one_sentence(tmp_path: Path, name: str
         list_files(tmp_path / name)
 
 
-def test_the_archive_is_read_as_well_and_gives_way_to_the_journal(tmp_path: Path) -> None:
+def test_archive_is_read_and_the_journal_takes_precedence(tmp_path: Path) -> None:
     archive = tmp_path / "data-archive"
     archive.mkdir()
     for folder, file_id in ((archive, 1), (archive, 2), (tmp_path, 2), (tmp_path, 3)):
@@ -109,7 +109,7 @@ def torn(tmp_path: Path, file_id: int) -> Path:
     return path
 
 
-def test_a_torn_end_counts_only_where_nobody_writes(tmp_path: Path) -> None:
+def test_a_torn_end_counts_only_where_no_one_writes(tmp_path: Path) -> None:
     torn(tmp_path, 1)
     assert [row["message_id"] for row in vector_rows(tmp_path)] == ["ID:h:1:1:1:1"]
     write_file(tmp_path, [[added(3)]], 2)
@@ -162,7 +162,7 @@ def test_a_file_that_is_gone_is_a_row_or_an_error(tmp_path: Path) -> None:
         list(read(piece, ("file",), must_exist=True))
 
 
-def test_a_length_that_lies_does_not_fool_the_walk_over_many_batches(tmp_path: Path) -> None:
+def test_wrong_length_does_not_mislead_the_walk(tmp_path: Path) -> None:
     """The batch has no checksum, and its records do not come out at its end."""
     batches = [[added(number), removed(number)] for number in range(100)]
     path = write_file(tmp_path, batches, checksum=False)
@@ -184,7 +184,7 @@ def test_a_negative_checksum_is_none(tmp_path: Path) -> None:
     assert [row["checksum"] for row in assert_agreement(tmp_path)] == ["none"]
 
 
-def test_a_batch_longer_than_the_window_and_one_far_longer_than_a_record_batch(tmp_path: Path) -> None:
+def test_batches_longer_than_window_and_record_batch_are_read(tmp_path: Path) -> None:
     write_file(tmp_path, [[REMARK], [REMARK] * (ROWS_MAX + 10), [added(1)]])
     (piece,) = plan("j", list_files(tmp_path), None)
     batches = list(read(piece, ("offset", "trace"), window_bytes=1000))
@@ -216,7 +216,7 @@ def sources(tmp_path: Path, **options: int) -> list[tuple[str | None, int | None
     ]
 
 
-def test_a_record_has_its_arrival_or_the_last_mark_or_an_estimate(tmp_path: Path) -> None:
+def test_record_time_is_arrival_mark_or_estimate(tmp_path: Path) -> None:
     mark = encode_mark(9000)[5:]
     write_file(tmp_path, [[removed(1)], [added(1, broker_in_ms=5000), removed(1)], [mark, removed(2)], [added(2)]])
     expected = [
@@ -231,7 +231,7 @@ def test_a_record_has_its_arrival_or_the_last_mark_or_an_estimate(tmp_path: Path
     assert sources(tmp_path, piece_bytes=1) == expected
 
 
-def test_times_are_the_same_behind_damage_wherever_a_piece_begins(tmp_path: Path) -> None:
+def test_times_behind_damage_do_not_depend_on_pieces(tmp_path: Path) -> None:
     batches = [[encode_mark(1000)[5:], removed(0)], [added(1, broker_in_ms=5000)], [removed(1)], [removed(2)]]
     path = write_file(tmp_path, [*batches, *([removed(3)] for _ in range(20))])
     content = bytearray(path.read_bytes())
@@ -240,7 +240,7 @@ def test_times_are_the_same_behind_damage_wherever_a_piece_begins(tmp_path: Path
     assert sources(tmp_path, piece_bytes=100) == sources(tmp_path)
 
 
-def test_a_piece_behind_a_broken_chain_of_batches_still_knows_the_time(tmp_path: Path) -> None:
+def test_piece_behind_a_broken_chain_has_times(tmp_path: Path) -> None:
     path = write_file(tmp_path, [[encode_mark(1000)[5:]], [added(1)], [added(2)]])
     content = bytearray(path.read_bytes())
     rows = vector_rows(tmp_path)
@@ -263,7 +263,7 @@ def test_many_steps_at_once_are_the_single_steps() -> None:
 # ---------------------------------------------------------------- memory
 
 
-def test_bodies_that_grow_a_thousandfold_leave_in_small_record_batches(tmp_path: Path) -> None:
+def test_highly_compressed_bodies_yield_small_record_batches(tmp_path: Path) -> None:
     text = openwire_text("x" * 1_000_000)
     message = OpenWireMessage(
         type=MessageType.TEXT,

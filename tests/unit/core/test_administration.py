@@ -23,7 +23,7 @@ def test_totals_count_what_waits_and_what_is_in_flight(world: World) -> None:
     )
 
 
-def test_destinations_are_listed_with_the_owners_of_temporary_ones(world: World) -> None:
+def test_listed_temporary_destinations_have_their_owners(world: World) -> None:
     client = world.client()
     client.send("queue://Q", "a")
     client.subscribe("topic://T")
@@ -42,7 +42,7 @@ def test_connections_are_listed_with_their_consumers(world: World) -> None:
     assert (consumer.request.destination, consumer.prefetch) == (parse("queue://Q"), 7)
 
 
-def test_consumers_of_a_topic_count_while_their_durable_subscription_is_away(world: World) -> None:
+def test_offline_durables_count_as_consumers_of_a_topic(world: World) -> None:
     client = world.client()
     client.subscribe("topic://T")
     client.subscribe("topic://T", subscription_name="s").consumer.close()

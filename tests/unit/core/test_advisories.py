@@ -61,7 +61,7 @@ def test_a_listener_is_accepted_at_the_destinations_limit(make_world):
         client.send(PREFIX + "Invented", "b")
 
 
-def test_a_durable_subscription_to_everything_keeps_no_advisories(world):
+def test_durable_wildcard_keeps_no_advisories(world):
     client = world.client("me")
     client.subscribe("topic://>", subscription_name="s").consumer.close()
     client.subscribe(PREFIX + "Queue")

@@ -35,7 +35,7 @@ class TestTurns:
         world.put(*"01234")
         assert (first.names, second.names) == (["0", "1", "2"], ["3", "4"])
 
-    def test_higher_priorities_are_filled_first_and_equal_ones_take_turns(self, world):
+    def test_higher_priorities_first_and_equal_ones_take_turns(self, world):
         low = world.consume(prefetch=2, priority=-5)
         high = [world.consume(prefetch=2, priority=7) for _ in range(2)]
         middle = world.consume(prefetch=1)
@@ -63,7 +63,7 @@ class TestExclusive:
         first.ack()
         assert first.names == ["0", "1"]
 
-    def test_a_higher_priority_takes_over_at_once_but_not_what_is_in_flight(self, world):
+    def test_higher_priority_takes_over_except_in_flight_messages(self, world):
         old = world.consume(exclusive=True, priority=1)
         world.put("0")
         equal = world.consume(exclusive=True, priority=1)
@@ -71,7 +71,7 @@ class TestExclusive:
         world.put("1")
         assert (old.names, equal.names, new.names) == (["0"], [], ["1"])
 
-    def test_the_highest_priority_of_all_takes_over_even_from_its_equal(self, world):
+    def test_highest_priority_takes_over_from_its_equal(self, world):
         old, new = (world.consume(exclusive=True, priority=127) for _ in range(2))
         world.put("0")
         assert (old.names, new.names) == ([], ["0"])
@@ -85,21 +85,21 @@ class TestExclusive:
         world.put("1")
         assert (first.names, second.names) == (["0", "1"], [])
 
-    def test_without_any_left_everybody_gets_messages_again(self, world):
+    def test_without_any_left_everyone_gets_messages_again(self, world):
         plain, leader = world.consume(), world.consume(exclusive=True)
         world.put("0")
         leader.close()
         world.put("1")
         assert plain.names == ["0", "1"]
 
-    def test_one_that_leaves_without_holding_anything_frees_what_waits(self, world):
+    def test_idle_consumer_that_leaves_frees_waiting_messages(self, world):
         leader, plain = world.consume(exclusive=True), world.consume()
         leader.pause()
         world.put("0")
         leader.close()
         assert plain.names == ["0"]
 
-    def test_everybody_is_exclusive_by_default_if_the_policy_says_so(self):
+    def test_everyone_is_exclusive_by_default_if_the_policy_says_so(self):
         world = World(all_consumers_exclusive_by_default=True)
         first, second = world.consume(), world.consume()
         world.put(*"01")
@@ -175,7 +175,7 @@ class TestGroups:
         assert (owner.names, other.names) == (["a0", "a1"], ["b", "a2", "a3"])
         assert other.firsts == ["b", "a2"]
 
-    def test_sequence_1_starts_the_group_anew(self, world):
+    def test_sequence_1_starts_the_group_again(self, world):
         first, second = world.consume(), world.consume()
         world.put("a0", group_id="a")
         world.put("b0", group_id="b")
@@ -191,7 +191,7 @@ class TestGroups:
         world.put("a2", group_id="a", group_sequence=1)
         assert (owner.names, other.names) == (["a0"], ["a2", "a1"])
 
-    def test_when_the_owner_leaves_another_gets_it_all_and_the_flag_anew(self, world):
+    def test_new_owner_gets_all_messages_and_the_flag(self, world):
         owner, other = world.consume(prefetch=2), world.consume()
         world.put("a0", "a1", "a2", group_id="a")
         owner.close()
@@ -207,7 +207,7 @@ class TestGroups:
         assert waiting.message is sent
         assert not view(waiting.message).group_first_for_consumer
 
-    def test_an_owner_without_anything_in_flight_frees_its_groups_too(self, world):
+    def test_idle_owner_that_leaves_frees_its_groups(self, world):
         owner, other = world.consume(prefetch=1), world.consume()
         world.put("a0", group_id="a")
         owner.pause()
@@ -217,7 +217,7 @@ class TestGroups:
         owner.close()
         assert other.names == ["a1"]
 
-    def test_what_the_owner_does_not_want_goes_to_another_and_the_group_stays(self, world):
+    def test_message_the_owner_refuses_leaves_its_group_owned(self, world):
         owner, other = world.consume(selector="n = 1"), world.consume()
         world.put("a0", group_id="a", properties={"n": 1})
         world.put("a1", group_id="a", properties={"n": 2})
@@ -267,7 +267,7 @@ class TestGroups:
 
 
 class TestSelectors:
-    def test_a_consumer_that_has_searched_everything_looks_at_what_comes_back(self, world):
+    def test_returned_message_is_offered_to_consumer_at_the_end(self, world):
         first = world.consume(selector="n = 1", prefetch=1)
         world.put("1", properties={"n": 1})
         world.put("other")

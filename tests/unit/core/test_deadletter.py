@@ -158,7 +158,7 @@ def test_persistent_ones_do_not_say_so() -> None:
 
 
 @pytest.mark.parametrize("expiration", [NOW - 1, NOW + 1])
-def test_expired_messages_are_dropped_if_the_strategy_says_so_even_if_only_the_client_thinks_so(
+def test_expired_messages_are_dropped_by_the_strategy(
     expiration: int,
 ) -> None:
     rig = shared(process_expired=False)
@@ -295,7 +295,7 @@ def test_a_letter_that_could_not_be_sent_is_not_remembered() -> None:
     assert rig.dead_letter(message) is not None
 
 
-def test_a_letter_its_place_cannot_have_goes_straight_to_the_queue() -> None:
+def test_refused_dead_letter_goes_to_the_default_queue() -> None:
     class Refusing:
         def send(self, message: Message) -> None:
             raise RuntimeError("a copy of it cannot be made")
@@ -337,7 +337,7 @@ def test_an_audit_knows_the_last_numbers_of_the_last_producers() -> None:
 # ---------------------------------------------------------------- with the core
 
 
-def test_a_rejected_message_lies_on_the_dead_letter_queue_of_the_core(world: World) -> None:
+def test_rejected_message_is_dead_lettered_by_the_core(world: World) -> None:
     client = world.client()
     client.send("queue://A", "m")
     inbox = client.subscribe("queue://A")

@@ -111,7 +111,7 @@ def test_a_send_that_failed_holds_up_no_later_answer(make_world):
     fill(world)
     client = world.client()
     with pytest.raises(RequestError):
-        send_answered(client, transaction=LocalTransactionId("nobody", 1))
+        send_answered(client, transaction=LocalTransactionId("no one", 1))
     assert send_answered(client, "queue://EMPTY") == ["answer"]
 
 

@@ -81,7 +81,7 @@ def test_near_the_limit_what_is_unused_goes_at_once():
     assert not turns
     assert len(there(world)) == 36
     use(world, "queue://more")
-    assert "queue://0" in there(world), "whoever creates one may have others in hand"
+    assert "queue://0" in there(world), "anyone who creates one may have others in hand"
     turn(turns)
     assert there(world) == {"queue://consumed", "queue://holds"}
     use(world, *(f"queue://{number}" for number in range(38)))

@@ -33,7 +33,7 @@ SIZE = message("x").size
 
 
 class Disk(MemoryStore):
-    """A store on a slow disk: what was added is durable, and can be read back, once somebody says so."""
+    """A store on a slow disk: what was added is durable, and can be read back, once someone says so."""
 
     def __init__(self, *, prioritized: bool) -> None:
         super().__init__(prioritized=prioritized, supports_paging=True)
@@ -240,7 +240,7 @@ class Model:
         assert self.waiting - expired <= {self._name(each) for each in waiting} <= self.waiting
         for reference in waiting:
             if not reference.message.is_expired(world.now_ms):
-                assert queue.consumer_set.choose(reference) is None, "somebody would take it"
+                assert queue.consumer_set.choose(reference) is None, "someone would take it"
 
 
 STEPS = st.lists(
@@ -395,7 +395,7 @@ def test_what_is_not_on_disk_stays_in_memory():
     assert world.queue.usage.used <= 8 * SIZE
 
 
-def test_non_persistent_messages_keep_their_place_and_their_memory():
+def test_non_persistent_messages_stay_in_order_and_memory():
     world = PagedWorld()
     for number in range(40):
         world.put(str(number), persistent=bool(number % 4))
@@ -413,7 +413,7 @@ def test_a_store_in_memory_is_left_nothing():
     assert world.queue.usage.used == 7 * SIZE
 
 
-def test_the_broker_as_a_whole_above_its_mark_has_every_queue_page_out():
+def test_broker_above_its_watermark_pages_out_every_queue():
     world = PagedWorld()
     other = Queue(
         queue("OTHER"),
@@ -467,7 +467,7 @@ def test_what_is_recovered_by_priority_is_read_in_bounds(selector):
 # ---------------------------------------------------------------- searches
 
 
-def test_a_search_reads_a_page_per_turn_and_what_arrives_waits_for_it():
+def test_search_reads_a_page_per_turn_before_new_messages():
     world = PagedWorld(has_loop=True)
     world.put(*map(str, range(60)), properties={"n": 1})
     world.put("wanted", properties={"n": 2})
@@ -711,7 +711,7 @@ def test_a_durable_subscription_is_taken_over_without_a_look():
     assert [each.redelivery_count for each in client.got[:5]] == [0, 0, 0, 1, 0]
 
 
-def test_a_durable_subscription_to_a_wildcard_keeps_its_order_over_topics():
+def test_durable_wildcard_keeps_order_across_topics():
     world = PagedWorld()
     durable = paged_durable(world)
     second = Topic(topic("U"), store=world.store, clock=world.clock, policy=world.policy, usage=Usage(0, world.usage))

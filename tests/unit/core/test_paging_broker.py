@@ -113,7 +113,7 @@ def test_stop_reads_nothing_and_returns_delivered_ids(world, disk):
     disk.read_ids.clear()
     told = list(world.broker.delivered())
     assert disk.read_ids == []
-    assert set(told) == set(seen), "the next one is told the same, though nobody was here meanwhile"
+    assert set(told) == set(seen), "the next one is told the same, though no one was here meanwhile"
     again = world.client().subscribe("queue://Q", prefetch=8)
     assert again.counts == [1] * 5 + [0] * 3
 
@@ -198,7 +198,7 @@ class TestFlowControl:
         found = [names(world, f"queue://Q{queue}") for queue in range(7)]
         assert found == [numbers(*range(queue, 200, 7)) for queue in range(7)]
 
-    def test_the_first_messages_of_many_queues_do_not_fill_the_broker(self, disk):
+    def test_first_messages_of_many_queues_fit_the_broker(self, disk):
         world = World(disk, limits=Limits(memory_bytes_max=self.LIMIT))
         producer = world.client()
         for number in range(60):
@@ -209,7 +209,7 @@ class TestFlowControl:
         assert [names(world, f"queue://Q{number}") for number in range(60)] == 60 * [["x" * 1024]]
 
     @pytest.mark.parametrize("prioritized", [False, True])
-    def test_one_message_larger_than_the_limit_makes_no_other_producer_wait(self, disk, prioritized):
+    def test_message_above_the_limit_blocks_no_other_producer(self, disk, prioritized):
         limits = Limits(memory_bytes_max=self.LIMIT)
         world = World(disk, DestinationPolicy(prioritized_messages=prioritized), limits=limits)
         large = "x" * 2 * self.LIMIT

@@ -50,7 +50,7 @@ def test_a_browser_pages_through():
     assert len(consumer.names) == 3
 
 
-def test_a_browser_sees_what_waits_when_it_gets_there_and_nothing_newer():
+def test_browser_sees_waiting_messages_and_no_newer_ones():
     world = PagedWorld()
     world.put(*map(str, range(100)))
     client, ended = browse(world, prefetch=10)
@@ -80,7 +80,7 @@ def test_a_browser_with_a_selector_looks_at_a_page_per_turn():
     assert turns >= 51 // 4
 
 
-def test_a_browser_of_a_queue_by_priority_sees_the_order_of_arrival():
+def test_browser_of_priority_queue_sees_order_of_arrival():
     world = PagedWorld(prioritized_messages=True)
     for number in range(60):
         world.put(str(number), priority=number % 10)
@@ -91,7 +91,7 @@ def test_a_browser_of_a_queue_by_priority_sees_the_order_of_arrival():
 
 @pytest.mark.parametrize("selector", [None, "n IS NULL"])
 @pytest.mark.parametrize("shown", [2, 3, 25])
-def test_a_browser_waits_for_what_cannot_be_read_and_then_sees_all(failing, monkeypatch, shown, selector):
+def test_browser_waits_for_unreadable_messages(failing, monkeypatch, shown, selector):
     monkeypatch.setattr(browser_module, "PAGE_MAX", 4)
     failing.disk.is_away = shown == 2  # the front is in memory
     client, ended = browse(failing, prefetch=1, selector=selector)
@@ -123,7 +123,7 @@ def test_a_browser_that_goes_while_it_waits_is_forgotten(failing):
     assert not failing.queue.paging.waiting
 
 
-def test_a_browser_ends_though_what_it_waits_for_is_consumed_meanwhile(failing: PagedWorld) -> None:
+def test_browser_ends_when_its_message_is_consumed(failing: PagedWorld) -> None:
     failing.disk.is_away = True
     client, ended = browse(failing, prefetch=100)
     failing.disk.is_away = False
@@ -137,7 +137,7 @@ def test_a_browser_ends_though_what_it_waits_for_is_consumed_meanwhile(failing: 
 
 
 def test_a_browser_gets_on_though_every_other_read_fails(failing):
-    """What was read before a page failed is shown: else each page would begin anew, again and again."""
+    """What was read before a page failed is shown: else each page would begin again, again and again."""
     read, calls = failing.disk.read, count()
 
     def read_now_and_then(destination: Destination, message_ids: "list[str]") -> list[Message]:

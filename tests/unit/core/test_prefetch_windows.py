@@ -30,7 +30,7 @@ def test_a_pull_that_waits_is_served_by_what_another_gives_back(world):
     assert inbox.ids == ["a"]
 
 
-def test_a_pull_while_the_client_does_not_read_is_served_when_it_does(world):
+def test_pull_is_served_when_the_client_reads_again(world):
     client = world.client()
     client.send("queue://Q", "a")
     inbox = client.subscribe("queue://Q", prefetch=0)

@@ -133,7 +133,7 @@ def test_what_a_consumer_leaves_comes_back_in_its_place_marked(world):
     assert rest.counts == [1, 1, 1, 0]
 
 
-def test_closing_a_connection_returns_what_all_its_consumers_hold(world):
+def test_closed_connection_returns_messages_of_its_consumers(world):
     client = world.client()
     client.subscribe("queue://Q", prefetch=1)
     client.subscribe("queue://Q", prefetch=1)
@@ -222,7 +222,7 @@ class TestSelectors:
         client.send("queue://Q", "match", properties={"n": 1})
         assert client.subscribe("queue://Q", selector="n = 1").ids == ["match"]
 
-    def test_what_comes_back_is_offered_to_a_consumer_that_looked_further_already(self, world):
+    def test_returned_message_is_offered_behind_a_search(self, world):
         client = world.client()
         client.send("queue://Q", "a", properties={"n": 1})
         first = client.subscribe("queue://Q", selector="n = 1")
@@ -276,7 +276,7 @@ class TestExpiry:
 
 
 class TestBrowser:
-    def test_it_sees_what_waits_and_what_is_in_flight_and_consumes_nothing(self, world):
+    def test_browser_sees_waiting_and_in_flight_messages(self, world):
         client = world.client()
         client.subscribe("queue://Q", prefetch=1)
         client.send("queue://Q", "a", "b", "c")
@@ -379,7 +379,7 @@ def test_many_messages_through_a_small_window_keep_their_order(world):
 
 
 class TestLeaving:
-    def test_what_never_left_the_process_is_not_counted_as_redelivered(self, world):
+    def test_unsent_delivery_is_not_counted_as_redelivered(self, world):
         world.client().send("queue://Q", "a")
         client = world.client()
         client.reads = False
@@ -398,7 +398,7 @@ class TestLeaving:
             client.connection.close()
         assert world.client().subscribe("queue://Q").ids == ["a"]
 
-    def test_while_the_broker_stops_nothing_goes_to_the_next_consumer(self, world):
+    def test_stopping_broker_redelivers_to_no_other_consumer(self, world):
         world.client().send("queue://Q", "a")
         clients = [world.client() for _ in range(20)]
         inboxes = [client.subscribe("queue://Q") for client in clients]

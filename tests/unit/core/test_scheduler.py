@@ -366,7 +366,7 @@ def arrived(world: World) -> list[OpenWireMessage]:
     return [view(each) for _, each in world.sent]
 
 
-def test_a_delivered_message_is_the_one_sent_without_its_timetable(world: World) -> None:
+def test_delivered_message_has_no_timetable(world: World) -> None:
     properties: dict[str, Value] = {
         "AMQ_SCHEDULED_DELAY": Long(5),
         "AMQ_SCHEDULED_PERIOD": "7",
@@ -493,7 +493,7 @@ def test_a_job_that_is_cancelled_while_it_fires_is_gone(world: World) -> None:
     assert not world.jobs.recover()
 
 
-def test_a_stopped_scheduler_sends_nothing_and_notes_what_it_sent(world: World) -> None:
+def test_stopped_scheduler_sends_nothing_and_records_its_sends(world: World) -> None:
     world.is_slow = True
     world.send("first", properties={"AMQ_SCHEDULED_DELAY": 500})
     world.send("second", properties={"AMQ_SCHEDULED_DELAY": 900})
@@ -589,7 +589,7 @@ def test_a_job_that_is_not_read_yet_is_asked_for_again(make_world: Callable[...,
     assert world.scheduler.job_count == 0
 
 
-def test_an_instant_that_is_not_read_yet_starts_its_repetitions_later(make_world: Callable[..., World]) -> None:
+def test_unread_job_starts_its_repetitions_later(make_world: Callable[..., World]) -> None:
     world = make_world(jobs=Slow())
     world.send(properties={"AMQ_SCHEDULED_CRON": "* * * * *", "AMQ_SCHEDULED_PERIOD": 500, "AMQ_SCHEDULED_REPEAT": 1})
     first = START + minute(1)
@@ -601,7 +601,7 @@ def test_an_instant_that_is_not_read_yet_starts_its_repetitions_later(make_world
     assert world.scheduler.job_count == 1, "the entry"
 
 
-def test_a_browse_waits_for_what_is_not_read_yet_and_nothing_else_waits(make_world: Callable[..., World]) -> None:
+def test_only_a_browse_waits_for_unread_jobs(make_world: Callable[..., World]) -> None:
     world = make_world(jobs=Slow())
     scheduled_at(world, 50, 60_000, 120_000)
     world.jobs.is_slow = lambda job: job.delay == 120_000
@@ -617,7 +617,7 @@ def test_a_browse_waits_for_what_is_not_read_yet_and_nothing_else_waits(make_wor
     assert world.wake_time > world.now, "it is over"
 
 
-def test_a_large_backlog_goes_in_portions_each_safe_before_the_next(world: World) -> None:
+def test_large_backlog_is_sent_in_durable_portions(world: World) -> None:
     for _ in range(2 * FIRED_MAX + 1):
         world.send(properties={"AMQ_SCHEDULED_DELAY": 500})
     world.is_slow = True
@@ -691,7 +691,7 @@ def test_a_browser_that_is_gone_ends_its_browse_alone(world: World) -> None:
 def test_remove_by_id(world: World) -> None:
     first, _ = scheduled_at(world, 500, 600)
     world.order("REMOVE", scheduledJobId=first.message_id)
-    world.order("REMOVE", scheduledJobId="nobody")
+    world.order("REMOVE", scheduledJobId="no one")
     world.run_to(START + 5000)
     assert [text for _, text in world.take()] == ["in 600"]
 

@@ -183,7 +183,7 @@ def test_sent_again_to_a_branch_in_doubt_it_is_scheduled_once(pair: Pair) -> Non
 
 
 @pytest.mark.parametrize("on_disk", ["the commit", "the commit, too late to go on", "the commit and the job"])
-def test_committed_on_disk_it_is_scheduled_once_whenever_the_master_dies(
+def test_committed_job_is_scheduled_once_despite_crashes(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, on_disk: str
 ) -> None:
     monkeypatch.setattr(pair.store, "remove", lambda *_, **__: None)  # the removal never gets there
@@ -278,7 +278,7 @@ def test_an_order_to_the_scheduler_is_carried_out_at_the_commit(pair: Pair) -> N
 
 
 def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
-    """What a dead master committed and did not schedule is not held up until somebody asks again."""
+    """What a dead master committed and did not schedule is not held up until someone asks again."""
     client = pair.client()
     transaction = client.connection.begin()
     client.send("queue://Q", *map(str, range(1100)), transaction=transaction, properties=LATER)

@@ -1,4 +1,4 @@
-"""Topics and durable subscriptions: everybody gets a copy, and some keep it for later."""
+"""Topics and durable subscriptions: everyone gets a copy, and some keep it for later."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_selector_and_no_local_apply(world):
     assert (odd.ids, foreign.ids) == (["mine"], ["theirs"])
 
 
-def test_a_slow_consumer_keeps_its_window_and_the_newest_of_the_rest(make_world):
+def test_slow_consumer_keeps_window_and_newest_messages(make_world):
     world = make_world(pending_message_limit=5)
     client = world.client()
     inbox = client.subscribe("topic://T", prefetch=2)
@@ -74,7 +74,7 @@ def test_a_paused_consumer_may_have_its_whole_window_waiting(make_world):
     assert inbox.ids == ["c", "d", "e"]
 
 
-def test_a_persistent_message_dropped_for_a_slow_consumer_is_dead_lettered(make_world):
+def test_message_dropped_for_a_slow_consumer_is_dead_lettered(make_world):
     world = make_world(pending_message_limit=0)
     client = world.client()
     client.subscribe("topic://T", prefetch=1)
@@ -88,7 +88,7 @@ def test_without_durable_subscription_nothing_is_stored(world):
 
 
 class TestDurable:
-    def test_it_gets_what_was_sent_while_it_was_away_even_after_a_restart(self, world):
+    def test_offline_durable_gets_its_messages_after_a_restart(self, world):
         client = world.client("me")
         client.subscribe("topic://T", subscription_name="s").consumer.close()
         client.send("topic://T", "a", "b")
@@ -147,7 +147,7 @@ class TestDurable:
         world.start()
         assert world.client("me").subscribe("topic://T", subscription_name="s", selector="n = 1").ids == ["yes"]
 
-    def test_a_wildcard_covers_topics_created_later_and_survives_a_restart(self, world):
+    def test_wildcard_durable_covers_later_topics_after_a_restart(self, world):
         client = world.client("me")
         client.subscribe("topic://w.>", subscription_name="s").consumer.close()
         client.send("topic://w.a", "a")
@@ -195,7 +195,7 @@ class TestDurable:
         world.start()
         assert world.client("me").subscribe("topic://w.>", subscription_name="s").ids == ["kept"]
 
-    def test_a_stored_selector_we_refuse_does_not_keep_the_broker_from_starting(self, world):
+    def test_refused_stored_selector_does_not_prevent_the_start(self, world):
         info = DurableSubscription(
             client_id="me",
             name="s",
@@ -219,7 +219,7 @@ class TestDurable:
 
 
 class TestTemporary:
-    def test_its_owner_consumes_and_everybody_may_send(self, world):
+    def test_its_owner_consumes_and_everyone_may_send(self, world):
         owner, other = world.client(), world.client()
         destination = owner.connection.create_temporary(DestinationType.TEMP_QUEUE)
         inbox = owner.subscribe(str(destination))
@@ -253,13 +253,13 @@ def test_a_persistent_message_on_a_temporary_queue_is_not_stored(world):
     assert not world.store.recover().queues
 
 
-def test_what_an_older_version_stored_for_a_temporary_queue_is_dropped(world):
+def test_stored_messages_of_temporary_queues_are_dropped(world):
     world.store.add(make_message("lost reply", "temp-queue://ID:gone:1"))
     world.start()
     assert not world.store.recover().queues
 
 
-def test_more_destinations_in_the_store_than_clients_may_create_are_recovered(make_world):
+def test_stored_destinations_above_the_limit_are_recovered(make_world):
     world = make_world(Limits(destinations_max=3))
     for number in range(3):
         world.client().send(f"queue://{number}", "a")

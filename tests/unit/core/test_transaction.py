@@ -26,7 +26,7 @@ def test_a_rollback_drops_sends(world):
     assert world.client().subscribe("queue://Q").ids == []
 
 
-def test_an_acknowledgement_opens_the_window_at_once_and_counts_at_the_commit(world):
+def test_transacted_ack_opens_window_before_the_commit(world):
     client = world.client()
     inbox = client.subscribe("queue://Q", prefetch=1)
     client.send("queue://Q", "a", "b")
@@ -40,7 +40,7 @@ def test_an_acknowledgement_opens_the_window_at_once_and_counts_at_the_commit(wo
     assert world.client().subscribe("queue://Q").ids == ["b"]
 
 
-def test_after_a_rollback_deliveries_are_outstanding_again_and_not_resent(world):
+def test_rolled_back_deliveries_are_outstanding_again(world):
     client = world.client()
     inbox = client.subscribe("queue://Q", prefetch=2)
     client.send("queue://Q", "a", "b", "c")
@@ -66,7 +66,7 @@ def test_a_lost_connection_rolls_back_and_returns_everything(world):
     assert (again.ids, again.counts) == (["a", "b"], [1, 1])
 
 
-def test_an_acknowledgement_follows_its_transaction_when_the_consumer_is_gone(world):
+def test_transacted_ack_survives_its_consumer(world):
     client = world.client()
     inbox = client.subscribe("queue://Q")
     client.send("queue://Q", "kept", "undone")
@@ -124,7 +124,7 @@ def test_a_transaction_ends_once(world, end):
 
 
 @pytest.mark.parametrize(("end", "dead"), [("commit", ["a"]), ("rollback", [])])
-def test_a_message_that_expires_in_a_transaction_dies_with_the_commit_only(world, end, dead):
+def test_message_expired_in_a_transaction_dies_at_commit(world, end, dead):
     client = world.client()
     inbox = client.subscribe("queue://Q")
     transaction = client.connection.begin()

@@ -248,7 +248,7 @@ def test_a_pending_commit_is_removed_with_its_queue():
     assert client.subscribe("queue://Q").ids == ["b"]
 
 
-def test_a_commit_to_a_temporary_queue_that_is_gone_does_the_rest(world):
+def test_commit_skips_a_deleted_temporary_queue(world):
     owner, client = world.client(), world.client()
     temporary = owner.connection.create_temporary(parse("temp-queue://x").type)
     transaction = client.connection.begin()

@@ -134,7 +134,7 @@ def test_a_shared_message_counts_once():
 
 
 class TestWhatCounts:
-    def test_a_queue_counts_what_waits_and_what_is_outstanding_until_it_is_settled(self):
+    def test_queue_usage_counts_messages_until_settled(self):
         world = World()
         client = world.consume(prefetch=1)
         world.put("a", "b", "c")
@@ -155,7 +155,7 @@ class TestWhatCounts:
         world.queue.remove_expired()
         assert world.usage.used == 0
 
-    def test_a_topic_counts_a_message_once_for_all_durable_subscriptions(self):
+    def test_topic_usage_counts_a_message_of_many_durables_once(self):
         world = World()
         one, other = world.durable("one"), world.durable("other")
         world.publish("a", "b")

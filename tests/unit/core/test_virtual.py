@@ -83,7 +83,7 @@ def originals(routed: Router[str], destination: str) -> dict[str, str | None]:
     "destination",
     ["queue://ORDERS", "topic://PRICES", "queue://VirtualTopic.X", "topic://Consumer.a.VirtualTopic.X", "topic://V.X"],
 )
-def test_what_no_definition_names_is_plain_and_goes_where_it_was_sent(destination: str) -> None:
+def test_undefined_destination_is_plain(destination: str) -> None:
     routed = router(VirtualTopic(), composite("queue://A", "queue://B"), queues=("Consumer.a.VirtualTopic.X",))
     assert is_plain(routed, parse(destination))
 
@@ -104,7 +104,7 @@ def test_advisory_and_temporary_topics_are_never_virtual() -> None:
 # ---------------------------------------------------------------- composite names
 
 
-def test_a_composite_name_is_a_copy_to_each_part_with_the_whole_as_origin() -> None:
+def test_composite_send_is_copied_with_the_origin() -> None:
     assert originals(router(), "queue://A,topic://B,queue://A, C") == {
         "queue://A": "queue://A,topic://B,queue://A, C",
         "topic://B": "queue://A,topic://B,queue://A, C",
@@ -125,7 +125,7 @@ def test_copies_differ_in_nothing_but_their_destinations() -> None:
 
 
 @pytest.mark.parametrize("name", [",", " , ,", ",".join(f"Q{n}" for n in range(PARTS_MAX + 1))])
-def test_a_composite_name_that_lists_nothing_or_too_much_is_refused(name: str) -> None:
+def test_empty_or_long_composite_is_refused(name: str) -> None:
     routed = router()
     with pytest.raises(InvalidDestination):
         routed.route(make_message("m", f"queue://{name}"))
@@ -196,7 +196,7 @@ def test_queues_are_seen_as_they_come_and_go() -> None:
         ("Consumer.w.VirtualTopic.x", set()),
     ],
 )
-def test_a_queue_whose_name_is_a_pattern_gets_all_topics_it_covers(literal: str, gets: set[str]) -> None:
+def test_consumer_queue_of_a_pattern_gets_its_topics(literal: str, gets: set[str]) -> None:
     routed = router(VirtualTopic(), queues=(literal,))
     topics = ("VirtualTopic", "VirtualTopic.X", "VirtualTopic.X.Y")
     assert {name for name in topics if f"queue://{literal}" in targets(routed, f"topic://{name}")} == gets
@@ -216,7 +216,7 @@ def test_a_queue_whose_name_is_a_pattern_gets_all_topics_it_covers(literal: str,
         (">", True),
     ],
 )
-def test_a_consumer_of_a_pattern_over_virtual_queues_makes_a_queue_of_that_name(name: str, creates: bool) -> None:
+def test_pattern_consumer_creates_queue_of_its_name(name: str, creates: bool) -> None:
     routed = router(VirtualTopic())
     assert routed.creates_queue(queue(name)) is creates
     assert not routed.creates_queue(topic(name))
@@ -241,7 +241,7 @@ def test_prefix_and_postfix_are_the_operators(definition: VirtualTopic, topic_na
     assert targets(routed, f"topic://{topic_name}") == [f"queue://{queue_name}", f"topic://{topic_name}"]
 
 
-def test_a_postfix_in_the_topics_last_level_is_not_what_a_pattern_of_that_level_means() -> None:
+def test_postfix_in_last_level_is_no_pattern() -> None:
     """The queue of topic A would be C.w.A-q."""
     routed = router(VirtualTopic(name="A.>", prefix="C.*.", postfix="-q"), queues=("C.w.A.>",))
     assert targets(routed, "topic://A") == ["topic://A"]
@@ -272,7 +272,7 @@ def test_several_virtual_topics_each_feed_their_queues() -> None:
     assert targets(routed, "topic://Y") == ["queue://VQ.Y", "topic://Y"]
 
 
-def test_finding_the_queues_of_a_topic_does_not_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_lookup_of_a_topic_skips_other_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
 
     def matching(pattern: str, name: str) -> bool:
@@ -302,7 +302,7 @@ def test_a_composite_destination_forwards_and_keeps_nothing() -> None:
     }
 
 
-def test_it_keeps_its_own_after_the_targets_if_it_is_not_to_forward_only() -> None:
+def test_composite_keeps_a_copy_unless_forward_only() -> None:
     routed = router(composite("queue://ORDERS", "queue://BILLING", forward_only=False))
     assert originals(routed, "queue://ORDERS") == {"queue://BILLING": "queue://ORDERS", "queue://ORDERS": None}
     assert targets(routed, "queue://ORDERS") == ["queue://BILLING", "queue://ORDERS"]
@@ -423,7 +423,7 @@ def test_a_mirrored_queues_messages_appear_on_a_topic_first() -> None:
     assert is_plain(routed, topic("ORDERS"))
 
 
-def test_mirrors_have_the_operators_names_and_may_be_virtual_topics() -> None:
+def test_mirrors_have_configured_names_or_are_virtual_topics() -> None:
     routed = router(
         VirtualTopic(), MirroredQueues(prefix="VirtualTopic.", postfix=".m"), queues=("Consumer.a.VirtualTopic.Q.m",)
     )

@@ -83,7 +83,7 @@ def test_the_winner_writes_the_time_as_eight_bytes_big_endian(held: FileLock) ->
     assert Path(held.name).read_bytes() == struct.pack(">q", NOW_MS)
 
 
-def test_a_win_within_the_same_millisecond_still_changes_the_bytes(path: Path) -> None:
+def test_acquisition_in_the_same_millisecond_changes_the_bytes(path: Path) -> None:
     first, second = FileLock(path, clock=clock), FileLock(path, clock=clock)
     assert first.try_acquire()
     first.release()
@@ -171,7 +171,7 @@ def test_check_tells_what_happened_to_the_file(held: FileLock, damage: Callable[
 
 
 @pytest.mark.parametrize("damage", [remove, replace, touch, overwrite, truncate])
-def test_check_sees_it_by_the_time_of_change_alone_once_times_differ(
+def test_check_detects_changes_by_ctime_once_times_differ(
     held: FileLock, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "monotonic", lambda: time.monotonic() + file.COARSE_SECONDS)
@@ -195,7 +195,7 @@ def test_check_keeps_the_file_systems_error_as_the_cause(held: FileLock, monkeyp
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_a_lock_whose_file_was_replaced_excludes_no_longer_and_says_so(path: Path) -> None:
+def test_lock_with_replaced_file_is_reported_lost(path: Path) -> None:
     first, second = FileLock(path, clock=clock), FileLock(path, clock=clock)
     assert first.try_acquire()
     path.unlink()
@@ -208,7 +208,7 @@ def test_a_lock_whose_file_was_replaced_excludes_no_longer_and_says_so(path: Pat
 # ---------------------------------------------------------------- waiting in the kernel
 
 
-def test_a_blocked_wait_is_cancelled_at_once_and_leaves_nothing_behind(path: Path, pool: ThreadPoolExecutor) -> None:
+def test_blocked_wait_is_cancelled_at_once(path: Path, pool: ThreadPoolExecutor) -> None:
     master, waiter, next_one = (FileLock(path, clock=clock) for _ in range(3))
     assert master.try_acquire()
     waiting = pool.submit(waiter.acquire)
@@ -225,7 +225,7 @@ def test_a_blocked_wait_is_cancelled_at_once_and_leaves_nothing_behind(path: Pat
     assert path.read_bytes() == struct.pack(">q", NOW_MS + 1), "only the two masters wrote"
 
 
-def test_a_provider_can_wait_again_while_its_cancelled_wait_lingers(path: Path, pool: ThreadPoolExecutor) -> None:
+def test_provider_waits_again_after_a_cancelled_wait(path: Path, pool: ThreadPoolExecutor) -> None:
     master, waiter = FileLock(path, clock=clock), FileLock(path, clock=clock)
     assert master.try_acquire()
     first = pool.submit(waiter.acquire)
@@ -241,7 +241,7 @@ def test_a_provider_can_wait_again_while_its_cancelled_wait_lingers(path: Path, 
     assert descriptors_of(path) == 1
 
 
-def test_a_waiter_on_a_file_that_was_replaced_waits_for_the_new_one(path: Path, pool: ThreadPoolExecutor) -> None:
+def test_waiter_on_a_replaced_file_waits_for_the_new_one(path: Path, pool: ThreadPoolExecutor) -> None:
     old_master, new_master, waiter = (FileLock(path, clock=clock) for _ in range(3))
     assert old_master.try_acquire()
     waiting = pool.submit(waiter.acquire)
@@ -365,7 +365,7 @@ def test_a_missing_store_directory_is_reported_and_not_created(path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOLCK, errno.ENOTSUP])
-def test_a_file_system_without_such_locks_is_named_with_the_way_out(
+def test_file_system_without_locks_is_reported_with_a_hint(
     path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def fail(*_: object) -> bytes:
@@ -460,7 +460,7 @@ def test_a_stamp_that_is_not_on_disk_is_no_win(path: Path, monkeypatch: pytest.M
     assert not is_locked(path)
 
 
-def test_a_failing_file_system_does_not_keep_a_holder_from_stepping_back(
+def test_holder_releases_despite_a_failing_file_system(
     held: FileLock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(fd: int) -> None:
@@ -482,7 +482,7 @@ def test_flock_keeps_its_hands_off_activemqs_lock_file(path: Path) -> None:
     assert not path.exists()
 
 
-def test_asking_for_a_flock_creates_nothing_and_lets_a_later_taker_in(tmp_path: Path) -> None:
+def test_flock_query_creates_nothing_and_blocks_no_acquire(tmp_path: Path) -> None:
     path = tmp_path / "lock.flock"
     assert not flock.is_locked(path)
     assert not path.exists()
@@ -502,7 +502,7 @@ def test_asking_for_a_flock_on_an_unreadable_path_says_so(tmp_path: Path) -> Non
         flock.is_locked(tmp_path / "file" / "lock.flock")
 
 
-def test_flock_and_activemqs_kind_of_lock_do_not_exclude_each_other_on_a_local_disk(tmp_path: Path) -> None:
+def test_flock_and_posix_lock_are_independent_locally(tmp_path: Path) -> None:
     """The caveat in the documentation; on NFS it is otherwise."""
     by_flock = FlockLock(tmp_path / "some.lock", clock=clock)
     assert by_flock.try_acquire()

@@ -6,7 +6,7 @@ from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.locks.memory import LockRegistry, MemoryLock
 
 
-def test_a_revoked_lock_is_lost_to_its_holder_and_free_for_the_next() -> None:
+def test_revoked_lock_is_lost_and_free() -> None:
     registry = LockRegistry()
     first, second = MemoryLock(registry), MemoryLock(registry)
     assert first.try_acquire()
@@ -18,7 +18,7 @@ def test_a_revoked_lock_is_lost_to_its_holder_and_free_for_the_next() -> None:
     second.check()
 
 
-def test_locks_of_different_names_or_registries_have_nothing_to_do_with_each_other() -> None:
+def test_locks_of_other_names_or_registries_are_independent() -> None:
     registry = LockRegistry()
     assert MemoryLock(registry, "a").try_acquire()
     assert MemoryLock(registry, "b").try_acquire()

@@ -174,7 +174,7 @@ def test_a_lock_that_lives_in_its_session_dies_with_it(world: World) -> None:
     assert world.asked == 1
 
 
-def test_a_lock_that_outlives_its_session_is_confirmed_on_another(world: World) -> None:
+def test_lock_outliving_its_session_is_confirmed_on_another(world: World) -> None:
     keeper = world.keep(outlives=True)
     broken = world.session
 
@@ -192,7 +192,7 @@ def test_a_lock_that_outlives_its_session_is_confirmed_on_another(world: World) 
     assert world.asked == 2
 
 
-def test_other_sessions_are_tried_until_the_time_is_over_and_no_longer(world: World) -> None:
+def test_other_sessions_are_tried_until_the_time_limit(world: World) -> None:
     keeper = world.keep(outlives=True)
     world.time += 3
     world.answer = fail(unreachable())
@@ -269,9 +269,7 @@ def time_flies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "now", now)
 
 
-def test_a_closed_session_is_a_doubt_before_the_thread_has_come_round_to_say_so(
-    world: World, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_session_is_a_doubt_at_once(world: World, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = world.keep(grace_seconds=2)
 
     def break_and_stop_there() -> None:
@@ -289,7 +287,7 @@ def test_a_closed_session_is_a_doubt_before_the_thread_has_come_round_to_say_so(
         keeper.check_surely()
 
 
-def test_a_session_that_was_closed_while_idle_is_a_doubt_until_it_is_won_anew(world: World, held: Held) -> None:
+def test_idle_closed_session_is_a_doubt_until_reacquired(world: World, held: Held) -> None:
     keeper = world.keep(grace_seconds=2)
     world.reopen = held
     world.session.close()
@@ -301,7 +299,7 @@ def test_a_session_that_was_closed_while_idle_is_a_doubt_until_it_is_won_anew(wo
 
 
 @pytest.mark.parametrize("won", [True, False])
-def test_who_asks_in_doubt_gets_the_answer_that_the_database_gives(world: World, held: Held, won: bool) -> None:
+def test_check_in_doubt_returns_the_databases_answer(world: World, held: Held, won: bool) -> None:
     keeper = world.keep(grace_seconds=2)
     broken = world.session
 
@@ -328,7 +326,7 @@ def test_who_asks_in_doubt_gets_the_answer_that_the_database_gives(world: World,
             keeper.check_surely()
 
 
-def test_a_doubt_lasts_as_long_as_the_grace_however_often_it_is_tried(world: World) -> None:
+def test_doubt_lasts_for_the_grace_despite_retries(world: World) -> None:
     keeper = world.keep(grace_seconds=2)
     world.time += 1
     world.session.close()
@@ -339,7 +337,7 @@ def test_a_doubt_lasts_as_long_as_the_grace_however_often_it_is_tried(world: Wor
     assert world.time == pytest.approx(103)
 
 
-def test_a_lock_without_grace_is_sure_of_nothing_once_its_session_is_closed(world: World, held: Held) -> None:
+def test_lock_without_grace_is_lost_with_its_session(world: World, held: Held) -> None:
     keeper = world.keep()
 
     def break_and_stop_there() -> None:
@@ -355,7 +353,7 @@ def test_a_lock_without_grace_is_sure_of_nothing_once_its_session_is_closed(worl
         keeper.check_surely()
 
 
-def test_a_lock_given_back_in_doubt_keeps_nobody_waiting(world: World, held: Held) -> None:
+def test_a_lock_given_back_in_doubt_keeps_no_one_waiting(world: World, held: Held) -> None:
     keeper = world.keep(grace_seconds=2)
     world.session.close()
 

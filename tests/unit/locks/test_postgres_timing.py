@@ -13,14 +13,14 @@ LEASES = [LEASE_SECONDS_MIN, 1.5, 3.0, LEASE_SECONDS, 10.0, 60.0, 3600.0]
 
 
 @pytest.mark.parametrize("lease_seconds", LEASES)
-def test_renewal_is_a_third_and_there_is_time_for_two_before_giving_up(lease_seconds: float) -> None:
+def test_renewal_interval_allows_two_attempts(lease_seconds: float) -> None:
     timing = Timing.of(lease_seconds)
     assert timing.renew_seconds == lease_seconds / 3
     assert 2 * timing.renew_seconds < timing.hold_seconds
 
 
 @pytest.mark.parametrize("lease_seconds", LEASES)
-def test_master_gives_up_before_anything_on_the_server_can_free_its_lock(lease_seconds: float) -> None:
+def test_master_gives_up_before_the_server_frees_its_lock(lease_seconds: float) -> None:
     timing = Timing.of(lease_seconds)
     settings = {name: value for name, value in timing.server_settings().items() if value.isdecimal()}
     keepalive = int(settings["tcp_keepalives_idle"])

@@ -200,7 +200,7 @@ def test_a_nested_message_never_is_a_frame_of_its_own() -> None:
 
 
 @ENCODINGS
-def test_transaction_ids_that_lack_a_part_are_values_but_name_no_transaction(tight: bool) -> None:
+def test_incomplete_transaction_id_names_no_transaction(tight: bool) -> None:
     wire = WireFormat(tight=tight)
     blanks = (
         BlankLocalTransactionId(7),
@@ -248,7 +248,7 @@ def test_causes_have_an_end(tight: bool) -> None:
         wire.encode(ExceptionResponse(exception=Throwable(class_name="a.B", cause=error)))
 
 
-def test_without_stack_traces_an_exception_is_its_class_and_message() -> None:
+def test_exception_without_stack_trace_has_class_and_message() -> None:
     error = Throwable(
         class_name="a.B", message="no", stack=(StackFrame("a.B", "m", None, -1),), cause=Throwable(class_name="c.D")
     )
@@ -272,7 +272,7 @@ def test_in_tight_encoding_an_element_takes_a_boolean() -> None:
 
 
 @ENCODINGS
-def test_numbers_out_of_range_and_what_is_too_long_cannot_be_encoded(tight: bool) -> None:
+def test_values_out_of_range_cannot_be_encoded(tight: bool) -> None:
     wire = WireFormat(tight=tight)
     for value in (
         Response(correlation_id=2**31),
@@ -334,7 +334,7 @@ def test_identifiers_are_the_same_however_long_and_however_often(name: str | Non
     assert wire.decode(first) == wire.decode(first) == value
 
 
-def test_identifiers_of_equal_contents_are_not_mistaken_for_one_another() -> None:
+def test_identifiers_of_equal_contents_are_distinct() -> None:
     wire = WireFormat(cache_size=1024, reuse=True)
     reader = WireFormat(cache_size=1024)
     same = (ConnectionId("a"), BrokerId("a"), ConsumerId("a", 1, 1), ProducerId("a", 1, 1))
@@ -403,7 +403,7 @@ def test_a_known_value_must_suit_the_field() -> None:
 
 
 @ENCODINGS
-def test_a_frame_that_could_not_be_encoded_leaves_the_caches_in_step(tight: bool) -> None:
+def test_failed_encoding_keeps_caches_synchronous(tight: bool) -> None:
     writer = WireFormat(tight=tight, cache_size=150, reuse=True)
     reader = WireFormat(tight=tight, cache_size=150)
     for number in range(200):
@@ -464,7 +464,7 @@ def test_a_command_where_an_identifier_is_usual_is_never_cached(tight: bool) -> 
     ],
     ids=["loose", "tight"],
 )
-def test_indexes_of_cached_values_inside_one_another_are_those_activemq_gives(tight: bool, wanted: str) -> None:
+def test_nested_cached_values_have_activemqs_indexes(tight: bool, wanted: str) -> None:
     """Loose counts the outer value first, tight the inner one. The bytes are ActiveMQ 5.17.2's, fresh caches."""
     writer = WireFormat(tight=tight, cache_size=16383, reuse=True)
     reader = WireFormat(tight=tight, cache_size=16383)

@@ -74,7 +74,7 @@ def test_a_large_frame_is_gathered_once() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["00000000", "ffffffff", "80000000", "00000065", "7fffffff"])
-def test_a_size_that_is_not_allowed_is_refused_before_its_bytes_come(prefix: str) -> None:
+def test_frame_size_above_limit_is_refused_before_its_bytes(prefix: str) -> None:
     reader = FrameReader(100)
     reader.feed(framed(bytes([10]) * 100) + bytes.fromhex(prefix))
     assert reader.advance()

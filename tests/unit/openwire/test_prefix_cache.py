@@ -67,7 +67,7 @@ def test_it_agrees_with_routing(many: list[dict[str, object]]) -> None:
 
 
 @given(st.integers(0, 1 << 16), st.integers(1, 255), st.integers(0, 1 << 16))
-def test_whatever_is_changed_it_agrees_with_routing_or_refuses_as_well(at: int, flip: int, cut: int) -> None:
+def test_mutated_prefix_agrees_with_routing(at: int, flip: int, cut: int) -> None:
     cache = PrefixCache()
     first = message(1)
     cache.route(first.data, first.message_id)

@@ -1,4 +1,4 @@
-"""Messages between clients of any version and the store: what passes as it is, and what is written anew."""
+"""Messages between clients of any version and the store: what passes as it is, and what is written again."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_versions_fall_into_four_classes() -> None:
     assert [layout_class(version) for version in VERSIONS] == [1, 2, 3, 3, 3, 3, 3, 3, 3, 10, 10, 10]
 
 
-def test_only_loose_and_uncached_peers_of_the_last_class_have_the_stores_bytes() -> None:
+def test_only_loose_uncached_v11_peers_get_the_stores_bytes() -> None:
     assert [(wire.version, wire.tight, wire.cache_size) for wire in wires() if is_verbatim(wire)] == [
         (version, False, 0) for version in (10, 11, 12)
     ]
@@ -94,7 +94,7 @@ def test_what_is_stored_is_a_message_to_the_rest_of_the_broker() -> None:
     assert from_store(data) == TEXT
 
 
-def test_a_dispatch_says_to_every_peer_what_a_freshly_encoded_one_would() -> None:
+def test_dispatch_equals_a_fresh_encoding_for_every_peer() -> None:
     data = stored(TEXT)
     for wire in wires():
         fresh = WireFormat(wire.version, tight=wire.tight, cache_size=wire.cache_size, reuse=wire.cache_size > 0)
@@ -111,7 +111,7 @@ def test_a_peer_that_knows_no_such_message_does_not_get_it() -> None:
         WireFormat(2).encode(dispatch(from_store(stored(ActiveMQBlobMessage(remote_blob_url="http://x")))))
 
 
-def test_golden_messages_of_every_class_become_what_java_writes_in_version_11() -> None:
+def test_golden_messages_transcode_to_javas_version_11() -> None:
     """Whatever the version: as far as it has the fields, Java's own version 11 frame says the same."""
     cases: list[dict[str, Any]] = json.loads((GOLDEN / "index.json").read_text())["cases"]
     count = 0

@@ -176,7 +176,7 @@ def expected_in(expected: Any, wire: WireFormat) -> Any:
     return {name: expected_in(value, wire) for name, value in expected.items()}
 
 
-def test_golden_frames_decode_to_what_java_says_and_encode_to_the_same_bytes() -> None:
+def test_golden_frames_decode_as_java_and_round_trip() -> None:
     count = 0
     for case, wire, frame in golden_frames():
         value = wire.decode(frame[4:])
@@ -234,7 +234,7 @@ def conversations() -> list[str]:
 
 
 @pytest.mark.parametrize("conversation", conversations())
-def test_captured_conversations_decode_and_encode_to_the_same_bytes(conversation: str) -> None:
+def test_captured_conversations_round_trip(conversation: str) -> None:
     client = frames_of((CAPTURES / f"{conversation}-c2s.bin").read_bytes())
     broker = frames_of((CAPTURES / f"{conversation}-s2c.bin").read_bytes())
     agreement = agree(decode_offer(client[0]), decode_offer(broker[0]))

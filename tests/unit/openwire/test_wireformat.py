@@ -84,7 +84,7 @@ def test_as_many_options_as_activemq_takes() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 99, -1, 32768])
-def test_nobody_is_offered_a_cache_that_hangs_java(slots: int) -> None:
+def test_no_one_is_offered_a_cache_that_hangs_java(slots: int) -> None:
     with pytest.raises(ValueError, match="slots"):
         encode_offer(replace(JAVA, cache_size=slots))
     encode_offer(replace(JAVA, cache_size=slots, cache_enabled=False))
@@ -143,7 +143,7 @@ def test_the_smaller_cache_wins(own: int, peer: int, slots: int) -> None:
     assert agreement.wire_format().cache_size == slots
 
 
-def test_a_cache_that_is_too_small_for_reuse_is_read_and_not_written() -> None:
+def test_cache_too_small_for_reuse_is_only_read() -> None:
     wire = agree(JAVA, replace(JAVA, cache_size=5)).wire_format(reuse=True)
     value = WireFormatInfo(version=3)
     assert wire.decode(wire.encode(value)) == value

@@ -115,7 +115,7 @@ def test_the_wrapper_passes_the_exit_code_on(wheel: Path) -> None:
     assert subprocess.run([home / "bin" / "java"], check=False).returncode == 7
 
 
-def test_a_wrapper_that_somebody_spoiled_is_written_anew(wheel: Path) -> None:
+def test_a_wrapper_that_someone_spoiled_is_written_again(wheel: Path) -> None:
     home = java_home()
     assert home is not None
     program = home / "bin" / "java"

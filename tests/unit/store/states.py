@@ -50,7 +50,7 @@ def message_id(number: int) -> str:
 
 
 def add(number: int, size: int = 10) -> AddMessage:
-    """Return a command that adds a message; nobody will look into it."""
+    """Return a command that adds a message; no one will look into it."""
     return AddMessage(ORDERS, message_id(number), b"x" * size)
 
 

@@ -1,4 +1,4 @@
-"""A predecessor that lost its lock without noticing begins a data file just when its heir takes the store over."""
+"""A former master that lost its lock without noticing begins a data file during the new master's take-over."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ LONG = 1500
 
 
 class Hooked(JournalFiles):
-    """Files of a heir, which is interrupted before it creates or replaces one."""
+    """Files of a new master, which is interrupted before it creates or replaces one."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -57,7 +57,7 @@ def ids(*messages: Message) -> list[str]:
 
 
 def recovered(directory: Path) -> list[str]:
-    """Return what yet another heir finds."""
+    """Return what yet another new master finds."""
     bench = Bench(directory)
     found = bench.store.recover().queues[QUEUE]
     assert not bench.store.damages
@@ -66,7 +66,7 @@ def recovered(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
-def test_a_number_that_a_predecessor_takes_first_is_left_to_it(
+def test_a_number_that_a_former_master_takes_first_is_left_to_it(
     directory: Path, is_warm: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     stale = master(directory)
@@ -80,10 +80,10 @@ def test_a_number_that_a_predecessor_takes_first_is_left_to_it(
 
     files = Hooked(directory)
     files.before_create = [rotate]
-    heir = Bench(directory, files=files, follower=standby)
-    found = heir.store.recover()
+    new_master = Bench(directory, files=files, follower=standby)
+    found = new_master.store.recover()
     assert list(found.queues[QUEUE]) == ids(message(1), message(2, LONG)), "all that was there when the number was got"
-    assert heir.store.epoch == 3
+    assert new_master.store.epoch == 3
     assert "db-2.log is there already" in caplog.text
     if standby is not None:
         assert standby.rebuild_count == 0, "nothing is read twice"
@@ -92,11 +92,11 @@ def test_a_number_that_a_predecessor_takes_first_is_left_to_it(
     assert stale.store._writer.file_id == 2
     with pytest.raises(LockNotHeld, match=r"db-3\.log is its own"):
         stale.store.close()
-    heir.store.abandon()
+    new_master.store.abandon()
     assert recovered(directory) == ids(message(1), message(2, LONG))
 
 
-def test_once_a_number_is_claimed_no_predecessor_gets_past_it(directory: Path) -> None:
+def test_once_a_number_is_claimed_no_former_master_gets_past_it(directory: Path) -> None:
     """Else its next file would stay, and what it wrote before would not: half a transaction, for instance."""
     stale = master(directory)
     transaction = LocalTransactionId("ID:c:1", 7)
@@ -110,9 +110,9 @@ def test_once_a_number_is_claimed_no_predecessor_gets_past_it(directory: Path) -
 
     files = Hooked(directory)
     files.before_replace = [go_on]
-    heir = Bench(directory, files=files)
-    assert heir.store.recover().queues[QUEUE] == ids(message(1))
-    heir.store.abandon()
+    new_master = Bench(directory, files=files)
+    assert new_master.store.recover().queues[QUEUE] == ids(message(1))
+    new_master.store.abandon()
     assert recovered(directory) == ids(message(1))
 
 
@@ -123,14 +123,14 @@ def test_a_new_master_that_only_claimed_a_number_is_cut_off(directory: Path, tai
     path.write_bytes(path.read_bytes().removesuffix(EOF_MARKER) + (tail or EOF_MARKER))
     claimed = JournalFiles(directory).create(2)
 
-    heir = Bench(directory)
-    assert heir.store.recover().queues[QUEUE] == ids(message(1))
-    assert not heir.store.damages, "what is torn below an empty file was written last"
-    assert heir.store.epoch == 3
+    new_master = Bench(directory)
+    assert new_master.store.recover().queues[QUEUE] == ids(message(1))
+    assert not new_master.store.damages, "what is torn below an empty file was written last"
+    assert new_master.store.epoch == 3
     late = path.read_bytes()
     JournalFiles(directory).write(claimed, (late,), 0)
     JournalFiles(directory).close(claimed)
-    heir.store.abandon()
+    new_master.store.abandon()
     assert (directory / "db-2.log").read_bytes() == EOF_MARKER
     assert late.endswith(EOF_MARKER)
     assert recovered(directory) == ids(message(1))

@@ -162,7 +162,7 @@ def test_an_ack_stays_while_another_subscription_is_pending() -> None:
 
 
 class TestRenewal:
-    def test_a_subscription_that_alone_holds_a_file_is_written_anew(self) -> None:
+    def test_a_subscription_that_alone_holds_a_file_is_written_again(self) -> None:
         made = Subscribe(TOPIC, "s", b"info")
         assert renewable(state_of([made], []), {1, 2, 3}, 3) == [made]
 
@@ -175,13 +175,13 @@ class TestRenewal:
     def test_not_when_it_is_in_the_file_being_written(self) -> None:
         assert renewable(state_of([Subscribe(TOPIC, "s", b"info")]), {1}, 1) == []
 
-    def test_once_written_anew_the_old_file_goes(self) -> None:
+    def test_once_written_again_the_old_file_goes(self) -> None:
         state = state_of([Subscribe(TOPIC, "s", b"info")], [])
         (renewal,) = renewable(state, {1, 2, 3}, 3)
         state.apply(renewal, Location(3, 28))
         assert removable(state, {1, 2, 3}, 3) == [1, 2]
 
-    def test_a_cleanup_writes_a_limited_number_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_cleanup_writes_a_limited_number_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cleanup, "RENEWALS_MAX", 3)
         first = [Subscribe(TOPIC, f"s{number}", b"info") for number in range(4)]
         second = [Subscribe(TOPIC, f"t{number}", b"info") for number in range(3)]
@@ -189,12 +189,12 @@ class TestRenewal:
 
 
 class TestRemarks:
-    def test_what_only_the_doomed_files_say_is_written_anew(self) -> None:
+    def test_what_only_the_doomed_files_say_is_written_again(self) -> None:
         state = state_of([add("p:1"), ack("p:1"), add("q:5"), ack("q:5")], [add("p:2")], [])
         assert list(sequence_traces(state, [1])) == [encode_sequences({"q": 5})]
         assert list(sequence_traces(state, [3])) == []
 
-    def test_once_written_anew_it_is_elsewhere(self) -> None:
+    def test_once_written_again_it_is_elsewhere(self) -> None:
         state = state_of([add("p:1"), ack("p:1")], [])
         (remark,) = sequence_traces(state, [1])
         state.apply(remark, Location(3, 28))

@@ -222,9 +222,9 @@ def test_producer_sequences_outlive_a_compaction(tmp_path: Path) -> None:
     assert before == [119, *range(1, 120)]
     chain.clean(60)
     chain.store.abandon()
-    heir = Chain(tmp_path, cleanups=0)
-    assert [heir.store.last_sequence(producer) for producer in producers] == before
-    heir.store.abandon()
+    new_master = Chain(tmp_path, cleanups=0)
+    assert [new_master.store.last_sequence(producer) for producer in producers] == before
+    new_master.store.abandon()
 
 
 def test_compaction_can_be_switched_off(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_end_is_missing_is_left_as_it_is(tmp_path: Path) -> None:
-    """A copy would end with an EOF marker like any other, and nobody would ever learn that something is missing."""
+    """A copy would end with an EOF marker like any other, and no one would ever learn that something is missing."""
     chain = Chain(tmp_path, cleanups=1)
     chain.grow(lambda number: chain.store._writer.end_batch())
     chain.store.abandon()
@@ -257,12 +257,12 @@ def test_a_file_whose_end_is_missing_is_left_as_it_is(tmp_path: Path) -> None:
     data = path.read_bytes()
     data = data[: data.rindex(BATCH_MAGIC)]
     path.write_bytes(data)
-    heir = Chain(tmp_path, cleanups=1)
-    assert [damage.file_id for damage in heir.store.damages] == [2]
+    new_master = Chain(tmp_path, cleanups=1)
+    assert [damage.file_id for damage in new_master.store.damages] == [2]
     for number in range(1, 120):  # the lost acknowledgement brought one back
-        heir.store.remove(QUEUE, message(number).message_id)
-    heir.clean(40)
-    heir.store.abandon()
+        new_master.store.remove(QUEUE, message(number).message_id)
+    new_master.clean(40)
+    new_master.store.abandon()
     kept = path if path.exists() else tmp_path / DAMAGED_DIRECTORY / path.name
     assert kept.read_bytes() == data
 

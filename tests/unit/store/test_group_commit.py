@@ -269,7 +269,7 @@ class TestAskingInTheThread:
         asking.run_until("c")
         assert asking.log == ["a", "b", "c"]
 
-    def test_closed_fence_tells_nobody(self, asking: Desk) -> None:
+    def test_closed_fence_tells_no_one(self, asking: Desk) -> None:
         asking.lock = LockNotHeld("gone")
         asking.commits.notify([asking.note("a")])
         asking.loop.run_until(lambda: bool(asking.failures))
@@ -346,7 +346,7 @@ class TestReplica:
         it.commits.close()
         assert it.log[-3:] == ["sync", "job", "closed"]
 
-    def test_nobody_is_told_by_a_master_that_gave_up(self, desk: Build) -> None:
+    def test_no_one_is_told_by_a_master_that_gave_up(self, desk: Build) -> None:
         it = desk(replicated=True)
         assert it.replica is not None
         it.send("a")

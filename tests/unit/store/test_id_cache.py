@@ -1,4 +1,4 @@
-"""A list of ids made ahead is brought up to date to exactly what listing them anew gives."""
+"""A list of ids made ahead is brought up to date to exactly what listing them again gives."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(("add", "remove", "move")), st.inte
 
 
 @given(before=st.lists(st.integers(0, 20), unique=True), changes=CHANGES)
-def test_it_is_what_listing_anew_gives(before: list[int], changes: list[tuple[str, int]]) -> None:
+def test_it_is_what_listing_again_gives(before: list[int], changes: list[tuple[str, int]]) -> None:
     messages = {f"ID:{number}": place for place, number in enumerate(before)}
     listed = list(messages)
     for place, (change, number) in enumerate(changes, MARK):
@@ -94,8 +94,8 @@ def test_the_ids_cached_by_a_standby_are_recovered(tmp_path: Path, monkeypatch: 
     master.store.add(message(6))
     master.sync()
     master.store.abandon()
-    heir = Bench(tmp_path, follower=waiting)
-    found = heir.store.recover().queues[QUEUE]
-    heir.store.abandon()
+    new_master = Bench(tmp_path, follower=waiting)
+    found = new_master.store.recover().queues[QUEUE]
+    new_master.store.abandon()
     assert found == [message(number).message_id for number in range(2, 7)]
     assert found is listed, "what was listed ahead is used"

@@ -125,9 +125,9 @@ class TestTransactionsInDoubt:
         for each in prepared:
             getattr(bench.store, outcome)(each.transaction_id)
         bench.store.close()
-        heir = Bench(store.kahadb)
-        recovery = heir.store.recover()
-        heir.store.abandon()
+        new_master = Bench(store.kahadb)
+        recovery = new_master.store.recover()
+        new_master.store.abandon()
         found = {str(each): list(message_ids) for each, message_ids in recovery.queues.items()}
         assert found == store.facts[facts]["queues"]
         assert not recovery.prepared
@@ -143,14 +143,14 @@ class TestTransactionsInDoubt:
         path = directory / "db-1.log"
         data = path.read_bytes()
         path.write_bytes(data.replace(message(1).data[:40], b"\xff" * 40, 1))
-        heir = Bench(directory)
-        (prepared,) = heir.store.recover().prepared
+        new_master = Bench(directory)
+        (prepared,) = new_master.store.recover().prepared
         assert [each.message_id for each in prepared.sent] == [message(1).message_id, message(2).message_id]
-        heir.store.commit(branch)
-        found = heir.store.read(message(1).destination, [each.message_id for each in prepared.sent])
-        heir.store.abandon()
+        new_master.store.commit(branch)
+        found = new_master.store.read(message(1).destination, [each.message_id for each in prepared.sent])
+        new_master.store.abandon()
         assert [each.message_id for each in found] == [message(2).message_id]
-        assert len(heir.store.damages) == 1
+        assert len(new_master.store.damages) == 1
 
 
 class TestTakeOver:
@@ -212,8 +212,8 @@ class TestTakeOver:
 
     def test_nothing_is_written_when_the_replay_fails(self, directory: Path) -> None:
         directory.mkdir(parents=True)
-        (directory / "db-1.log").write_bytes(b"This is a log, but nobody's journal." * 10)
-        (directory / "db.data").write_bytes(b"somebody's")
+        (directory / "db-1.log").write_bytes(b"This is a log, but no one's journal." * 10)
+        (directory / "db.data").write_bytes(b"someone's")
         before = {path.name: path.read_bytes() for path in directory.iterdir()}
         with pytest.raises(JournalCorrupt, match="not a KahaDB journal"):
             Bench(directory).store.recover()
@@ -230,19 +230,19 @@ class TestTakeOver:
             Bench(directory, fence=check).store.recover()
         assert names(directory) == {"db.data"}
 
-    def test_a_predecessor_that_wakes_up_writes_into_nothing(self, directory: Path) -> None:
+    def test_a_former_master_that_wakes_up_writes_into_nothing(self, directory: Path) -> None:
         stale = Bench(directory, settings=JournalSettings())
         stale.store.recover()
         stale.store.add(message(1))
         stale.sync()
 
-        heir = Bench(directory)
-        heir.store.recover()
+        new_master = Bench(directory)
+        new_master.store.recover()
         stale.store.remove(QUEUE, message(1).message_id)
         stale.store.add(message(2))
         with pytest.raises(LockNotHeld, match=r"db-2\.log is its own"):
             stale.store.close()
-        heir.store.abandon()
+        new_master.store.abandon()
 
         last = Bench(directory)
         recovered = last.store.recover().queues[QUEUE]
@@ -274,7 +274,7 @@ class TestTakeOver:
         bench.store.abandon()
         path = directory / "db-1.log"
         data = bytearray(path.read_bytes())
-        data[data.index(message(1).data) + 3] ^= 0xFF  # a torn write, or damage: nobody can tell
+        data[data.index(message(1).data) + 3] ^= 0xFF  # a torn write, or damage: no one can tell
         path.write_bytes(data)
         with caplog.at_level(logging.INFO):
             bench = Bench(directory)
@@ -312,15 +312,15 @@ class TestTakeOver:
             bench.store.abandon()
         assert_sound(directory)
 
-    def test_a_predecessor_that_goes_on_to_a_new_file_stops_there(self, directory: Path) -> None:
+    def test_a_former_master_that_goes_on_to_a_new_file_stops_there(self, directory: Path) -> None:
         stale = Bench(directory)
         stale.store.recover()
-        heir = Bench(directory)
-        heir.store.recover()
+        new_master = Bench(directory)
+        new_master.store.recover()
         stale.store.add(message(1, 3000))
         with pytest.raises(LockNotHeld, match=r"db-2\.log is its own"):
             stale.store.close()
-        heir.store.abandon()
+        new_master.store.abandon()
 
     def test_a_directory_that_cannot_be_made_is_explained(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -614,8 +614,8 @@ class TestReading:
 
     def test_what_the_journal_has_not_is_told(self, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
         bench = self.filled(directory)
-        assert len(bench.store.read(QUEUE, ["ID:nobody:1:1:1", *self.ids(1)])) == 1
-        assert "ID:nobody:1:1:1" in caplog.text
+        assert len(bench.store.read(QUEUE, ["ID:no one:1:1:1", *self.ids(1)])) == 1
+        assert "ID:no one:1:1:1" in caplog.text
         bench.store.abandon()
 
     def test_what_was_written_since_the_last_read_is_seen(self, directory: Path) -> None:
@@ -642,7 +642,7 @@ class TestStartFromAnIndex:
             master.store.add(message(number))
         master.store.close()
 
-    def heir(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+    def new_master(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
         """Return the next master, and what it wants to do later."""
         alarms: list[Callable[[], None]] = []
         bench = Bench(directory, snapshot_bytes_min=0, call_later=lambda _, callback: alarms.append(callback))
@@ -655,7 +655,7 @@ class TestStartFromAnIndex:
         return bench.store._state.destinations[QUEUE].messages
 
     def test_it_is_materialised_slice_by_slice_once_it_serves(self, directory: Path) -> None:
-        bench, alarms = self.heir(directory)
+        bench, alarms = self.new_master(directory)
         assert alarms == []
         bench.store.cleanup()
         steps = 0
@@ -670,7 +670,7 @@ class TestStartFromAnIndex:
         bench.store.abandon()
 
     def test_a_closed_store_or_one_without_timer_materialises_all(self, directory: Path) -> None:
-        bench, alarms = self.heir(directory)
+        bench, alarms = self.new_master(directory)
         bench.store.cleanup()
         bench.store.abandon()
         alarms.pop()()
@@ -683,7 +683,7 @@ class TestStartFromAnIndex:
 
     @pytest.mark.parametrize("steps", [0, 1, 2, 3])
     def test_nothing_is_lost_whatever_is_done_on_the_way(self, directory: Path, steps: int) -> None:
-        bench, alarms = self.heir(directory)
+        bench, alarms = self.new_master(directory)
         store = bench.store
         store.cleanup()
         for _ in range(steps):

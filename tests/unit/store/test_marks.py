@@ -249,8 +249,8 @@ def test_recovery_with_marks_is_the_same_and_sees_a_clean_stop(tmp_path: Path, c
     exchange(store, clock, range(20))
     store.add(message(50))
     store.close(delivered=[message(50).message_id])
-    heir = opened(tmp_path, clock)
-    heir.abandon()
+    new_master = opened(tmp_path, clock)
+    new_master.abandon()
     state = StoreState()
     result = replay(tmp_path, state)
     assert result.records[CommandType.TRACE] >= 20

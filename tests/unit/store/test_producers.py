@@ -104,7 +104,7 @@ def test_later_messages_and_those_of_new_producers_are_beyond(sequences: Produce
 @pytest.mark.parametrize(
     "message_id", ["", "no number", f"{A}:", f"{A}:x", f"{A}:-5", f"{B}:-5", "x" * (PRODUCER_ID_LENGTH_MAX + 1) + ":1"]
 )
-def test_nobody_knows_of_an_id_that_is_not_remembered(sequences: ProducerSequences, message_id: str) -> None:
+def test_no_one_knows_of_an_id_that_is_not_remembered(sequences: ProducerSequences, message_id: str) -> None:
     sequences.record(f"{A}:5")
     sequences.record(message_id)
     assert not sequences.watermarks().is_beyond(message_id)

@@ -127,7 +127,7 @@ def test_a_damaged_last_batch_before_a_marker_is_at_the_end() -> None:
 
 
 def test_a_batch_inside_a_message_is_not_mistaken_for_one() -> None:
-    """Somebody may send a copy of a journal; damage around it must not let it in."""
+    """Someone may send a copy of a journal; damage around it must not let it in."""
     carrier = bytearray(batch(b"x" + batch(b"forged")))
     carrier[BATCH_HEADER_BYTES + 5] ^= 1
 

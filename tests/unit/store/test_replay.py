@@ -279,7 +279,7 @@ def test_transactions_in_doubt_are_what_xa_recover_returned(sample: Callable[[st
     assert [str(each) for each in result.unfinished] == [
         f"XID:[9,globalId={b'global-six'.hex()},branchId={b'b6'.hex()}]"
     ]
-    assert list(state.inflight) == list(result.unfinished), "as good as rolled back, once whoever goes on says so"
+    assert list(state.inflight) == list(result.unfinished), "as good as rolled back, once the next master says so"
 
 
 @pytest.mark.parametrize(("outcome", "facts"), [(Commit, "after_xacommit"), (Rollback, "after_xarollback")])
@@ -309,7 +309,7 @@ def test_unfinished_local_transactions_have_no_effect(sample: Callable[[str], An
 
 
 @pytest.mark.parametrize("name", JOURNAL_ONLY)
-def test_undamaged_stores_replay_without_a_complaint(sample: Callable[[str], Any], name: str) -> None:
+def test_undamaged_stores_replay_without_a_error_text(sample: Callable[[str], Any], name: str) -> None:
     _, result = recovered(sample(name).kahadb)
 
     assert [each.file_id for each in result.torn_tails] == {"08-torn-tail": [3], "10-corrupt-batch": []}.get(name, [])

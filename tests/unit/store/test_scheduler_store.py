@@ -1,5 +1,5 @@
 # mypy: disable-error-code="override"
-"""The scheduler's journal: ActiveMQ's own, what is told of each job, which files go, what becomes of a predecessor."""
+"""The scheduler's journal: ActiveMQ's, the records of each job, removal of files, take-overs."""
 
 import logging
 import threading
@@ -158,9 +158,9 @@ def test_records_about_what_is_not_there_mean_nothing(tmp_path: Path) -> None:
     write(
         tmp_path,
         db1=[
-            RescheduleJob("JMS", "nobody", 1, 2, 1),
-            RemoveScheduledJob("JMS", "nobody", 1),
-            RemoveScheduledJob("JMS", "nobody", -1),
+            RescheduleJob("JMS", "no one", 1, 2, 1),
+            RemoveScheduledJob("JMS", "no one", 1),
+            RemoveScheduledJob("JMS", "no one", -1),
             RemoveScheduledJobs("JMS", 0, 10),
             added("a", 100),
             added("a", 100),
@@ -187,7 +187,7 @@ def test_a_destroyed_scheduler_and_one_that_is_not_ours(tmp_path: Path) -> None:
     assert list(life.jobs) == ["b"]
     life.store.remove(life.jobs["b"])
     life.cleanup()
-    assert (tmp_path / "db-1.log").exists(), "it holds somebody's job"
+    assert (tmp_path / "db-1.log").exists(), "it holds someone's job"
     life.store.abandon()
 
 
@@ -388,7 +388,7 @@ def test_a_job_that_cannot_be_read_back_is_reported(tmp_path: Path, caplog: pyte
     life.store.abandon()
 
 
-# ---------------------------------------------------------------- damage, predecessors, failures
+# ---------------------------------------------------------------- damage, former masters, failures
 
 
 def test_a_torn_tail_is_cut_and_damage_reported(tmp_path: Path) -> None:
@@ -425,21 +425,21 @@ def test_a_newer_versions_journal_is_refused_and_left_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_predecessor_that_is_still_alive_writes_into_nothing(tmp_path: Path, clean: bool) -> None:
+def test_a_former_master_that_is_still_alive_writes_into_nothing(tmp_path: Path, clean: bool) -> None:
     former = Life(tmp_path)
     former.store.add(job("a"))
     former.flush()
     if clean:
         former.store.close()
     before = (tmp_path / "db-1.log").stat().st_ino
-    heir = Life(tmp_path)
-    assert list(heir.jobs) == ["a"]
+    new_master = Life(tmp_path)
+    assert list(new_master.jobs) == ["a"]
     assert ((tmp_path / "db-1.log").stat().st_ino == before) is clean, "a clean stop needs no copy"
     if not clean:
         former.store.add(job("late"))
         with pytest.raises(LockNotHeld, match=r"db-2\.log is its own"):
             former.store.close()
-    heir.store.abandon()
+    new_master.store.abandon()
     assert list(Life(tmp_path).jobs) == ["a"]
 
 

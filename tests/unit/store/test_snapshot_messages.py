@@ -99,7 +99,7 @@ def test_what_is_consumed_in_front_enters_no_more_than_its_slice() -> None:
 
 
 @pytest.mark.parametrize("name", [message_id(10), "ID:q:1:1:1:1", "ID:q:1:1:1:0"])
-def test_what_is_sent_anew_is_known_to_be_new_without_a_look(name: str) -> None:
+def test_what_is_sent_again_is_known_to_be_new_without_a_look(name: str) -> None:
     messages = indexed(range(9))
     assert name not in messages
     messages[name] = 1

@@ -215,10 +215,10 @@ def test_a_message_is_removed_by_the_last_subscriptions_ack(journal: Journal) ->
 
 
 def test_an_ack_of_an_unknown_subscription_does_nothing(journal: Journal) -> None:
-    journal.write(subscribe("one"), publish("a"), ack("a", "nobody"))
+    journal.write(subscribe("one"), publish("a"), ack("a", "no one"))
 
     assert journal.ids(T, "one") == ["a"]
-    assert journal.ids(T, "nobody") == []
+    assert journal.ids(T, "no one") == []
 
 
 def test_a_removal_without_subscription_is_for_all(journal: Journal) -> None:

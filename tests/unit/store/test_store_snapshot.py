@@ -354,7 +354,7 @@ def test_a_clean_stop_writes_none_for_a_standby_or_small_journal(journal: Path) 
     (journal / SNAPSHOT_NAME).unlink()
 
     def never() -> Any:
-        raise AssertionError("nobody wants it")
+        raise AssertionError("no one wants it")
 
     indexer(journal, wanted=False).end(Location(2, 0), never)
     indexer(journal, grown=10_000).end(Location(2, 0), never)

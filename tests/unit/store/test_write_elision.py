@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, misc"
-"""The buffer in front of the writer: what is consumed in time is never written, and nobody is told too early."""
+"""The buffer in front of the writer: what is consumed in time is never written, and no one is told too early."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ class TestHeld:
         world.ring()
         assert (world.written, world.alarms, world.buffer.byte_count) == ([], [], 0)
 
-    def test_nobody_is_told_before_what_was_sent_earlier_is_safe(self, world: World) -> None:
+    def test_no_one_is_told_before_what_was_sent_earlier_is_safe(self, world: World) -> None:
         world.add(1, 2, 3)
         world.consume(3, 2)
         world.turn()
@@ -114,7 +114,7 @@ class TestHeld:
         world.turn()
         assert world.told == ["1", "2", "3"]
 
-    def test_what_stays_is_written_in_order_and_its_senders_wait_for_the_disk(self, world: World) -> None:
+    def test_remaining_messages_are_written_in_order_before_answers(self, world: World) -> None:
         world.add(1, 2, 3)
         world.consume(2)
         world.ring()
@@ -154,7 +154,7 @@ class TestHeld:
         world.sync()
         assert world.told == ["1", "2", "3"]
 
-    def test_what_a_connection_sent_and_all_before_it_is_written_when_that_is_asked(self, world: World) -> None:
+    def test_requested_write_covers_the_connections_sends(self, world: World) -> None:
         world.add(1)
         world.buffer.add(replace(text_message(QUEUE, 2), connection_id="ID:b"))
         world.add(3)
@@ -201,7 +201,7 @@ class TestHeld:
         world.buffer.add(text_message(QUEUE, 2, "x" * HELD_BYTES_MAX))
         assert (world.written, world.buffer.byte_count) == (["1", "2"], 0)
 
-    def test_a_writer_that_stopped_takes_nothing_and_nobody_is_told(self, world: World) -> None:
+    def test_a_writer_that_stopped_takes_nothing_and_no_one_is_told(self, world: World) -> None:
         world.add(1, 2)
         world.has_stopped = True
         world.ring()
@@ -236,13 +236,13 @@ class TestWhetherItPays:
         world.buffer.add(text_message(QUEUE, 50, "x" * HELD_BYTES_MAX))
         assert (len(world.written), world.buffer.is_open) == (51, True)
 
-    def test_bursts_nobody_consumes_of_do(self, world: World) -> None:
+    def test_bursts_no_one_consumes_of_do(self, world: World) -> None:
         world.watch(0.0005, 10)
         for number in range(20):
             world.buffer.add(text_message(QUEUE, number, "x" * HELD_BYTES_MAX))
         assert not world.buffer.is_open
 
-    def test_it_ends_when_nobody_consumes_any_more(self, world: World) -> None:
+    def test_it_ends_when_no_one_consumes_any_more(self, world: World) -> None:
         world.watch(0.0005, 10)
         for number in range(20):
             world.buffer.add(text_message(QUEUE, number))
@@ -331,7 +331,7 @@ class TestInTheStore:
         journal.add(2)
         assert journal.stored() == ["1", "2"]
 
-    def test_without_the_lock_nobody_is_told(self, journal: Journal) -> None:
+    def test_without_the_lock_no_one_is_told(self, journal: Journal) -> None:
         message_id = journal.add(1)
         journal.is_master = False
         journal.store.remove(QUEUE, message_id)
@@ -342,14 +342,14 @@ class TestInTheStore:
         with pytest.raises(StoreUnavailable):
             journal.buffer.flush()
 
-    def test_what_was_made_of_a_message_is_written_before_its_removal(self, journal: Journal) -> None:
+    def test_copies_are_written_before_their_messages_removal(self, journal: Journal) -> None:
         message_id = journal.add(1)
         journal.add(2, OTHER)  # its dead letter
         journal.store.remove(QUEUE, message_id, consumed_by=None)
         assert journal.store._state.contains(OTHER, text_message(OTHER, 2).message_id)
         assert journal.told == []
 
-    def test_what_a_client_sent_is_written_before_what_it_acknowledges_next(self, journal: Journal) -> None:
+    def test_sends_are_written_before_the_clients_next_ack(self, journal: Journal) -> None:
         """It waits for no answer, but may have made the one message of the other."""
         request, reply = journal.add(1), replace(text_message(OTHER, 2), connection_id="ID:server")
         assert journal.store.add(reply)
@@ -384,7 +384,7 @@ class TestInTheStore:
         journal.store.remove(QUEUE, request, consumed_by="ID:another")
         assert not journal.store._state.contains(OTHER, reply.message_id)
 
-    def test_an_acknowledgement_in_a_transaction_waits_for_its_outcome(self, journal: Journal) -> None:
+    def test_transacted_ack_waits_for_the_outcome(self, journal: Journal) -> None:
         message_id = journal.add(1)
         transaction = LocalTransactionId("ID:c:1", 1)
         journal.store.remove(QUEUE, message_id, transaction)
@@ -424,7 +424,7 @@ class TestInTheStore:
         journal.run_until(unwritten)
         assert unwritten == [0]
 
-    def test_whoever_waits_for_the_disk_waits_for_what_was_appended_before(self, journal: Journal) -> None:
+    def test_durable_callback_waits_for_earlier_records(self, journal: Journal) -> None:
         journal.buffer.is_open = False
         first = journal.add(1)
         journal.buffer.is_open = True

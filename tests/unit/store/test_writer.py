@@ -327,7 +327,7 @@ class TestFiles:
         files.close(descriptor)
         assert (tmp_path / "db-1.log").read_bytes()[10:] == b"abcdefghi"
 
-    def test_replacing_a_file_cuts_off_whoever_has_it_open(self, tmp_path: Path) -> None:
+    def test_replacing_a_file_cuts_off_anyone_who_has_it_open(self, tmp_path: Path) -> None:
         files = JournalFiles(tmp_path)
         stale = files.create(1)
         files.replace(1, [b"sealed", EOF_MARKER])
@@ -410,7 +410,7 @@ class TestCallbacks:
 
 
 class TestAbandon:
-    def test_what_was_not_written_never_is_and_nobody_is_told(self, rig: Rig, tmp_path: Path) -> None:
+    def test_what_was_not_written_never_is_and_no_one_is_told(self, rig: Rig, tmp_path: Path) -> None:
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.note("open"))
         rig.writer.abandon()
@@ -471,7 +471,7 @@ QUICK = {"inline_seconds_max": math.inf}
 
 
 class TestIdle:
-    """What nobody waits for is left open for a moment, to share a sync with what somebody waits for."""
+    """What no one waits for is left open for a moment, to share a sync with what someone waits for."""
 
     @pytest.fixture
     def idle(self, tmp_path: Path) -> Rig:
@@ -490,7 +490,7 @@ class TestIdle:
         idle.writer.close()
         assert contents(tmp_path)[-1][1] == b"a"
 
-    def test_it_goes_with_the_first_that_somebody_waits_for(self, idle: Rig, tmp_path: Path) -> None:
+    def test_it_goes_with_the_first_that_someone_waits_for(self, idle: Rig, tmp_path: Path) -> None:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
         idle.writer.append(encode_record(b"b"))
@@ -581,7 +581,7 @@ class TestInline:
         assert [payload for _, payload in contents(tmp_path)] == [b"first", b"a", b"b"]
 
     @pytest.mark.parametrize("waiters", [0, 1])
-    def test_how_long_it_takes_is_known_whoever_writes_it(self, quick: Rig, waiters: int) -> None:
+    def test_how_long_it_takes_is_known_anyone_who_writes_it(self, quick: Rig, waiters: int) -> None:
         self.send(quick, b"x" * INLINE_BYTES_MAX)
         quick.settle()
         assert quick.writer.write_seconds == 0.0, "that was no short one"
@@ -601,7 +601,7 @@ class TestInline:
             (b"x", 1, {"sync": SyncStrategy.NEVER}),
             (b"x", 1, {"inline_seconds_max": 0.0}),
         ],
-        ids=["nobody waits", "many wait", "large", "new file", "periodic", "never", "forbidden"],
+        ids=["no one waits", "many wait", "large", "new file", "periodic", "never", "forbidden"],
     )
     def test_everything_else_is_the_threads(
         self, tmp_path: Path, payload: bytes, waiters: int, settings: dict[str, object]

@@ -9,7 +9,7 @@ from pybroker.store.jdbc.contents import Lane, by_class, pack
 
 
 @given(st.integers(1, 20), st.data())
-def test_the_cursor_is_before_the_oldest_that_is_pending_and_the_rest_is_apart(count: int, data: st.DataObject) -> None:
+def test_cursor_is_before_the_oldest_pending_id(count: int, data: st.DataObject) -> None:
     lane = Lane(0, 10)
     ids = [11 + 2 * number for number in range(count)]  # other destinations take ids too
     for each in ids:

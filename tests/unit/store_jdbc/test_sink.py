@@ -129,7 +129,7 @@ def test_and_not_for_long(desk: Desk) -> None:
     assert desk.database.sizes == [3, 2]
 
 
-def test_those_who_came_meanwhile_and_those_who_were_answered_share_the_next(desk: Desk) -> None:
+def test_late_and_answered_callbacks_share_the_next_batch(desk: Desk) -> None:
     desk.send(2)
     desk.turns()  # on its way
     desk.send(2)
@@ -139,14 +139,14 @@ def test_those_who_came_meanwhile_and_those_who_were_answered_share_the_next(des
     assert desk.database.sizes == [2, 4]
 
 
-def test_who_has_nothing_to_be_committed_is_told_once_the_fence_was_asked(desk: Desk) -> None:
+def test_callback_without_changes_waits_only_for_the_fence(desk: Desk) -> None:
     desk.writer.notify([desk._answer, desk._answer])
     assert not desk.answered
     desk.run_until_answered(2)
     assert desk.database.sizes == [FENCE.look]
 
 
-def test_all_who_come_while_the_fence_is_asked_share_the_next_question(desk: Desk) -> None:
+def test_callbacks_during_a_fence_check_share_the_next(desk: Desk) -> None:
     desk.database.gate = threading.Event()
     for _ in range(4):
         desk.writer.notify([desk._answer])
@@ -164,7 +164,7 @@ def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> 
     assert told == ["consumed", "durable"]
 
 
-def test_nobody_is_told_behind_a_closed_fence(desk: Desk) -> None:
+def test_no_one_is_told_behind_a_closed_fence(desk: Desk) -> None:
     desk.database.is_taken_over = True
     desk.writer.notify([desk._answer])
     with pytest.raises(LockNotHeld):

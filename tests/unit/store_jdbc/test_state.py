@@ -60,7 +60,7 @@ def test_what_was_written_is_deleted_by_its_id(state: JdbcState) -> None:
     assert not changes.inserted
 
 
-def test_a_transaction_changes_nothing_before_its_commit_and_takes_its_ids_then(state: JdbcState) -> None:
+def test_transaction_gets_its_ids_at_the_commit(state: JdbcState) -> None:
     add(state, 1, 2, transaction=TX)
     assert not state.take().touched
     add(state, 3)
@@ -80,7 +80,7 @@ def test_a_prepared_message_is_renumbered_by_its_commit(state: JdbcState) -> Non
     assert state.take().renumbered == {3: (1, "queue://ORDERS")}
 
 
-def test_prepared_and_committed_in_one_batch_it_is_a_plain_insert(state: JdbcState) -> None:
+def test_prepare_and_commit_in_one_batch_is_an_insert(state: JdbcState) -> None:
     add(state, 1, transaction=XA)
     state.prepare(XA)
     state.commit(XA)
@@ -89,7 +89,7 @@ def test_prepared_and_committed_in_one_batch_it_is_a_plain_insert(state: JdbcSta
     assert not changes.renumbered
 
 
-def test_a_destination_that_goes_takes_along_what_is_not_written_yet(state: JdbcState) -> None:
+def test_removed_destination_drops_unwritten_changes(state: JdbcState) -> None:
     add(state, 1)
     state.take()
     add(state, 2)
@@ -111,13 +111,13 @@ def test_a_cursor_does_not_pass_what_is_pending(state: JdbcState) -> None:
     state.acknowledge(PRICES, "c:n", messages[1], None)
     changes = state.take()
     assert changes.subscriptions[ROW] == ((LaneRow(0, 0, None),), None)
-    assert changes.deleted == [2], "nobody waits for it any more"
-    assert not changes.apart, "so nobody need know that it was acknowledged"
+    assert changes.deleted == [2], "no one waits for it any more"
+    assert not changes.apart, "so no one need know that it was acknowledged"
     state.acknowledge(PRICES, "c:n", messages[0], None)
     assert state.take().subscriptions[ROW].lanes == (LaneRow(2, 0, None),)
 
 
-def test_a_prepared_acknowledgement_says_where_the_cursor_is_to_be(state: JdbcState) -> None:
+def test_prepared_ack_has_the_later_cursor(state: JdbcState) -> None:
     subscribe(state)
     messages = add(state, 1, 2, 3, destination=PRICES)
     for message_id in (messages[0], messages[2]):
@@ -149,7 +149,7 @@ def consume(state: JdbcState, *numbers: int) -> None:
         state.remove(ORDERS, message_id, None)
 
 
-def test_a_producers_number_is_logged_once_a_message_of_it_is_deleted(state: JdbcState) -> None:
+def test_producers_number_is_logged_when_its_message_goes(state: JdbcState) -> None:
     first, second = add(state, 1, 3)
     assert not state.take().producers, "the messages' rows tell it"
     state.remove(ORDERS, second, None)
@@ -165,7 +165,7 @@ def test_a_number_is_logged_before_all_rows_of_a_destination_go(state: JdbcState
     assert state.take().producers == {PRODUCER: 2}
 
 
-def test_a_number_is_logged_when_the_last_durable_subscription_is_done_with_the_message(state: JdbcState) -> None:
+def test_number_is_logged_at_the_last_durables_ack(state: JdbcState) -> None:
     subscribe(state)
     (message_id,) = add(state, 1, destination=PRICES)
     (subscription,) = state.contents[PRICES].subscriptions
@@ -202,7 +202,7 @@ def test_what_only_rows_tell_is_known_after_a_start(state: JdbcState, deletes: b
     assert state.take().producers == {PRODUCER: 3 if deletes else 5}
 
 
-def test_producers_numbers_are_a_log_that_is_begun_anew(state: JdbcState) -> None:
+def test_producers_numbers_are_a_log_that_is_begun_again(state: JdbcState) -> None:
     consume(state, 3)
     first = state.take()
     consume(state, 4)
@@ -215,14 +215,14 @@ def test_producers_numbers_are_a_log_that_is_begun_anew(state: JdbcState) -> Non
     changes = state.take()
     assert changes.starts_producer_log
     assert changes.producers == {PRODUCER: PRODUCERS_ROWS_MAX + 4}
-    heir = JdbcState()
-    heir.restore_producers(changes.producers_id, changes.producers)
-    assert heir.sequences.last(PRODUCER) == PRODUCERS_ROWS_MAX + 4
-    consume(heir, PRODUCERS_ROWS_MAX + 5)
-    assert heir.take().producers_id == changes.producers_id + 1
+    new_master = JdbcState()
+    new_master.restore_producers(changes.producers_id, changes.producers)
+    assert new_master.sequences.last(PRODUCER) == PRODUCERS_ROWS_MAX + 4
+    consume(new_master, PRODUCERS_ROWS_MAX + 5)
+    assert new_master.take().producers_id == changes.producers_id + 1
 
 
-def test_the_number_of_a_message_that_is_held_is_told_when_it_must_be(state: JdbcState) -> None:
+def test_held_messages_number_is_logged_when_required(state: JdbcState) -> None:
     held = text_message(ORDERS, 7)
     producer = held.message_id.rpartition(":")[0]
     assert state.expect(held)
@@ -241,7 +241,7 @@ def test_what_is_there_is_not_expected(state: JdbcState) -> None:
         state.expect(text_message(queue("x" * 300), 1))
 
 
-def test_a_log_that_is_begun_anew_has_no_number_of_a_message_held_since(state: JdbcState) -> None:
+def test_new_log_has_no_number_of_a_held_message(state: JdbcState) -> None:
     """It may be lost with this broker, and sent again."""
     consume(state, *range(1, PRODUCERS_ROWS_MAX + 3))
     state.tell_producers()

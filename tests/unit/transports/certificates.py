@@ -1,4 +1,4 @@
-"""Certificates made for a test run: an authority everybody trusts, and one nobody does."""
+"""Certificates made for a test run: an authority everyone trusts, and one no one does."""
 
 import ssl
 from dataclasses import dataclass

@@ -245,10 +245,10 @@ async def handshake(world: World, context: ssl.SSLContext) -> tuple[Peer, Sessio
 def test_plain_text_on_a_tls_port_is_one_line(place: Place, log: Callable[[], list[str]]) -> None:
     async def scenario(world: World) -> None:
         (_, writer), session = await place.meet(world)
-        stranger = world.connect()
-        stranger.send(b"CONNECT\naccept-version:1.2\n\n\0")
-        await world.read_or_reset(stranger)
-        stranger.close()
+        unknown = world.connect()
+        unknown.send(b"CONNECT\naccept-version:1.2\n\n\0")
+        await world.read_or_reset(unknown)
+        unknown.close()
         await world.until(lambda: len(world.server.connections) == 1)
         writer.write(b"still here")
         await world.until(lambda: session.received == b"still here")
@@ -534,10 +534,10 @@ def test_an_error_of_ours_in_a_handshake_is_logged(
     monkeypatch.setattr(TlsChannel, "decrypt", fails)
 
     async def scenario(world: World) -> None:
-        stranger = world.connect()
-        stranger.send(b"hello")
-        assert await world.read_or_reset(stranger) == b""
-        stranger.close()
+        unknown = world.connect()
+        unknown.send(b"hello")
+        assert await world.read_or_reset(unknown) == b""
+        unknown.close()
         await world.until(lambda: not world.server.connections)
 
     place.run(scenario)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""The end of a turn: disk before output, newest output first, and nobody pays for another's bug."""
+"""The end of a turn: disk before output, newest output first, and no one pays for another's bug."""
 
 import asyncio
 import threading

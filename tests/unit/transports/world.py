@@ -34,7 +34,7 @@ class Session:
         self.is_slow = True
 
     def on_timer(self) -> None:
-        raise AssertionError("nobody asked for a timer")
+        raise AssertionError("no one asked for a timer")
 
     def lost(self) -> None:
         assert not self.is_lost, "lost twice"

@@ -418,13 +418,13 @@ def test_javas_kinds_of_numbers_are_numbers(truth, value, condition):
 
 
 @pytest.mark.parametrize("value", [b"7", [7], {"seven": 7}])
-def test_what_is_neither_number_text_nor_boolean_is_only_not_null(truth, value):
+def test_other_types_are_only_not_null(truth, value):
     assert truth("x IS NOT NULL", x=value) is True
     for condition in ("x", "x = 7", "x <> 7", "x = x", "x > 6", "x LIKE '%'", "x IN ('7')", "x = TRUE", "x <> 's'"):
         assert truth(condition, x=value) is False
 
 
-def test_the_brokers_own_count_of_deliveries_comes_before_the_messages(message):
+def test_brokers_delivery_count_overrides_the_messages(message):
     seen = message(redelivery_counter=0)
     again = compile_selector("JMSRedelivered AND JMSXDeliveryCount = 3")
     assert again.matches(seen, 2)

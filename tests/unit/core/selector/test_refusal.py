@@ -256,9 +256,9 @@ expected a condition, found a call of INLIST: functions are ActiveMQ's extension
 
 @pytest.mark.parametrize("example", MALFORMED.strip("\n").split("\n\n"))
 def test_malformed(example):
-    text, caret, complaint = example.split("\n")
+    text, caret, error_text = example.split("\n")
     column = caret.index("^") + 1
-    assert refusal(text) == f"{complaint} at column {column}\n  {text}\n  {caret}"
+    assert refusal(text) == f"{error_text} at column {column}\n  {text}\n  {caret}"
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "convert_string_expressions:"])
@@ -270,7 +270,7 @@ def test_columns_count_from_after_the_prefix():
     assert refusal("convert_string_expressions:a = = 5").endswith("  a = = 5\n      ^")
 
 
-def test_the_prefix_counts_only_once_and_only_at_the_very_beginning():
+def test_prefix_counts_only_once_at_the_beginning():
     refusal("convert_string_expressions:convert_string_expressions:a = 5")
     refusal(" convert_string_expressions:a = 5")
 

@@ -46,7 +46,7 @@ def test_compressed_bodies_are_one_zlib_stream(kind: MessageType) -> None:
     assert fields.body_bytes() == body
 
 
-def test_a_compressed_bytes_message_says_its_length_and_may_have_slack() -> None:
+def test_compressed_bytes_have_a_length_and_may_have_slack() -> None:
     body = bytes(range(256)) * 4
     slack = b"left in the buffer"
     content = len(body).to_bytes(4) + zlib.compress(body + slack) + b"more"

@@ -49,7 +49,7 @@ def causes(count: int) -> Throwable:
     return value
 
 
-def test_a_subscription_from_before_wildcards_names_its_destination_once() -> None:
+def test_old_subscription_names_its_destination_once() -> None:
     encoded = encode_subscription_info(SUBSCRIPTION)
     wildcard = b"\x01\x65" + string("A.>")
     assert encoded.endswith(wildcard + b"\x00")

@@ -90,7 +90,7 @@ def test_a_string_is_big_from_8191_utf16_units_on(text: str, tag: int) -> None:
     assert decode_map(encode_map({"": text})) == {"": text}
 
 
-def test_strings_of_the_map_itself_are_written_as_java_reads_them() -> None:
+def test_map_strings_are_written_as_java_reads_them() -> None:
     """Java reads them as standard UTF-8, and nested ones, and those in streams, as modified UTF-8."""
     emoji = "\U0001f600\x00"
     standard, modified = b"\xf0\x9f\x98\x80\x00", b"\xed\xa0\xbd\xed\xb8\x80\xc0\x80"

@@ -61,7 +61,7 @@ def test_backslash_at_the_end_stays() -> None:
     assert decode(b"SEND\na:b\\\n\n\0")[0].headers == {"a": "b\\"}
 
 
-def test_frames_of_one_chunk_come_one_by_one_so_that_one_may_change_the_version() -> None:
+def test_frame_may_change_version_for_rest_of_chunk() -> None:
     decoder = FrameDecoder(StompLimits())
     frames = decoder.feed(b"CONNECT\n\n\0SEND\na: x \n\n\0")
     assert next(frames).command == "CONNECT"
@@ -98,7 +98,7 @@ def test_frames_before_a_broken_one_are_not_lost() -> None:
         (b"SEND\n:a\n\n\0", "A header has no name"),
     ],
 )
-def test_what_is_no_frame_or_exceeds_a_limit_is_refused_as_soon_as_it_is_seen(data: bytes, message: str) -> None:
+def test_invalid_or_oversized_frame_is_refused_early(data: bytes, message: str) -> None:
     limits = StompLimits(
         command_bytes=8, header_line_bytes=40 if b"content-length" in data else 20, header_count=3, head_bytes=60,
         body_bytes=10,
@@ -127,7 +127,7 @@ def test_a_body_in_many_chunks_costs_no_more_than_its_length(head: bytes) -> Non
 
 
 @pytest.mark.parametrize("frame", [b"SEND\r\n\r\n\0", b"SEND\n\r\n\0", b"SEND\n\n\0"])
-def test_a_chunk_of_many_small_frames_costs_no_more_than_its_length(frame: bytes) -> None:
+def test_decoding_many_small_frames_is_linear(frame: bytes) -> None:
     """A search for the end of the headers that did not stop at the frame's end would look at 100 GB here."""
     begin = time.process_time()
     assert len(decode(frame * 200_000)) == 200_000

@@ -66,7 +66,7 @@ def test_a_topics_messages_name_the_subscriptions_that_want_them(tmp_path: Path)
     ]
 
 
-def test_an_idle_subscription_is_written_anew(tmp_path: Path) -> None:
+def test_an_idle_subscription_is_written_again(tmp_path: Path) -> None:
     write(tmp_path, [subscribe("a")], [Trace("written")])
     file = explained(tmp_path)[1]
     assert file.is_held

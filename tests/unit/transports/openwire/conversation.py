@@ -339,14 +339,14 @@ class World:
         self.broker = new_broker(store, self.clock, policies)
         self.sessions: dict[str, OpenWireSession] = {}
 
-    def stranger(self, **details: Any) -> OpenWireClient:
+    def new_client(self, **details: Any) -> OpenWireClient:
         """Return a connection that has said at most its WireFormatInfo."""
         return OpenWireClient(self.broker, self.sessions, **details)
 
     def client(self, name: str = "c1", *, session: bool = True, **details: Any) -> OpenWireClient:
         """Return a connected client, with a session and a producer unless told otherwise."""
         connection = {each: details.pop(each) for each in ("client_id", "failover_reconnect") if each in details}
-        client = self.stranger(**details)
+        client = self.new_client(**details)
         answers = client.connect(name, **connection)
         assert [type(each) for each in answers] == [Response], answers
         if session:

@@ -178,8 +178,8 @@ def test_late_acks_are_ignored(world: World) -> None:
     assert client.ack(taken, AckType.POISON) == []
     client.consume(ORDERS, 2)
     assert client.ack(taken[:1], consumer_id=client.consumer(2)) == []
-    stranger = OpenWireMessageId(None, client.producer(9), 1)
-    ack = MessageAck(consumer_id=client.consumer(2), ack_type=AckType.STANDARD, last_message_id=stranger)
+    unknown = OpenWireMessageId(None, client.producer(9), 1)
+    ack = MessageAck(consumer_id=client.consumer(2), ack_type=AckType.STANDARD, last_message_id=unknown)
     assert client.ask(ack) == []
     assert not client.link.closed
 

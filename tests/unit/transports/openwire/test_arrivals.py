@@ -247,7 +247,7 @@ def test_messages_of_several_producers_are_distinct() -> None:
 
 
 def test_what_is_alike_is_read_at_once() -> None:
-    other, stranger = ProducerId("ID:c2", 1, 7), ProducerId("ID:c3", 1, 7)
+    other, unknown = ProducerId("ID:c2", 1, 7), ProducerId("ID:c3", 1, 7)
     reader = acquainted(single(1), single(1, producer_id=other))
     run = [single(1), single(7, producer_id=other, command_id=10), single(3, command_id=2**31 - 1), single(3)]
     ids = ["ID:c1:1:1:1", "ID:c2:1:7:7", "ID:c1:1:1:3", "ID:c1:1:1:3"]
@@ -255,7 +255,7 @@ def test_what_is_alike_is_read_at_once() -> None:
     for different in (
         single(4, response_required=True),
         single(4, message_count=2),
-        single(4, producer_id=stranger),
+        single(4, producer_id=unknown),
         single(4, producer_id=ProducerId("ID:c22", 1, 7)),
         single(4, transaction_id=LocalTransactionId("ID:c1", 1)),
         single(4, consumer_id=ConsumerId("ID:c1", 1, 2)),
@@ -305,7 +305,7 @@ def test_fast_path_equals_slow_path_for_any_bytes() -> None:
                 ack = acquainted().read(frame, 0, len(frame))
                 wanted = (ConsumerId("ID:c1", 1, 1), None, AckType.STANDARD, message_id, message_id, 1, None)
                 assert ack == wanted
-                assert frame[5] == 0, "nobody waits for an answer"
+                assert frame[5] == 0, "no one waits for an answer"
 
 
 @interpreted

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="union-attr"
-"""What breaks the rules ends in an exception the client knows, or in a closed connection; nobody else notices."""
+"""What breaks the rules ends in an exception the client knows, or in a closed connection; no one else notices."""
 
 import logging
 

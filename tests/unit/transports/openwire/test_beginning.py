@@ -36,7 +36,7 @@ ORDERS = queue("ORDERS")
 
 
 def test_broker_offers_its_format_at_once_and_nothing_more(world: World) -> None:
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     assert client.session.state is OpenWireState.NEGOTIATING
     assert client.take() == []
     assert not client.broker_offer.tight_encoding_enabled
@@ -45,7 +45,7 @@ def test_broker_offers_its_format_at_once_and_nothing_more(world: World) -> None
 
 @pytest.mark.parametrize("version", range(1, 13))
 def test_broker_info_comes_first_in_every_version(world: World, version: int) -> None:
-    client = world.stranger(offer=Offer(version=version))
+    client = world.new_client(offer=Offer(version=version))
     first, *others = client.hear()
     assert isinstance(first, BrokerInfo)
     assert (first.broker_name, first.broker_url, first.command_id) == ("b1", "tcp://b1:61616", 0)
@@ -55,28 +55,28 @@ def test_broker_info_comes_first_in_every_version(world: World, version: int) ->
 
 
 def test_minimal_wire_format_info_is_enough(world: World) -> None:
-    client = world.stranger(offer=Offer(version=12), says_hello=False)
+    client = world.new_client(offer=Offer(version=12), says_hello=False)
     client.session.receive(bytes.fromhex("00000016014163746976654d510000000c010000000400000000"))
     assert isinstance(client.hear()[0], BrokerInfo)
     assert client.link.wakes_at is None, "no inactivity is watched when one side has no number for it"
 
 
 def test_a_number_of_a_wrong_type_closes(world: World) -> None:
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     info = WireFormatInfo(version=12, marshalled_properties=encode_map({"CacheSize": "many"}))
     client.session.receive(client.wire.encode_frame(info))
     assert client.link.closed
 
 
 def test_a_flag_of_a_wrong_type_is_false(world: World) -> None:
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     info = WireFormatInfo(version=12, marshalled_properties=encode_map({"CacheEnabled": "true"}))
     client.session.receive(client.wire.encode_frame(info))
     assert client.session.state is OpenWireState.AGREED
 
 
 def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     client.wait(29.9)
     assert not client.link.closed
     client.wait(0.2)
@@ -86,7 +86,7 @@ def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCapt
 
 
 def test_first_frame_has_a_limit_of_its_own(world: World) -> None:
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     client.session.receive(INT.pack(1 << 20))
     assert client.link.closed
 
@@ -99,13 +99,13 @@ def test_a_second_wire_format_info_closes(world: World) -> None:
 
 
 def test_magic_must_be_right(world: World) -> None:
-    client = world.stranger(says_hello=False)
+    client = world.new_client(says_hello=False)
     client.session.receive(encode_offer(JAVA).replace(b"ActiveMQ", b"ActivEMQ", 1))
     assert client.link.closed
 
 
 def test_connection_is_answered_and_managed_when_it_asks_for_it(world: World) -> None:
-    answer, control = world.stranger().connect(manageable=True)
+    answer, control = world.new_client().connect(manageable=True)
     assert isinstance(answer, Response)
     assert isinstance(control, ConnectionControl)
     assert (control.connected_brokers, control.reconnect_to, control.rebalance_connection) == ("", "", False)
@@ -113,7 +113,7 @@ def test_connection_is_answered_and_managed_when_it_asks_for_it(world: World) ->
 
 @pytest.mark.parametrize(("fault_tolerant", "told"), [(True, "tcp://a:1,tcp://b:1"), (False, "")])
 def test_failover_client_gets_the_other_brokers(world: World, fault_tolerant: bool, told: str) -> None:
-    client = world.stranger(of_broker=settings(connected_brokers="tcp://a:1,tcp://b:1"))
+    client = world.new_client(of_broker=settings(connected_brokers="tcp://a:1,tcp://b:1"))
     control = client.connect(manageable=True, fault_tolerant=fault_tolerant)[-1]
     assert isinstance(control, ConnectionControl)
     assert control.connected_brokers == told
@@ -135,7 +135,7 @@ def test_another_connection_on_the_same_socket_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize("client_id", [None, ""])
 def test_a_client_id_is_needed(world: World, client_id: str | None) -> None:
-    client = world.stranger()
+    client = world.new_client()
     client.hear()
     name, _ = client.refused(ConnectionInfo(connection_id=ConnectionId("ID:c1"), client_id=client_id))
     assert name == "javax.jms.InvalidClientIDException"
@@ -144,7 +144,7 @@ def test_a_client_id_is_needed(world: World, client_id: str | None) -> None:
 
 @pytest.mark.parametrize("connection_id", [None, ConnectionId(None), ConnectionId("")])
 def test_a_connection_id_is_needed(world: World, connection_id: ConnectionId | None) -> None:
-    client = world.stranger()
+    client = world.new_client()
     client.hear()
     client.refused(ConnectionInfo(connection_id=connection_id, client_id="c1"))
     assert client.link.closed
@@ -152,7 +152,7 @@ def test_a_connection_id_is_needed(world: World, connection_id: ConnectionId | N
 
 def test_client_id_in_use_is_refused_and_its_owner_stays(world: World) -> None:
     owner = world.client("c1", client_id="shop")
-    late = world.stranger()
+    late = world.new_client()
     late.hear()
     name, _ = late.refused(ConnectionInfo(connection_id=ConnectionId("ID:c2"), client_id="shop"))
     assert name == "javax.jms.InvalidClientIDException"
@@ -162,7 +162,7 @@ def test_client_id_in_use_is_refused_and_its_owner_stays(world: World) -> None:
 
 def test_one_way_connection_info_that_fails_is_complained_about(world: World) -> None:
     world.client("c1", client_id="shop")
-    late = world.stranger()
+    late = world.new_client()
     heard = late.ask(ConnectionInfo(connection_id=ConnectionId("ID:c2"), client_id="shop"))
     assert isinstance(heard[-1], ConnectionErrorCommand)
     assert late.link.closed
@@ -209,7 +209,7 @@ def test_bytes_of_a_socket_that_was_taken_over_mean_nothing(world: World) -> Non
 
 
 def test_command_before_connection_with_response_is_refused(world: World) -> None:
-    client = world.stranger()
+    client = world.new_client()
     client.hear()
     client.id = "ID:c1"
     for command in (
@@ -222,7 +222,7 @@ def test_command_before_connection_with_response_is_refused(world: World) -> Non
 
 
 def test_command_before_connection_without_response_is_ignored(world: World) -> None:
-    client = world.stranger()
+    client = world.new_client()
     client.hear()
     assert client.ask(ConnectionControl(fault_tolerant=True), SessionInfo(session_id=SessionId("ID:c1", 1))) == []
 
@@ -302,7 +302,7 @@ def _begin(client: OpenWireClient) -> TransactionInfo:
 
 def test_a_connection_refused_leaves_no_dispatches_behind(world: World) -> None:
     world.client("c1", client_id="shop").consume(ORDERS)
-    late = world.stranger()
+    late = world.new_client()
     heard = late.connect("c2", client_id="shop")
     assert [type(each) for each in heard] == [ExceptionResponse]
     assert not [each for each in heard if isinstance(each, MessageDispatch)]

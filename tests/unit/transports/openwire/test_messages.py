@@ -41,7 +41,7 @@ NEWS = topic("NEWS")
 NOWHERE = Destination(DestinationType.TEMP_QUEUE, "ID:nowhere:1")
 
 
-def complaint(heard: Sequence[DataStructure]) -> str | None:
+def error_class(heard: Sequence[DataStructure]) -> str | None:
     """Return the class in a ConnectionError that came alone."""
     (error,) = heard
     assert isinstance(error, ConnectionErrorCommand)
@@ -57,7 +57,7 @@ def complaint(heard: Sequence[DataStructure]) -> str | None:
 def test_persistent_messages_are_answered_when_they_are_on_disk() -> None:
     store = SlowStore()
     world = World(store)
-    client = world.stranger()
+    client = world.new_client()
     client.hear()
     client.ask(*_connecting(client))
     store.sync()
@@ -71,7 +71,7 @@ def test_persistent_messages_are_answered_when_they_are_on_disk() -> None:
 
 def test_non_persistent_messages_are_answered_at_once() -> None:
     store = SlowStore()
-    client = World(store).stranger()
+    client = World(store).new_client()
     client.hear()
     client.ask(*_connecting(client))
     store.sync()
@@ -215,10 +215,10 @@ def test_one_full_queue_does_not_hold_up_the_answers_for_another() -> None:
 
 def test_unknown_producer_is_refused(world: World) -> None:
     client = world.client()
-    stranger = ProducerId(client.id, 1, 77)
-    assert client.refused(client.message(ORDERS, producer_id=stranger))[0] == "java.lang.IllegalStateException"
-    heard = client.send(ORDERS, "a", producer_id=stranger, response_required=False)
-    assert complaint(heard) == "java.lang.IllegalStateException"
+    unknown = ProducerId(client.id, 1, 77)
+    assert client.refused(client.message(ORDERS, producer_id=unknown))[0] == "java.lang.IllegalStateException"
+    heard = client.send(ORDERS, "a", producer_id=unknown, response_required=False)
+    assert error_class(heard) == "java.lang.IllegalStateException"
 
 
 def test_removed_producer_is_refused_despite_the_cache(world: World) -> None:
@@ -354,7 +354,7 @@ def test_messages_and_consumers_need_a_destination(world: World) -> None:
     ):
         assert client.refused(command)[0] == "javax.jms.InvalidDestinationException"
     heard = client.send(None, "a", response_required=False)
-    assert complaint(heard) == "javax.jms.InvalidDestinationException"
+    assert error_class(heard) == "javax.jms.InvalidDestinationException"
 
 
 def test_options_behind_a_name_are_cut(world: World) -> None:
@@ -408,7 +408,7 @@ def test_gone_temporary_destination_is_refused(world: World) -> None:
     ):
         assert client.refused(command)[0] == "org.apache.activemq.DestinationDoesNotExistException"
     heard = client.send(NOWHERE, "a", response_required=False, persistent=False)
-    assert complaint(heard) == "org.apache.activemq.DestinationDoesNotExistException"
+    assert error_class(heard) == "org.apache.activemq.DestinationDoesNotExistException"
 
 
 def test_temporary_destination_lives_as_long_as_its_connection(world: World) -> None:

@@ -86,7 +86,7 @@ def test_silent_peer_is_given_up(world: World, caplog: pytest.LogCaptureFixture)
 
 def test_peer_with_a_first_keep_alive_in_time_stays(world: World) -> None:
     """Both sides look first when the delay is over: the other's word may come a moment later."""
-    client = world.stranger(offer=SHORT)
+    client = world.new_client(offer=SHORT)
     client.wait(3.001)
     assert not client.link.closed
     client.say(KeepAliveInfo())
@@ -124,13 +124,13 @@ def test_keep_alive_is_answered_with_one(world: World) -> None:
 
 
 def test_keep_alive_is_answered_before_the_connection(world: World) -> None:
-    client = world.stranger()
+    client = world.new_client()
     client.hear()
     assert [type(each) for each in client.ask(KeepAliveInfo(response_required=True))] == [KeepAliveInfo]
 
 
 def test_java_client_may_take_its_time_to_connect(world: World) -> None:
-    client = world.stranger()
+    client = world.new_client()
     for _ in range(10):
         client.wait(25)
         client.say(KeepAliveInfo())
@@ -211,7 +211,7 @@ def test_timer_after_the_end_does_nothing(world: World) -> None:
 
 
 def test_peer_before_negotiation_has_the_set_time(world: World) -> None:
-    client = world.stranger(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), says_hello=False)
+    client = world.new_client(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), says_hello=False)
     client.wait(1.9)
     assert not client.link.closed
     client.wait(0.2)
