@@ -1,7 +1,7 @@
 """pybroker: a message broker in pure Python, a drop-in member of an ActiveMQ Classic installation.
 
 `connect` and `aio` are the client (`pybroker.client`), loaded when first used: a broker, a test or a Spark job may
-never do so. `__init__.pyi` tells type checkers what they are.
+never do so. `__init__.pyi` declares them for type checkers.
 """
 
 import importlib

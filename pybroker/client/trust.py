@@ -52,7 +52,7 @@ def client_context(
 
 
 def probe(host: str, port: int, context: ssl.SSLContext, seconds: float) -> UntrustedBroker | None:
-    """Connect only to find out whether both sides trust each other; None if they do, or if there is no answer."""
+    """Connect only to find out if both sides trust each other; None if they do, or if there is no answer."""
     try:
         with (
             socket.create_connection((host, port), seconds) as plain,

@@ -409,7 +409,7 @@ def is_locked(path: str | os.PathLike[str]) -> bool:
 def _cannot_tell(path: str | os.PathLike[str], error: OSError) -> StoreUnavailable:
     name = os.fspath(path)
     hint = _HINTS.get(error.errno or 0, "")
-    return StoreUnavailable(f"{name}: cannot tell whether it is locked: {error.strerror}", path=name, hint=hint)
+    return StoreUnavailable(f"{name}: cannot determine if it is locked: {error.strerror}", path=name, hint=hint)
 
 
 def _close_won(waiting: Future[int]) -> None:

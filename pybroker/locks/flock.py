@@ -86,4 +86,4 @@ def is_locked(path: str | os.PathLike[str]) -> bool:
 
 def _cannot_tell(path: str | os.PathLike[str], error: OSError) -> StoreUnavailable:
     name = os.fspath(path)
-    return StoreUnavailable(f"{name}: cannot tell whether it is locked: {error.strerror}", path=name)
+    return StoreUnavailable(f"{name}: cannot determine if it is locked: {error.strerror}", path=name)

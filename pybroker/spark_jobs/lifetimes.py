@@ -254,7 +254,7 @@ def replay(own: Sequence[RecordEvent], around: Sequence[RecordEvent] = (), *, is
 
 
 class SubscriptionLifetime:
-    """A durable subscription from its making to its end.
+    """A durable subscription from its creation to its end.
 
     Attributes:
         key: client id and name.

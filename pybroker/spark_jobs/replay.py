@@ -254,7 +254,7 @@ def _commit(connection: Connection, messages: Iterable[Repeated]) -> None:
                 raise
 
 
-@click.command(help="Send exported messages to the broker at URI, but for those that an earlier run has sent.")
+@click.command(help="Send exported messages to the broker at URI, except for those that an earlier run has sent.")
 @click.argument("parquet", type=click.Path(exists=True, path_type=Path))
 @click.argument("uri")
 @click.option("--ledger", type=click.Path(path_type=Path), help="File that records the sent messages [PARQUET.sent].")
@@ -273,7 +273,7 @@ def main(parquet: Path, uri: str, ledger: Path | None, to: str | None, **setting
             bar.update(done - bar.pos)
 
         done = replay(session("replay"), parquet, uri, ledger=book, to=target, progress=show, **settings)
-    click.echo(f"sent {done.sent}, sent before {done.skipped}, left {done.left}; noted in {book}")
+    click.echo(f"sent {done.sent}, sent before {done.skipped}, left {done.left}; recorded in {book}")
 
 
 def _named(name: str) -> Destination:

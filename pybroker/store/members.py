@@ -186,7 +186,7 @@ class MemberFile:
         raise ConfigError(
             f"a living member has the name {name or _host_name()}",
             setting="name",
-            hint="give each member of the installation a name of its own, or stop the other one first",
+            hint="give each member of the installation a unique name, or stop the other one first",
         )
 
     @property

@@ -163,7 +163,7 @@ class Durables(Mapping[str, Durable]):
         durable = self._by_key.get(f"{client_id}:{name}")
         if durable is not None and durable.info.client_id != client_id:
             raise SubscriptionInUse(
-                f"the store cannot tell {client_id}:{name} from subscription {durable.info.name} of client "
+                f"the store cannot distinguish {client_id}:{name} from subscription {durable.info.name} of client "
                 f"{durable.info.client_id}: choose a name without a colon"
             )
         return durable

@@ -3,8 +3,8 @@
 It is `pg_advisory_lock` on two numbers. As with the row lock, a standby waits inside the server and wakes at once. It
 needs no table, no rights and no open transaction, so it does not delay VACUUM. ActiveMQ does not use it.
 
-**Acquired again** after a restart of the server, the lock itself does not show whether another member held it in
-between. The store's epoch does.
+**Acquired again** after a restart of the server, the lock itself does not show if another member held it in between.
+The store's epoch does.
 
 The numbers belong to one database: two independent pairs need two databases.
 """

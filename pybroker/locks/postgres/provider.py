@@ -8,8 +8,8 @@ cancelled a standby's wait, since monitors cancel statements that wait long.
 
 **A restart of the database** ends a lock that belongs to a session. Where the store is in the same database, each of
 its transactions verifies that no other member has taken over, so the master may acquire the lock again
-(`Database.grace_seconds`). Meanwhile it acknowledges nothing. If another member held the lock in between, it is lost. A
-standby whose wait ended in that way lets the former master try first.
+(`Database.grace_seconds`). Until then it acknowledges nothing. If another member held the lock in between, it is lost.
+A standby whose wait ended in that way lets the former master try first.
 
 **Behind a pooler** (PgBouncer) only session pooling works. The pooler hides a member's end from the server, so it needs
 the same time-outs on its own connections.
@@ -322,4 +322,4 @@ class PostgresLock(ABC):
         """Log that the database cannot be reached, or has ended a wait, at most once in a minute."""
         if self._logged_at is None or now() - self._logged_at >= _LOG_SECONDS:
             self._logged_at = now()
-            _log.warning("the lock cannot be asked for, trying again: %s", error)
+            _log.warning("the lock cannot be requested, trying again: %s", error)

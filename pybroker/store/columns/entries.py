@@ -21,7 +21,7 @@ from pybroker.store.columns.rows import as_text
 from pybroker.store.columns.texts import Places, texts
 
 ENTRIES_MAX: Final = 256
-"""Maps with more entries than this are odd: each entry is a step of its own."""
+"""Maps with more entries than this are odd: each entry takes a separate step."""
 
 NULL, BOOLEAN, BYTE, CHAR, SHORT, INT, LONG, DOUBLE, FLOAT, STRING = range(10)
 BIG_STRING: Final = 13

@@ -140,7 +140,7 @@ COLUMNS: Final = (
     Column("producer_sequence", _LONG, Layer.MESSAGE, "The producer's own count of its messages."),
     Column("original_destination", _TEXT, Layer.MESSAGE, "Where it was sent first: `queue://…`, `topic://…`."),
     Column("timestamp", INSTANT, Layer.MESSAGE, "JMSTimestamp: when it was sent, by the producer's clock."),
-    Column("broker_in", INSTANT, Layer.MESSAGE, "When a broker got it, by that broker's clock, if it noted it."),
+    Column("broker_in", INSTANT, Layer.MESSAGE, "When a broker got it, by that broker's clock, if recorded."),
     Column("expiration", INSTANT, Layer.MESSAGE, "JMSExpiration; null for never."),
     Column("priority", _INT, Layer.MESSAGE, "JMSPriority, 0 to 9."),
     Column("persistent", _BOOL, Layer.MESSAGE, "JMSDeliveryMode."),

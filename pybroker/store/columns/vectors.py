@@ -55,7 +55,7 @@ ROWS_MAX: Final = 16 * 1024
 ODD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Limit of the bodies that were decoded one by one: a compressed one may grow to a thousand times its size on disk."""
 FEW_PATCHES: Final = 64
-"""So many values are replaced one by one, after a look whether they are what is there already."""
+"""Greatest number of values that are replaced one by one, after a comparison with the present ones."""
 POSITION_BITS: Final = 32
 """The bits of a position that are the offset."""
 

@@ -1,8 +1,8 @@
 """The net effect of a batch of changes, written as one transaction. Pure.
 
-Order within a batch does not matter to the tables, since every message has an id of its own: a batch keeps the net
-effect. A message that was added and consumed within it is left out. The rest becomes a few statements of many rows, in
-an order that suits all: clear, delete, insert, mark, renumber, subscriptions, notes (see `statements`).
+Order within a batch does not matter to the tables, since every message has an id: a batch keeps the net effect. A
+message that was added and consumed within it is left out. The rest becomes a few statements of many rows, in an order
+that suits all: clear, delete, insert, mark, renumber, subscriptions, metadata (see `statements`).
 """
 
 from collections.abc import Callable

@@ -12,8 +12,8 @@ The lock is held until the commit, so what may commit does not depend on where i
 take-over waits for it does: the server waits for no client while it is held (see `statements`).
 
 Raising a number waits for transactions under way and makes all later ones fail. So a master that was frozen, or cut
-off, cannot write once there is another, and need not find that out by any other way. And a master that does not know
-whether its last transaction took effect can look, for from then on the answer stays what it is.
+off, cannot write once there is another, and need not find that out by any other way. And a master that does not know if
+its last transaction took effect can look, for from then on the answer stays what it is.
 
 Only taken locks, no new row version: beside a `postgres-row` lock, whose transaction is open for the whole reign, the
 server can clean nothing up, and a counter raised in every transaction would be slower each time.
@@ -23,7 +23,7 @@ from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.store.jdbc.postgres import STATEMENT_SECONDS, DatabaseConnection
 
 MESSAGES, JOBS = "attempt", "job_attempt"
-"""A number for each that writes on a connection of its own."""
+"""Numbers of the writers, which have separate connections."""
 CHECK, LOOK = b"EXECUTE fence", b"EXECUTE look"
 """Prefixes of the two statements, see `Fence`."""
 

@@ -1,7 +1,7 @@
 """Scheduled messages in the database, in a table of our own: the port `JobStore`.
 
 ActiveMQ keeps its scheduler's jobs in files, whatever its message store is; here they share the fate of the messages.
-Writing is as in `store`: one transaction for everything of a turn, behind the same fence, on a connection of its own.
+Writing is as in `store`: one transaction for everything of a turn, behind the same fence, on a separate connection.
 
 Messages are kept in memory up to a limit, at a recovery those that are due first. The others are read back when their
 time has come.
@@ -97,7 +97,7 @@ class _Gathering:
         self._producers_rows += 1
         self.sequences.restore(json.loads(text))
 
-    def note(self, job: Job) -> None:
+    def record(self, job: Job) -> None:
         """Record the sequence number of the message that a job is named after."""
         self.sequences.record(job.job_id)
         producer_id, _, text = job.job_id.rpartition(":")
@@ -342,7 +342,7 @@ class JdbcJobStore:
                 self._close_reader()
 
     def abandon(self) -> None:
-        """Let go at once, as if killed: commits and acknowledges nothing more."""
+        """Stop at once, as if killed: commits and acknowledges nothing more."""
         if self._writer is not None:
             self._writer.abandon()
         self._close_reader()
@@ -354,7 +354,7 @@ class JdbcJobStore:
         job.place = number = self._last_id
         changes = self._gathering.changes
         changes.added[number] = (job, data)
-        self._gathering.note(job)
+        self._gathering.record(job)
         changes.moved[number] = _move(job)
         changes.count(len(data))
         writer.wake()
@@ -387,7 +387,7 @@ class JdbcJobStore:
 
 
 def _is_done(_connection: DatabaseConnection, _changes: JobChanges) -> bool:
-    """Tell that a batch is to be repeated: it changes nothing if it has taken effect."""
+    """Return False, so that the batch is repeated: it changes nothing if it has taken effect."""
     return False
 
 

@@ -72,7 +72,7 @@ BYTES_PER_SECOND_MIN = 256 << 10
 """Bytes for which a statement's deadline grows by one second. That is 2,600 changed rows; a server that was busy with
 other work was seen to change 5,000."""
 
-POOLED_HINT = "let the pooler give each client a session of its own (pool_mode = session), or connect directly"
+POOLED_HINT = "let the pooler give each client its own session (pool_mode = session), or connect directly"
 HINTS = {
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the store's role CREATE on the schema, and all rights on its tables",
     errorcodes.READ_ONLY_SQL_TRANSACTION: "the database takes no writes: name the primary server in the store's URL",
@@ -313,8 +313,8 @@ class DatabaseConnection:
         logger.warning("%s: %s", self.name, text)
         if is_replicated:
             self.close()
-            hint = "see whether the synchronous replica is there"
-            raise DatabaseUnavailable(self.name, f"it is uncertain whether this is replicated: {text}", hint=hint)
+            hint = "check the synchronous replica"
+            raise DatabaseUnavailable(self.name, f"it is uncertain if this is replicated: {text}", hint=hint)
 
     @property
     def is_in_transaction(self) -> bool:
@@ -391,7 +391,7 @@ class DatabaseConnection:
         if error.pgcode == FENCED:
             return LockNotHeld(f"{self.name}: another broker has taken the database over")
         if self._is_late:
-            hint = "see whether the database, and the network to it, are well"
+            hint = "check the database, and the network to it"
             return DatabaseUnavailable(self.name, "no answer in time", hint=hint)
         text = (error.diag.message_primary if error.pgcode else None) or str(error)
         hint = HINTS.get(error.pgcode, "") if error.pgcode else "the connection was lost: see the server's log"

@@ -279,7 +279,7 @@ class JdbcBodyReader:
             self._runtime.post(self._on_readable)
 
     def _make_space(self, keep: set[int]) -> None:
-        """Let go of what was read longest ago, except requested ones: they would seem not to be there."""
+        """Drop the bodies read longest ago, except requested ones: they would seem to be missing."""
         for sequence in list(self._bodies) if self._byte_count > AHEAD_BYTES_MAX else ():
             if self._byte_count > AHEAD_BYTES_MAX and sequence not in keep:
                 self._byte_count -= len(self._bodies.pop(sequence))

@@ -2,9 +2,9 @@
 
 A commit that fails because the database is away, or without an answer, is not the end: for a set grace the thread tries
 again, while all clients wait. On a new connection it shuts out what it sent before (see `fence`), looks if that took
-effect, and repeats it if not. The lock's fence is checked before each try, since who might be master meanwhile need not
-be one of ours. After the grace, or another error, the writer stops. A full disk has no such bound: the batch waits
-until there is space; until then `is_full` is True.
+effect, and repeats it if not. The lock's fence is checked before each try, since a new master need not be one of ours.
+After the grace, or another error, the writer stops. A full disk has no such bound: the batch waits until there is
+space; until then `is_full` is True.
 
 ```text
               COMMIT fails

@@ -1,7 +1,7 @@
 """The contents of the tables and the changes not yet written: every operation of the port, without the database. Pure.
 
-An operation changes `contents` at once and records in `changes` its effect on the tables; `take` hands the notes over
-as the next batch. Sequence ids are given here, as ActiveMQ does: the highest in the tables, plus one for each message,
+An operation changes `contents` at once and records in `changes` its effect on the tables; `take` hands them over as the
+next batch. Sequence ids are given here, as ActiveMQ does: the highest in the tables, plus one for each message,
 whatever its destination; a take-over leaves some out (see `store`). A transaction's messages get theirs at its commit,
 so that they are ordered by it.
 
@@ -73,7 +73,7 @@ class JdbcState:
         self._fitting: set[str] = set()
         """Producers whose ids are known to fit into the tables."""
         self._untold: dict[str, int] = {}
-        """The highest number of each producer that rows of messages tell, and the log of producers does not."""
+        """The highest number of each producer that is in rows of messages and not in the log of producers."""
         self._producers_id = 0
         self._producers_rows = 0
 
@@ -101,7 +101,7 @@ class JdbcState:
         return True
 
     def expect(self, message: Message) -> bool:
-        """Take note of a queue's message that is held (see `write_elision`), unless it is there already: then False.
+        """Add a queue's message that is held (see `write_elision`); return False if it is stored already.
 
         Raises:
             ClientError: its destination or its id does not fit into the tables.

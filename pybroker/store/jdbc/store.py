@@ -4,7 +4,7 @@
 recover   find or create the tables -> raise the epoch -> read ids and subscriptions -> tidy up
 add …     change the state, record the change             (no I/O, no waiting)
           unless it is held for a moment: it may be consumed first, and then is never written (see `write_elision`)
-          `- end of the turn: one transaction of all changes, in a thread of its own
+          `- end of the turn: one transaction of all changes, in a separate thread
 read      bodies by id, on a second connection, in a second thread
 ```
 
@@ -49,8 +49,8 @@ HOLD_SECONDS = 0.005
 saves is worth a short delay: writing and deleting it costs the server, and this process, more than all the rest."""
 
 IDS_PER_MASTER = 1 << 36
-"""Each mastership has sequence ids of its own: enough for two months of sends, 134 million times. A former master that
-is frozen in a copy holds the ids of its rows, of which the tables tell nothing: to insert such a row waits for it."""
+"""Sequence ids reserved for one mastership: enough for two months of sends, 134 million times. A former master that is
+frozen in a copy holds the ids of its rows, which the tables do not show: inserting such a row waits for it."""
 
 DELIVERED_MAX = 20_000
 """Ids a clean stop names. Beyond, it is cheaper to call every pending message delivered."""
@@ -513,7 +513,7 @@ class JdbcStore:
             self._close_reader()
 
     def abandon(self) -> None:
-        """Let go at once, as if killed: for a master that lost its lock. Commits nothing more, acknowledges nothing."""
+        """Stop at once, as if killed: for a master that lost its lock. Commits and acknowledges nothing more."""
         if self._writer is not None:
             self._writer.abandon()
         self._close_reader()

@@ -34,7 +34,7 @@ def prepared_ack(destination: Destination, message_id: str, transaction: XATrans
 
 
 def _message_id(text: str) -> OpenWireMessageId:
-    """Take `<connection>:<session>:<producer>:<sequence>` apart; a connection id has colons of its own."""
+    """Take `<connection>:<session>:<producer>:<sequence>` apart; a connection id may have colons."""
     try:
         connection_id, session_id, value, sequence = text.rsplit(":", 3)
         return OpenWireMessageId(None, ProducerId(connection_id, int(session_id), int(value)), int(sequence))

@@ -83,7 +83,7 @@ def _apply_alike(
     head = destination_field(queue) + b"\x1a"
     head_bytes = len(head)
     messages = state.queue_messages(queue)
-    note = state.sequences.record
+    record = state.sequences.record
     file_id = place >> FILE_SHIFT
     count = 0
     try:
@@ -124,7 +124,7 @@ def _apply_alike(
             if length < 0 or _size_at(data, position)[0] != length:
                 break
             messages[message_id] = place + (offset << OFFSET_SHIFT | length << SIZE_SHIFT | _DEFAULT)
-            note(message_id, file_id)
+            record(message_id, file_id)
             count += 1
             offset = record_end
     except (IndexError, UnicodeDecodeError, StructError):

@@ -47,8 +47,8 @@ def read_delivered(closing: Sequence[str]) -> frozenset[str] | None:
     if not is_clean_stop(closing):
         return None
     try:
-        remark: dict[str, list[str] | None] = json.loads(closing[-1].removeprefix(CLEAN_STOP))
-        named = remark["delivered"]
+        record: dict[str, list[str] | None] = json.loads(closing[-1].removeprefix(CLEAN_STOP))
+        named = record["delivered"]
         return None if named is None else frozenset(named)
     except (ValueError, KeyError, TypeError):
         # Not our words after all. Calling everything delivered is always true enough.

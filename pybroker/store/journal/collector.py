@@ -116,8 +116,8 @@ class GarbageCollector:
 
     def rewrite_metadata(self, file_ids: Sequence[int] = ()) -> None:
         """Write again the metadata that only these files have, or that no file has yet."""
-        for remark in sequence_traces(self._state, (*file_ids, NOT_JOURNALLED)):
-            self._append(remark)
+        for trace in sequence_traces(self._state, (*file_ids, NOT_JOURNALLED)):
+            self._append(trace)
         kept = self._state.declared.last_recorded_in(file_ids)
         for start in range(0, len(kept), TRACE_ENTRIES_MAX):
             self._append(encode_declared(kept[start : start + TRACE_ENTRIES_MAX]))

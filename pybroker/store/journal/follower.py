@@ -426,13 +426,13 @@ class Follower:
             raise RebuildRequired("the only file that declared a queue is gone")
         for file_id in gone:
             self._files.pop(file_id, None)
-            for noted in (
+            for by_file in (
                 self._replay.chains,
                 self._replay.non_add_checksums,
                 self._replay.sources,
                 self._replay.unmarked,
             ):
-                noted.pop(file_id, None)
+                by_file.pop(file_id, None)
 
     def _needed(self) -> set[int]:
         """Return the files without which a replay would not give this state."""

@@ -56,12 +56,12 @@ from pybroker.store.journal.reader import (
 from pybroker.store.journal.state import METADATA_PREFIXES, StoreState
 
 TRACE_PREFIX = "pybroker "
-"""Begins every remark of this package, and so tells who has written a file."""
+"""Prefix of every metadata record of this package, and so identifies the writer of a file."""
 
 _ADD_MESSAGE = bytes([CommandType.ADD_MESSAGE])
 
 CLOSING_TRACES_MAX = 4096
-"""Remarks at the journal's end that are kept; more than a clean stop ever writes."""
+"""Metadata records at the journal's end that are kept; more than a clean stop ever writes."""
 
 Progress = Callable[[int, int, int], None]
 """Called after each file with files done, files in all, records so far."""

@@ -148,7 +148,7 @@ class StoreState:
             case (
                 AddScheduledJob() | RescheduleJob() | RemoveScheduledJob() | RemoveScheduledJobs() | DestroyScheduler()
             ):
-                pass  # The scheduler has a journal of its own.
+                pass  # The scheduler has a separate journal.
             case _:
                 assert_never(command)
 

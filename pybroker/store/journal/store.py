@@ -520,11 +520,11 @@ class JournalStore:
         spare = self._settings.reserve_bytes + self._settings.batch_bytes_max
         return not self._writer.is_full and self._files.free_bytes() >= byte_count + spare
 
-    def _append_own_batch(self, remark: Trace) -> Location:
+    def _append_own_batch(self, trace: Trace) -> Location:
         """Append a metadata record as a separate batch, and return that batch's location."""
         self._flush_elision()
         self._writer.end_batch()
-        self._writer.append(encode_record(encode(remark)))
+        self._writer.append(encode_record(encode(trace)))
         return self._writer.batch
 
     def _make_space(self) -> None:

@@ -119,7 +119,7 @@ def snapshot(state: StoreState, covered: Location) -> StoreSnapshot:
         "live": list(state.usage.live.items()),
         "references": [[file_id, sorted(answered)] for file_id, answered in state.usage.references.items()],
         "compacted": sorted(state.compacted),
-        "sequences": [[producer, *said] for producer, said in state.sequences.items()],
+        "sequences": [[producer, *entry] for producer, entry in state.sequences.items()],
         "kept": [[each.name, list(recorded_in)] for each, recorded_in in state.declared.items()],
         "kept_files": sorted(state.declared.files),
     }
@@ -155,7 +155,7 @@ def write(
     """
     files = _files(directory, taken.covered)
     if files.pop(taken.covered.file_id, None) is None:
-        raise UnusableSnapshot(f"{data_file_name(taken.covered.file_id)} was deleted meanwhile")
+        raise UnusableSnapshot(f"{data_file_name(taken.covered.file_id)} was deleted since")
     head = taken.head | {
         "covered": list(taken.covered),
         "files": [[file_id, *each] for file_id, each in files.items()],
@@ -194,7 +194,7 @@ def _chain(directory: Path, covered: Location) -> int:
     file_id, end = covered
     found = fingerprint(directory / data_file_name(file_id), end)
     if found.end != end:
-        raise UnusableSnapshot(f"{data_file_name(file_id)} has changed meanwhile")
+        raise UnusableSnapshot(f"{data_file_name(file_id)} has changed since")
     return found.chain
 
 

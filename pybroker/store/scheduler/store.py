@@ -222,8 +222,8 @@ class JournalJobStore:
         job.advance(next_time)
         renewal = None if where.location.file_id == self._writer.file_id else self._renewal(job)
         if renewal is None:
-            told = RescheduleJob(where.scheduler, job.job_id, journal_time, next_time, job.run_count)
-            record = encode_record(encode(told))
+            move = RescheduleJob(where.scheduler, job.job_id, journal_time, next_time, job.run_count)
+            record = encode_record(encode(move))
             location = self._writer.append(record + birth)
             where.journal_time = next_time
             self._state.move(job, location.file_id)

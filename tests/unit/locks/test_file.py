@@ -316,7 +316,7 @@ def test_a_posix_holder_is_named_and_excludes_us(path: Path) -> None:
 
 def test_asking_an_unreadable_path_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnavailable, match="cannot tell whether it is locked"):
+    with pytest.raises(StoreUnavailable, match="cannot determine if it is locked"):
         is_locked(tmp_path / "file" / "lock")
 
 
@@ -498,7 +498,7 @@ def test_flock_query_creates_nothing_and_blocks_no_acquire(tmp_path: Path) -> No
 
 def test_asking_for_a_flock_on_an_unreadable_path_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnavailable, match="cannot tell whether it is locked"):
+    with pytest.raises(StoreUnavailable, match="cannot determine if it is locked"):
         flock.is_locked(tmp_path / "file" / "lock.flock")
 
 

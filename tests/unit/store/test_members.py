@@ -172,7 +172,7 @@ def test_a_failed_sync_is_reported(directory: Path, monkeypatch: pytest.MonkeyPa
 def test_the_name_of_a_living_member_is_refused(directory: Path) -> None:
     with claimed(directory, "amber") as first:
         first.publish(MASTER)
-        with pytest.raises(ConfigError, match=r"a living member has the name amber.*a name of its own"):
+        with pytest.raises(ConfigError, match=r"a living member has the name amber.*a unique name"):
             MemberFile.claim(directory, "amber")
         assert read_members(directory)[0].member == MASTER
     with claimed(directory, "amber") as successor:

@@ -693,7 +693,7 @@ class JournalQueueAck:
 
 @dataclass(slots=True, kw_only=True)
 class JournalTrace:
-    """ActiveMQ's journal before KahaDB: a remark."""
+    """ActiveMQ's journal before KahaDB: a comment."""
 
     DATA_TYPE: ClassVar = 53
     message: str | None = string()

@@ -127,8 +127,8 @@ def compact(files: JournalFiles, options: CompactionOptions) -> CompactionReport
     with JournalSnapshot(files.directory) as snapshot:
         run = _LiveRecords(snapshot)
         run.run(options.progress)
-        remark = _NO_DELIVERIES if activemq_stopped_cleanly(files.directory) else run.last_trace
-        new_ids = _write(files, snapshot.last_file_id + 1, run.commands(remark), options)
+        last_trace = _NO_DELIVERIES if activemq_stopped_cleanly(files.directory) else run.last_trace
+        new_ids = _write(files, snapshot.last_file_id + 1, run.commands(last_trace), options)
         _compare(run.state, files, new_ids)
         state = run.state
         alive = {
@@ -193,8 +193,8 @@ class _LiveRecords(ObservedReplay):
             yield encode(Rollback(transaction))
         for destination in state.destinations:
             yield encode(RemoveDestination(destination))
-        for remark in sequence_traces(state, self.snapshot.files):
-            yield encode(remark)
+        for trace in sequence_traces(state, self.snapshot.files):
+            yield encode(trace)
         if kept := state.declared.last_recorded_in(self.snapshot.files):
             yield encode(encode_declared(kept))
         for transaction in state.prepared:
@@ -343,8 +343,8 @@ def _replaced(
                 files.archive(files.path(file_id), options.archive)
         bytes_after = sum(files.path(file_id).stat().st_size for file_id in new_ids)
     except OSError as error:
-        told = "the new files are complete: run the command again to remove what is left of the old ones"
-        raise _unwritable(error, files.directory, told) from error
+        hint = "the new files are complete: run the command again to remove what is left of the old ones"
+        raise _unwritable(error, files.directory, hint) from error
     return CompactionReport(
         directory=str(files.directory),
         files_before=len(snapshot.files),
@@ -372,10 +372,10 @@ def _not_the_same(directory: Path) -> StoreUnavailable:
     return StoreUnavailable(
         f"{directory}: what was written does not read back as what is alive",
         path=str(directory),
-        hint="nothing of the old store was changed; see whether the disk or its memory fails",
+        hint="nothing of the old store was changed; check the disk and the memory",
     )
 
 
-def _unwritable(error: OSError, directory: Path, told: str) -> StoreUnavailable:
+def _unwritable(error: OSError, directory: Path, hint: str) -> StoreUnavailable:
     path = error.filename or directory
-    return StoreUnavailable(f"{path}: {error.strerror or error}", path=str(path), hint=told)
+    return StoreUnavailable(f"{path}: {error.strerror or error}", path=str(path), hint=hint)

@@ -50,7 +50,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing found.
+    """A finding of a check.
 
     Attributes:
         level: how bad it is.
@@ -175,10 +175,10 @@ def damaged_stretch(gap: Gap, where: DamageContext) -> Finding:
 def _torn_tail(gap: Gap, where: DamageContext) -> Finding:
     damage = gap.damage
     if where.is_in_use:
-        kind, told = "being written", "the master is writing here"
+        kind, explanation = "being written", "the master is writing here"
         activemq = pybroker = NOTHING
     else:
-        kind, told = "torn tail", "the last write was cut short; nothing in it was acknowledged"
+        kind, explanation = "torn tail", "the last write was cut short; nothing in it was acknowledged"
         activemq = "drops it and writes over it; refuses to start with checkForCorruptJournalFiles alone"
         pybroker = "drops it, and cuts the file there"
     return Finding(
@@ -187,7 +187,7 @@ def _torn_tail(gap: Gap, where: DamageContext) -> Finding:
         path=where.path,
         offset=damage.offset,
         length=damage.length,
-        what=f"{damage.reason}: {told}",
+        what=f"{damage.reason}: {explanation}",
         activemq=activemq,
         pybroker=pybroker,
         remedy="none is needed",

@@ -203,9 +203,9 @@ def _lost(record: Record, reason: str) -> LostBytes:
 
 def _written(files: JournalFiles, file_id: int, records: list[Record]) -> SalvagedFile:
     counts = Counter(CommandType(record.payload[0]) for record in records)
-    told = {kind.name: counts[kind] for kind in CommandType if counts[kind]}
+    record_counts = {kind.name: counts[kind] for kind in CommandType if counts[kind]}
     if not records:
-        return SalvagedFile(file_id=file_id, records=told, size=0)
+        return SalvagedFile(file_id=file_id, records=record_counts, size=0)
     pieces = encode_data_file(encode_record(_own_source(record.payload)) for record in records)
     try:
         files.replace(file_id, pieces)
@@ -216,7 +216,7 @@ def _written(files: JournalFiles, file_id: int, records: list[Record]) -> Salvag
             path=str(path),
             hint="free space or name another target; the source is as it was",
         ) from error
-    return SalvagedFile(file_id=file_id, records=told, size=sum(map(len, pieces)))
+    return SalvagedFile(file_id=file_id, records=record_counts, size=sum(map(len, pieces)))
 
 
 def _own_source(payload: bytes) -> bytes:

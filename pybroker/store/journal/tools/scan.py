@@ -220,8 +220,8 @@ def _batch_bounds(data: Buffer, start: int, end: int) -> tuple[int, int]:
         return start, 0
     _, length, checksum = BATCH_HEADER.unpack_from(data, start)
     if 0 < checksum < _CHECKSUM_MAX:
-        told = [first + length] if 0 < length <= end - first else []
-        for candidate in (*told, *_chain_ends(data, first, end)):
+        declared = [first + length] if 0 < length <= end - first else []
+        for candidate in (*declared, *_chain_ends(data, first, end)):
             if zlib.adler32(memoryview(data)[first:candidate]) == checksum:
                 return first, candidate
     return first, 0
@@ -338,8 +338,8 @@ def _is_torn(data: Buffer, start: int, end: int) -> bool:
     if magic != BATCH_MAGIC:
         return not header.strip(b"\0") or _is_cut_in_header(data, start, end)
     first = start + BATCH_HEADER_BYTES
-    told = first + max(length, 0)
-    for behind in (told, *_chain_ends(data, first, end)):
+    declared = first + max(length, 0)
+    for behind in (declared, *_chain_ends(data, first, end)):
         if behind > first and data[behind : behind + len(EOF_MARKER)] == EOF_MARKER:
             return _has_hole(data, start, behind)
     return True

@@ -238,7 +238,7 @@ def _answers(facts: RetentionFacts, file_id: int, held: set[int], roots: set[int
         what=f"acknowledgements, outcomes or ends for records in {names}, which stay",
         count=sum(count for count, _ in acks),
         examples=_first(message_id for _, examples in acks for message_id in examples),
-        remedy=f"see {root}; meanwhile pybroker shrinks such files, and `pybroker journal compact` at once",
+        remedy=f"see {root}; pybroker shrinks such files over time, and `pybroker journal compact` at once",
         files=tuple(files),
         because=tuple(chain),
     )
