@@ -43,7 +43,7 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def parse(arguments: list[str]) -> None:
+def parse(arguments: list[str], environment: dict[str, str] | None = None) -> None:
     """Let the command line interface take its arguments and settings, and run nothing."""
     name, *rest = arguments
     if name.startswith("-"):
@@ -52,7 +52,7 @@ def parse(arguments: list[str]) -> None:
     if {"--help", "--version"}.isdisjoint(rest):
         context = command.make_context(name, list(rest))
         flags = {key: value for key, value in context.params.items() if key in SETTINGS}
-        load(None, flags, environment={})
+        load(None, flags, environment or {})
 
 
 def test_links_lead_somewhere(root: Path, documents: list[Path]) -> None:
@@ -89,10 +89,16 @@ def test_make_targets_in_documents_exist(root: Path, documents: list[Path]) -> N
 
 
 def test_pybroker_commands_in_documents_parse(documents: list[Path]) -> None:
-    used = [words[1:] for page in documents for words in command_lines(page) if Path(words[0]).name == "pybroker"]
-    assert ["start"] in [arguments[:1] for arguments in used]
-    for arguments in used:
-        parse(arguments)
+    used = 0
+    for page in documents:
+        exported: dict[str, str] = {}
+        for words in command_lines(page):
+            if words[0] == "export":
+                exported |= dict(re.findall(r"(PYBROKER_\w+)=(\S+)", " ".join(words)))
+            elif Path(words[0]).name == "pybroker":
+                parse(words[1:], exported)
+                used += 1
+    assert used > 10
 
 
 def test_a_wrong_option_in_a_document_would_be_found() -> None:

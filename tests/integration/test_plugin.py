@@ -754,6 +754,22 @@ def test_the_page_without_pytest(project: Path, installed: Path) -> None:
     assert done.stdout.startswith("a is gone, b serves at failover:(tcp://127.0.0.1:"), done.stderr
 
 
+def test_the_pages_other_blocks_are_tests_that_pass(tmp_path: Path, installed: Path) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    blocks = re.findall(r"(?<!-->\n)^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for number, block in enumerate(blocks):
+        (tmp_path / f"test_{number}.py").write_text(block)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    done = call("-m", "pytest", cwd=tmp_path, site=installed)
+    assert f"{len(blocks)} passed" in done.stdout, done.stdout + done.stderr
+    assert len(blocks) == 2
+
+
+def test_the_readme_shows_the_test_of_the_page() -> None:
+    (shown,) = re.findall(r"```python\n(from orders .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown == dict(FILE.findall((ROOT / "docs" / "testing.md").read_text()))["test_orders.py"]
+
+
 def test_the_page_names_what_there_is() -> None:
     """Each name in its tables of properties and methods is one, and the other way round."""
     page = (ROOT / "docs" / "testing.md").read_text()

@@ -85,6 +85,16 @@ def test_the_pages_examples_print_what_it_shows() -> None:
     assert set(seen) == set(journal_cli.journal.commands) - {"export"}
 
 
+@pytest.mark.usefixtures("stores")
+def test_the_pages_export_writes_the_store(stores: Path) -> None:
+    (block,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["bash", "-ec", block], env={**os.environ, "PATH": path}, check=True)
+    lines = (stores / "store.jsonl").read_text().splitlines()
+    assert {json.loads(line)["kind"] for line in lines} <= {"message", "subscription", "transaction", "scheduled"}
+    assert lines
+
+
 def test_a_wrong_example_would_be_found() -> None:
     assert as_shown(["a …", "…", "z"]).fullmatch("a b c\nd\ne\nz\n")
     assert not as_shown(["a …", "z"]).fullmatch("a b\nd\nz\n")

@@ -1,0 +1,110 @@
+"""Every program, command and settings file in README.md and docs/ is run by a test, or has a reason why none can."""
+
+import pytest
+
+from tests.pages import ROOT, Block, blocks
+
+LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
+"""Of blocks that a reader copies; a block without a language is refused."""
+
+PAGES = "tests/integration/test_pages.py"
+README = "tests/integration/test_readme.py"
+PLUGIN = "tests/integration/test_plugin.py"
+JOURNAL = "tests/unit/app/test_journal_cli.py"
+SUBMIT = "tests/spark/test_submit.py"
+
+RUN: dict[str, dict[str, str]] = {
+    "README.md": {
+        "make demo": f"{README}::test_the_demo_loses_nothing",
+        "make setup\n": f"{README}::test_five_minutes",
+        "import stomp\n": f"{README}::test_five_minutes",
+        "kill -9 %1\n": f"{README}::test_five_minutes",
+        "java -cp": f"{PLUGIN}::test_its_uri_is_one_for_activemqs_own_client",
+        "import pybroker\n": f"{PAGES}::test_readme_client_sends_and_receives",
+        "from orders import": f"{PLUGIN}::test_the_three_files_of_the_page",
+        "pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
+    },
+    "docs/client.md": {
+        "pybroker start": f"{PAGES}::test_client_page_starts_a_pair_and_sends",
+        "import": "tests/client/test_client_page.py::test_each_block_runs_by_itself",
+    },
+    "docs/ha.md": {
+        "pybroker start": f"{PAGES}::test_ha_page_starts_on_a_shared_directory",
+        "export PYBROKER_STORE": f"{PAGES}::test_ha_page_starts_on_a_database",
+        "export PYBROKER_LOCK_URL": f"{PAGES}::test_ha_page_locks_in_a_database",
+    },
+    "docs/journal-tools.md": {
+        "$ pybroker journal": f"{JOURNAL}::test_the_pages_examples_print_what_it_shows",
+        "pybroker journal export": f"{JOURNAL}::test_the_pages_export_writes_the_store",
+    },
+    "docs/operations.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
+    "docs/pair.md": {
+        "store =": f"{PAGES}::test_settings_in_pages_start_a_broker",
+        "[Unit]": "tests/architecture/test_examples.py::test_systemd_accepts_the_unit",
+    },
+    "docs/policies.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
+    "docs/stomp-py.md": {"from pybroker": f"{PAGES}::test_stomp_page_sends_with_failover"},
+    "docs/testing.md": {
+        "import queue\n": f"{PLUGIN}::test_the_three_files_of_the_page",
+        "from orders import": f"{PLUGIN}::test_the_three_files_of_the_page",
+        "import pytest\n": f"{PLUGIN}::test_the_pages_other_blocks_are_tests_that_pass",
+        "from pybroker.testing import": f"{PLUGIN}::test_the_page_without_pytest",
+    },
+    "docs/watching.md": {
+        "import json\n": f"{PAGES}::test_watching_page_script_finds_a_lost_standby",
+        "$ pybroker status --store /mnt": f"{PAGES}::test_watching_page_shows_what_status_prints",
+        "$ pybroker status --store postgresql": f"{PAGES}::test_ha_page_starts_on_a_database",
+    },
+    "docs/spark-setup.md": {
+        "pip install": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
+        "export JAVA_HOME": f"{SUBMIT}::test_spark_submit_finds_the_source_without_being_told",
+    },
+    "docs/spark-jobs.md": {
+        "$ pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
+        "$ python -m pybroker.spark_jobs.backlog": f"{SUBMIT}::test_a_job_is_a_script_that_spark_submit_runs",
+        "$ python -m pybroker.spark_jobs.export": "tests/spark/test_jobs_replay.py::test_",
+    },
+}
+"""By page and by the first words of a block: the test that runs it. The longest words that fit count."""
+
+NOT_RUN = {
+    ("docs/install.md", "make broker"): "makes an environment from the package index; its commands: test_compiled.py",
+    ("docs/install.md", "pip install"): "needs the package index; what it installs: test_wheel.py",
+    ("docs/install.md", "make wheel"): "needs a compiler and the package index; what it builds: test_wheel.py",
+    ("docs/pair.md", "make broker"): "needs root and writes to /opt and /etc",
+    ("docs/pair.md", "systemctl"): "needs two machines with systemd",
+    ("docs/pair.md", "kill -9 4711"): "needs two machines with systemd",
+    ("docs/spark-setup.md", "python -m venv"): "needs the package index and a YARN cluster",
+    ("docs/spark-setup.md", "spark-submit --py-files"): "needs a cluster",
+    ("docs/spark-setup.md", "spark-submit --packages"): "needs an object store, and Maven's repository",
+    ("docs/spark.md", ""): "needs a Spark session; its columns and options: tests/unit/columns/test_document.py",
+    ("docs/spark-setup.md", "import"): "needs a Spark session; its names: test_setup_document.py",
+    ("docs/spark-setup.md", "from"): "needs a Spark session; its names: test_setup_document.py",
+    ("docs/spark-jobs.md", "from"): "needs a Spark session; the jobs: tests/spark/test_jobs.py",
+    ("docs/testing.md", "pip install"): "needs the package index; what follows it: test_plugin.py",
+}
+"""What a test cannot have, or has not yet."""
+
+
+PAGES_OF_READERS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+COPIED = [each for page in PAGES_OF_READERS for each in blocks(page) if each.language in LANGUAGES]
+
+
+def begins(copied: Block, page: str, start: str) -> bool:
+    return copied.page == page and copied.text.startswith(start)
+
+
+@pytest.mark.parametrize("copied", COPIED, ids=lambda each: f"{each.page}: {each.text.splitlines()[0][:40]}")
+def test_block_of_a_document_is_run_or_has_a_reason(copied: Block) -> None:
+    assert copied.language, "name the language of the block, `text` where nothing is copied"
+    if any(begins(copied, page, start) for page, start in NOT_RUN):
+        return
+    fitting = [start for start in RUN.get(copied.page, {}) if copied.text.startswith(start)]
+    assert fitting, "write a test that runs this block, and name it in RUN"
+    path, _, name = RUN[copied.page][max(fitting, key=len)].partition("::")
+    assert f"def {name}" in (ROOT / path).read_text(), "the test is gone"
+
+
+def test_reasons_and_tests_are_for_blocks_that_exist() -> None:
+    keys = {(page, start) for page, starts in RUN.items() for start in starts} | NOT_RUN.keys()
+    assert [key for key in keys if not any(begins(copied, *key) for copied in COPIED)] == []
