@@ -58,7 +58,7 @@ class MemoryStore:
         self._topics: dict[Destination, dict[str, _Backlog]] = {}
         self._transactions: dict[TransactionId, _Transaction] = {}
         self._prepared: dict[XATransactionId, _Transaction] = {}
-        self._kept: dict[Destination, None] = {}
+        self._declared: dict[Destination, None] = {}
         self._epoch = 0
         self._sequences = ProducerSequences()
         self._delivered: frozenset[str] | None = frozenset()
@@ -71,7 +71,7 @@ class MemoryStore:
             queues={
                 destination: self._ordered(messages.values())
                 for destination, messages in self._messages.items()
-                if destination.is_queue and (messages or destination in self._kept)
+                if destination.is_queue and (messages or destination in self._declared)
             },
             backlogs=[
                 SubscriptionBacklog(
@@ -198,21 +198,25 @@ class MemoryStore:
         """Forget a transaction's operations."""
         self._end(transaction)
 
-    def keep(self, destination: Destination) -> None:
-        """Remember a queue while it is empty."""
+    def declare(self, destination: Destination) -> None:
+        """Record that a queue exists also while it is empty."""
         if destination.type is DestinationType.QUEUE:
-            self._kept[destination] = None
+            self._declared[destination] = None
             self._messages.setdefault(destination, {})
 
     def remove_destination(self, destination: Destination) -> None:
         """Drop a destination and all it holds."""
-        self._kept.pop(destination, None)
+        self._declared.pop(destination, None)
         self._messages.pop(destination, None)
         self._topics.pop(destination, None)
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free the state of an empty destination that is not kept."""
-        if not self._messages.get(destination) and destination not in self._topics and destination not in self._kept:
+        """Free the state of an empty destination that is not declared."""
+        if (
+            not self._messages.get(destination)
+            and destination not in self._topics
+            and destination not in self._declared
+        ):
             self._messages.pop(destination, None)
 
     def require_fence(self) -> None:

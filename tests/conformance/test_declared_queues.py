@@ -59,7 +59,7 @@ def names(recovery: Recovery) -> dict[Destination, int]:
 @BETWEEN
 def test_a_kept_queue_is_there_though_it_never_held_a_message(lives: Any, next_life: Any) -> None:
     for kept in (A, B, ODD):
-        lives.store.keep(kept)
+        lives.store.declare(kept)
     assert names(next_life(lives)) == {A: 0, B: 0, ODD: 0}
     assert names(next_life(lives)) == {A: 0, B: 0, ODD: 0}, "in every later life"
 
@@ -68,14 +68,14 @@ def test_a_kept_queue_is_there_though_it_never_held_a_message(lives: Any, next_l
 def test_a_kept_queue_that_was_emptied_is_there(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
     message = text_message(A, 1)
     lives.store.add(message)
-    lives.store.keep(A)
+    lives.store.declare(A)
     lives.store.remove(A, message.message_id)
     assert names(next_life(lives)) == {A: 0}
 
 
 @BETWEEN
 def test_a_kept_queue_keeps_its_messages(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
-    lives.store.keep(A)
+    lives.store.declare(A)
     lives.store.add(text_message(A, 1))
     lives.store.add(text_message(OTHER, 2))
     assert names(next_life(lives)) == {A: 1, OTHER: 1}
@@ -83,10 +83,10 @@ def test_a_kept_queue_keeps_its_messages(lives: Any, text_message: MakeMessage, 
 
 @BETWEEN
 def test_kept_queue_survives_deletion_of_its_files(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
-    lives.store.keep(A)
+    lives.store.declare(A)
     lives.store.add(text_message(OTHER, 1))  # a straggler, so that files stay for others
     collect(lives, text_message)
-    lives.store.keep(B)
+    lives.store.declare(B)
     lives.store.remove(OTHER, text_message(OTHER, 1).message_id)
     collect(lives, text_message)
     assert names(next_life(lives)) == {A: 0, B: 0}
@@ -96,8 +96,8 @@ def test_kept_queue_survives_deletion_of_its_files(lives: Any, text_message: Mak
 
 @BETWEEN
 def test_a_queue_that_was_removed_is_kept_no_longer(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
-    lives.store.keep(A)
-    lives.store.keep(B)
+    lives.store.declare(A)
+    lives.store.declare(B)
     lives.store.remove_destination(A)
     assert names(next_life(lives)) == {B: 0}
     collect(lives, text_message)
@@ -108,7 +108,7 @@ def test_a_queue_that_was_removed_is_kept_no_longer(lives: Any, text_message: Ma
 def test_removal_survives_deletion_of_the_queues_files(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
     """A straggler keeps the file with the queue's name in the journal, while what comes later is collected."""
     lives.store.add(text_message(OTHER, 1))
-    lives.store.keep(A)
+    lives.store.declare(A)
     lives.store.add(text_message(OTHER, 2, "x" * 3000))
     collect(lives, text_message)
     lives.store.remove_destination(A)
@@ -129,7 +129,7 @@ def test_removal_survives_compaction_of_the_queues_file(lives: Any, text_message
         if number > 2:
             lives.store.remove(OTHER, text_message(OTHER, number - 1).message_id)
         if number == 3:
-            lives.store.keep(A)
+            lives.store.declare(A)
         if number == 4:
             lives.store.remove_destination(A)
     for _ in range(8):
@@ -140,24 +140,24 @@ def test_removal_survives_compaction_of_the_queues_file(lives: Any, text_message
 
 @BETWEEN
 def test_a_queue_that_was_removed_can_be_kept_again(lives: Any, text_message: MakeMessage, next_life: Any) -> None:
-    lives.store.keep(A)
+    lives.store.declare(A)
     lives.store.remove_destination(A)
-    lives.store.keep(A)
+    lives.store.declare(A)
     collect(lives, text_message)
     assert names(next_life(lives)) == {A: 0}
 
 
 def test_only_lasting_queues_are_kept(lives: Any) -> None:
-    lives.store.keep(topic("VirtualTopic.X"))
-    lives.store.keep(Destination(DestinationType.TEMP_QUEUE, "ID:c:1"))
+    lives.store.declare(topic("VirtualTopic.X"))
+    lives.store.declare(Destination(DestinationType.TEMP_QUEUE, "ID:c:1"))
     assert names(reopen(lives)) == {}
 
 
 def test_saying_it_again_says_nothing_new(lives: Any, text_message: MakeMessage) -> None:
-    lives.store.keep(A)
-    lives.store.keep(A)
+    lives.store.declare(A)
+    lives.store.declare(A)
     assert names(reopen(lives)) == {A: 0}
-    lives.store.keep(A)
+    lives.store.declare(A)
     assert names(reopen(lives)) == {A: 0}
 
 
@@ -177,7 +177,7 @@ def test_a_long_life_with_collections_and_compactions(
         kept = chance.choice(queues)
         match chance.randrange(12):
             case 0:
-                said = [("keep", kept)]
+                said = [("declare", kept)]
             case 1:
                 said = [("remove_destination", kept)]
                 waiting = [message for message in waiting if message.destination != kept]
@@ -205,7 +205,7 @@ def test_many_remarks_do_not_hide_that_the_stop_was_clean(tmp_path: Path, journa
     journal = journal_lives_type(tmp_path, settings=JournalSettings())  # all of it in one file
     journal.open()
     for number in range(4200):
-        journal.store.keep(queue(f"Consumer.a{number}.VirtualTopic.X"))
+        journal.store.declare(queue(f"Consumer.a{number}.VirtualTopic.X"))
     journal.close(["ID:seen:1:1:1"])
     (tmp_path / SNAPSHOT_NAME).unlink(missing_ok=True)  # with it nothing would be replayed
     recovery = journal.open()

@@ -96,7 +96,7 @@ class TestQueues:
         for destination in (ORDERS, BILLS):
             lives.store.add(text_message(destination, 1))
         lives.store.remove(BILLS, text_message(BILLS, 1).message_id)
-        lives.store.keep(queue("KEPT"))
+        lives.store.declare(queue("KEPT"))
         for destination in (ORDERS, BILLS, queue("KEPT"), queue("UNKNOWN")):
             lives.store.forget_empty(destination)
         lives.store.add(text_message(ORDERS, 2))

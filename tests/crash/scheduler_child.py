@@ -10,6 +10,7 @@ from pathlib import Path
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
 from pybroker.store.journal.appender import JournalSettings
@@ -41,7 +42,7 @@ def scheduled(connection_id: str, number: int) -> Message:
     if number % 5 == 0:
         properties |= {"AMQ_SCHEDULED_PERIOD": 100, "AMQ_SCHEDULED_REPEAT": 1000}
     fields.set_properties(properties)
-    fields.set_text("x" * (number % 7) * 100)
+    fields.content = encode_text("x" * (number % 7) * 100)
     return to_message(fields)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import (
     MessageType,
     OpenWireMessage,
@@ -48,7 +49,7 @@ def text(destination: Destination, sequence: int, body: str = "") -> Message:
         persistent=True,
         timestamp=1_700_000_000_000,
     )
-    fields.set_text(body)
+    fields.content = encode_text(body)
     return to_message(fields)
 
 

@@ -15,6 +15,7 @@ from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, routing, to_message, view
 from pybroker.broker.domain.openwire.values import Long, Value
@@ -46,7 +47,7 @@ def message(number: int, text: str, **properties: Value) -> Message:
         persistent=True,
         timestamp=clock(),
     )
-    fields.set_text(text)
+    fields.content = encode_text(text)
     fields.set_properties({f"AMQ_SCHEDULED_{name.upper()}": value for name, value in properties.items()})
     return to_message(fields)
 

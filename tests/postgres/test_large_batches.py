@@ -52,7 +52,7 @@ def test_batch_of_many_keys_fits_the_servers_stack(lives: JdbcLives, count: int)
         key = SubscriptionKey("topic://PRICES", f"client {number}", "s")
         changes.delete_apart(ApartKey(key, number, ""))
         changes.dropped.add(key)
-        changes.kept[f"queue://{number}"] = False
+        changes.declared[f"queue://{number}"] = False
         changes.cleared[f"topic://{number}"] = 0
         changes.deleted.append(-number)
         changes.marked[-number] = None

@@ -86,7 +86,7 @@ IN_BYTES: dict[str, Use] = {
     "client id": lambda store: store.subscribe(subscription(client_id=LONG)),
     "name": lambda store: store.subscribe(subscription(name=LONG)),
     "selector": lambda store: store.subscribe(subscription(selector=f"a = '{LONG}'")),
-    "kept queue": lambda store: store.keep(queue(LONG)),
+    "kept queue": lambda store: store.declare(queue(LONG)),
 }
 
 
@@ -145,7 +145,7 @@ WIDE = (
 )
 IN_INDEX: dict[str, Use] = {
     "subscription": lambda store: store.subscribe(three_long_names()),
-    "kept queue": lambda store: store.keep(queue(emoji(240))),
+    "kept queue": lambda store: store.declare(queue(emoji(240))),
 }
 IN_WIDE_INDEX: dict[str, Use] = {
     "queue": send(emoji(700)),

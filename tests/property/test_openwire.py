@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import MessageAck
-from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId, read_id
+from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, decode_mutf8, encode_mutf8
 from pybroker.broker.domain.openwire.message import (
     MessageType,
@@ -45,6 +45,7 @@ from pybroker.broker.domain.openwire.values import (
 )
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from tests.openwire_ids import read_id
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openwire"
 
@@ -360,7 +361,7 @@ def test_flipped_bytes_raise_only_what_is_documented(data: bytes, at: int, flip:
 @given(st.sampled_from([100, 103, 110, 111, 112, 120, 122, 123, 124]), st.binary(max_size=100))
 def test_random_ids_raise_only_what_is_documented(data_type: int, data: bytes) -> None:
     with contextlib.suppress(MalformedOpenWire):
-        read_id(Reader(bytes((data_type,)) + data))
+        read_id(bytes((data_type,)) + data)
 
 
 @given(messages)

@@ -346,8 +346,8 @@ class ClusterMachine(RuleBasedStateMachine):
         self.do(end, transaction)
         self.prepared.discard(transaction)
 
-    @rule(destination=QUEUES, method=st.sampled_from(["keep", "remove_destination"]))
-    def keep_or_remove(self, destination: Destination, method: str) -> None:
+    @rule(destination=QUEUES, method=st.sampled_from(["declare", "remove_destination"]))
+    def declare_or_remove(self, destination: Destination, method: str) -> None:
         self.do(method, destination)
 
     # ------------------------------------------------------------ promises, and the master's time

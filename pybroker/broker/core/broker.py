@@ -273,7 +273,7 @@ class BrokerCore(Host):
         """Send the message of a job that is due.
 
         Raises:
-            ClientError: it cannot be sent; `ResourceLimit`: there is no space, and the scheduler tries again.
+            RequestError: it cannot be sent; `ResourceLimit`: there is no space, and the scheduler tries again.
         """
         self.admit(message)
         self.send(message)
@@ -326,7 +326,7 @@ class BrokerCore(Host):
         """Return the targets of a message, each with the copy that it gets.
 
         Raises:
-            ClientError: a destination cannot be created.
+            RequestError: a destination cannot be created.
         """
         routed = self.destinations.router.route(message)
         if routed is not None:

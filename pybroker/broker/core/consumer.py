@@ -273,7 +273,7 @@ class BrokerConsumer:
         """Dead-letter one delivery.
 
         Raises:
-            ClientError: the consumer is a browser, whose deliveries cannot be rejected.
+            RequestError: the consumer is a browser, whose deliveries cannot be rejected.
         """
         if self.request.browser:
             raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")

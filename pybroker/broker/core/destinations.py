@@ -48,7 +48,7 @@ class Destinations:
         self.topics: Final[dict[Destination, Topic]] = {}
         self.plain: Final[dict[Destination, Queue | Topic]] = {}
         self.router: Final[Router[Queue | Topic]] = Router(
-            definitions, self.queues, self.target, keep=runtime.store.keep
+            definitions, self.queues, self.target, declare=runtime.store.declare
         )
         self.durables: Final = Durables(
             self.topics,
@@ -95,7 +95,7 @@ class Destinations:
 
         Raises:
             InvalidDestination: it is a temporary destination that does not exist, or reserved for the broker.
-            ClientError: there are too many destinations.
+            RequestError: there are too many destinations.
         """
         existing = self.existing(destination)
         if existing is not None:

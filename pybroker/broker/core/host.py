@@ -48,7 +48,7 @@ class Host(metaclass=ABCMeta):
         """Send or schedule a message, outside of any transaction.
 
         Raises:
-            ClientError: the message cannot be sent or scheduled.
+            RequestError: the message cannot be sent or scheduled.
         """
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Host(metaclass=ABCMeta):
         """Return the targets of a message, each with the copy that it gets.
 
         Raises:
-            ClientError: a destination cannot be created.
+            RequestError: a destination cannot be created.
         """
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Host(metaclass=ABCMeta):
         """Create a destination if it does not exist.
 
         Raises:
-            ClientError: it cannot be created.
+            RequestError: it cannot be created.
         """
 
     @abstractmethod

@@ -134,7 +134,7 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
 
     Raises:
         MalformedOpenWire: the job's message does not decode.
-        ClientError: a required field is missing.
+        RequestError: a required field is missing.
     """
     fields = decode(data)
     asked = fields.properties
@@ -159,7 +159,7 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
 
     Raises:
         MalformedOpenWire: the job's message does not decode.
-        ClientError: a required field is missing.
+        RequestError: a required field is missing.
     """
     fields = decode(data)
     description = replace(

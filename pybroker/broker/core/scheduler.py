@@ -158,11 +158,6 @@ class Scheduler:
         self._is_stopped = True
         self._arm()
 
-    @property
-    def job_count(self) -> int:
-        """The number of jobs."""
-        return len(self._job_queue)
-
     # ------------------------------------------------------------ clients
 
     def accepts(self, message: Message) -> bool:
@@ -202,7 +197,7 @@ class Scheduler:
         A job is durable after the job store's `when_durable`.
 
         Raises:
-            ClientError: the message has no valid scheduling properties, or the job store cannot hold it.
+            RequestError: the message has no valid scheduling properties, or the job store cannot hold it.
         """
         if is_management(message):
             self._manage(message)

@@ -145,7 +145,7 @@ def _from_scheduling_queue(message: Message) -> Message:
 
     Raises:
         MalformedOpenWire: the message does not decode.
-        ClientError: it has no original destination, because a client of an ActiveMQ sent it to this queue.
+        RequestError: it has no original destination, because a client of an ActiveMQ sent it to this queue.
     """
     fields = view(message)
     return to_message(replace(fields, destination=fields.original_destination, original_destination=None))

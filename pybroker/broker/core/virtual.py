@@ -189,7 +189,7 @@ class Router(Generic[TargetT]):
         queues: Mapping[Destination, ConsumersView],
         target: Callable[[Destination], TargetT],
         *,
-        keep: Callable[[Destination], None] | None = None,
+        declare: Callable[[Destination], None] | None = None,
     ) -> None:
         """Prepare the definitions.
 
@@ -197,15 +197,15 @@ class Router(Generic[TargetT]):
             definitions: the definitions in the order in which they apply.
             queues: all queues, a live view; the existing ones are added.
             target: returns a destination to send to, and creates it if it does not exist.
-            keep: called for each queue of a virtual topic. Such a queue gets copies even while it is empty and has no
-                consumers, so it must also exist after a crash.
+            declare: called for each queue of a virtual topic, which gets copies even while it is empty and without
+                consumers, and so must exist after a crash too.
 
         Raises:
             InvalidSelector: a selector of a composite destination cannot be parsed.
         """
         self._queues = queues
         self._target = target
-        self._keep = keep
+        self._declare = declare
         self._topics: list[_VirtualIndex] = []
         self._composites: list[tuple[Destination, _Composite]] = []
         self._mirrored: MirroredQueues | None = None
@@ -221,7 +221,7 @@ class Router(Generic[TargetT]):
         The sequence may be empty. None: all messages of this destination go to the destination itself, and only there.
 
         Raises:
-            ClientError: a destination cannot be created.
+            RequestError: a destination cannot be created.
             MalformedOpenWire: the message does not decode.
         """
         if self._plan(message.destination) is None:
@@ -235,8 +235,8 @@ class Router(Generic[TargetT]):
         if destination.type is DestinationType.QUEUE:
             for index in self._topics:
                 index.add(destination)
-            if self._keep is not None and self.is_of_virtual_topic(destination):
-                self._keep(destination)
+            if self._declare is not None and self.is_of_virtual_topic(destination):
+                self._declare(destination)
 
     def queue_removed(self, destination: Destination) -> None:
         """Remove a queue."""

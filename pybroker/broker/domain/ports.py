@@ -242,7 +242,7 @@ class MessageStore(Protocol):
         """Append the roll-back."""
         ...
 
-    def keep(self, destination: Destination) -> None:
+    def declare(self, destination: Destination) -> None:
         """Append that a queue exists even while it is empty: recoveries contain it until it is removed."""
         ...
 
@@ -253,7 +253,7 @@ class MessageStore(Protocol):
     def forget_empty(self, destination: Destination) -> None:
         """Free the memory of an empty destination. Appends nothing.
 
-        Does nothing if the destination has messages or durable subscriptions, or `keep` was called for it.
+        Does nothing if the destination has messages or durable subscriptions, or `declare` was called for it.
         """
         ...
 
@@ -450,7 +450,7 @@ class ConnectionPort(Protocol):
                 False, the client is slowed down by not reading its connection.
 
         Raises:
-            ClientError: it cannot be sent; `ResourceLimit`: there is no space for it.
+            RequestError: it cannot be sent; `ResourceLimit`: there is no space for it.
         """
         ...
 

@@ -76,7 +76,7 @@ class Changes:
         cleared: container to the sequence id up to which its messages go, with its subscriptions.
         dropped: subscriptions that go.
         subscriptions: what to write of those that are there, filled in when the batch is taken.
-        kept: containers of queues that exist while they are empty, or do no more.
+        declared: containers of queues that exist while they are empty, or do no more.
         apart: acknowledgements ahead of the cursors, with the message's id; and those to delete.
         producers: the highest sequence number of each producer, where it has grown.
         producers_id: the number of this in the log of them; filled in when the batch is taken.
@@ -97,7 +97,7 @@ class Changes:
     subscriptions: dict[SubscriptionKey, SubscriptionRows] = field(
         default_factory=dict[SubscriptionKey, SubscriptionRows]
     )
-    kept: dict[str, bool] = field(default_factory=dict[str, bool])
+    declared: dict[str, bool] = field(default_factory=dict[str, bool])
     apart: dict[ApartKey, str] = field(default_factory=dict[ApartKey, str])
     apart_deleted: set[ApartKey] = field(default_factory=set[ApartKey])
     producers: dict[str, int] = field(default_factory=dict[str, int])
@@ -152,7 +152,7 @@ class Changes:
         for sequence in [s for s, (_, other) in self.renumbered.items() if other == container]:
             self.deleted.append(self.renumbered.pop(sequence)[0])
         self._forget_apart(lambda key: key.container == container)
-        self.kept.pop(container, None)
+        self.declared.pop(container, None)
 
     def drop(self, key: SubscriptionKey, apart_count: int = 0) -> None:
         """Delete a durable subscription, with so many acknowledgements ahead of its cursors."""

@@ -123,14 +123,14 @@ class JdbcContents:
         messages: message id to sequence id and priority, see `pack`; in ascending order.
         subscriptions: of a topic, by key.
         waiting: of a topic, per sequence id for how many subscriptions it is pending.
-        is_kept: a queue that is there while it is empty.
+        is_declared: a queue that is there while it is empty.
     """
 
     container: str
     messages: dict[str, int] = field(default_factory=dict[str, int])
     subscriptions: dict[str, JdbcSubscription] = field(default_factory=dict[str, JdbcSubscription])
     waiting: dict[int, int] = field(default_factory=dict[int, int])
-    is_kept: bool = False
+    is_declared: bool = False
 
 
 class Sent(NamedTuple):

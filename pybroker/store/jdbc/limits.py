@@ -69,7 +69,7 @@ class TextLimits:
         """Refuse a text that its column, or PostgreSQL's text, cannot hold.
 
         Raises:
-            ClientError: it does not fit; made by `refused`.
+            RequestError: it does not fit; made by `refused`.
         """
         if "\0" in text or _has_half(text):
             raise refused(f"the {what} has a character that a database cannot hold")
@@ -83,7 +83,7 @@ class TextLimits:
         """Refuse texts that are too long for one row of an index together; each has passed `check`.
 
         Raises:
-            ClientError: they do not fit; made by `refused`.
+            RequestError: they do not fit; made by `refused`.
         """
         if sum(map(len, texts)) * 4 > self.index_bytes:  # else they fit, whatever their characters
             size = sum(len(text.encode()) for text in texts)

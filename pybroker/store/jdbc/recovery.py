@@ -180,7 +180,7 @@ class Loader:
             if destination is None:
                 self._damaged(f"activemq_acks has a row for {key.container!r}, which is no queue or topic")
             elif lanes[0][3] == KEPT_PRIORITY:
-                self._contents(destination).is_kept = True
+                self._contents(destination).is_declared = True
             elif destination.is_queue:
                 self._damaged(f"activemq_acks has a durable subscription to {destination}, which is a queue")
             else:

@@ -83,7 +83,7 @@ class JdbcState:
         """Add a message, unless it is there already (then False), or is a topic's without a durable subscription.
 
         Raises:
-            ClientError: it, its destination or its id does not fit into the tables.
+            RequestError: it, its destination or its id does not fit into the tables.
         """
         destination = message.destination
         contents = self.contents.get(destination)
@@ -104,7 +104,7 @@ class JdbcState:
         """Add a queue's message that is held (see `write_elision`); return False if it is stored already.
 
         Raises:
-            ClientError: its destination or its id does not fit into the tables.
+            RequestError: its destination or its id does not fit into the tables.
         """
         contents = self.contents.get(message.destination)
         if contents is None:
@@ -141,7 +141,7 @@ class JdbcState:
             The packed ids of what it so gets, by message id.
 
         Raises:
-            ClientError: a text does not fit into the tables.
+            RequestError: a text does not fit into the tables.
         """
         for column, what, text in (
             ("client_id", "client id", subscription.client_id),
@@ -186,25 +186,25 @@ class JdbcState:
         for message_id, packed in [item for item in contents.messages.items() if subscription.has_pending(item[1])]:
             self._wanted_less(contents, message_id, packed)
 
-    def keep(self, queue: Destination) -> None:
-        """Remember a queue while it is empty.
+    def declare(self, queue: Destination) -> None:
+        """Record that a queue exists also while it is empty.
 
         Raises:
-            ClientError: its name does not fit into the tables.
+            RequestError: its name does not fit into the tables.
         """
         if queue.type is DestinationType.QUEUE:
             container = str(queue)
             self._limits.check_index("queue's name", InvalidDestination, container, container, container)
             contents = self.contents.get(queue) or self._meet(queue)
-            if not contents.is_kept:
-                contents.is_kept = True
-                self.changes.kept[contents.container] = True
+            if not contents.is_declared:
+                contents.is_declared = True
+                self.changes.declared[contents.container] = True
                 self.changes.count()
 
     def forget_empty(self, destination: Destination) -> None:
-        """Forget a destination without messages and subscriptions that is not kept. The tables do not change."""
+        """Forget a destination without messages and subscriptions that is not declared. The tables do not change."""
         contents = self.contents.get(destination)
-        if contents is not None and not (contents.messages or contents.subscriptions or contents.is_kept):
+        if contents is not None and not (contents.messages or contents.subscriptions or contents.is_declared):
             del self.contents[destination]
 
     def remove_destination(self, destination: Destination) -> None:
@@ -222,7 +222,7 @@ class JdbcState:
         """Let a transaction wait for its outcome, in the tables; nothing happens when it did nothing that lasts.
 
         Raises:
-            ClientError: its ids do not fit into the tables.
+            RequestError: its ids do not fit into the tables.
         """
         if transaction not in self._transactions:
             return

@@ -317,13 +317,13 @@ def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
 
 def _write_notes(writer: StatementWriter, changes: Changes) -> None:
     """Write what else there is to know."""
-    if changes.kept:
+    if changes.declared:
         # ActiveMQ's row for a virtual topic's consumer queue: a subscription that is its own client.
-        _delete_subscriptions(writer, "activemq_acks", (SubscriptionKey(each, each, each) for each in changes.kept))
+        _delete_subscriptions(writer, "activemq_acks", (SubscriptionKey(each, each, each) for each in changes.declared))
         writer.rows(
             "INSERT INTO activemq_acks (container, sub_dest, client_id, sub_name, last_acked_id, priority) VALUES ",
             "(%s,%s,%s,%s,0,11)",
-            ((each,) * 4 for each, is_kept in changes.kept.items() if is_kept),
+            ((each,) * 4 for each, is_declared in changes.declared.items() if is_declared),
         )
     _write_producers(writer, changes)
     if changes.prepared:

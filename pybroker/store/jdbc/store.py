@@ -156,7 +156,7 @@ class JdbcStore:
             queues={
                 queue: self._in_order(contents.messages.items())
                 for queue, contents in self._state.contents.items()
-                if queue.is_queue and (contents.messages or contents.is_kept)
+                if queue.is_queue and (contents.messages or contents.is_declared)
             },
             backlogs=self._backlogs(),
             prepared=self._prepared(),
@@ -294,7 +294,7 @@ class JdbcStore:
             False if the message is there already.
 
         Raises:
-            ClientError: its destination or its id does not fit into the tables.
+            RequestError: its destination or its id does not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
@@ -309,7 +309,7 @@ class JdbcStore:
         """Add a message that write elision holds; return False if it is stored already.
 
         Raises:
-            ClientError: its destination or its id does not fit into the tables.
+            RequestError: its destination or its id does not fit into the tables.
         """
         return self._state.expect(message)
 
@@ -369,7 +369,7 @@ class JdbcStore:
         """Add a durable subscription, or change one; a new one that is retroactive gets what the topic holds.
 
         Raises:
-            ClientError: a text does not fit into the tables.
+            RequestError: a text does not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
         writer = self._behind_all()
@@ -395,7 +395,7 @@ class JdbcStore:
         """Prepare a transaction; nothing happens when it did nothing that lasts.
 
         Raises:
-            ClientError: its ids do not fit into the tables.
+            RequestError: its ids do not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
         writer = self._behind_all()
@@ -422,15 +422,15 @@ class JdbcStore:
         self._state.rollback(transaction)
         self._wake(writer)
 
-    def keep(self, destination: Destination) -> None:
-        """Note that a queue exists also while it is empty.
+    def declare(self, destination: Destination) -> None:
+        """Record that a queue exists also while it is empty.
 
         Raises:
-            ClientError: its name does not fit into the tables.
+            RequestError: its name does not fit into the tables.
             StoreUnavailable: the store has stopped.
         """
         writer = self._behind_all()
-        self._state.keep(destination)
+        self._state.declare(destination)
         self._wake(writer)
 
     def remove_destination(self, destination: Destination) -> None:
@@ -444,7 +444,7 @@ class JdbcStore:
         self._wake(writer)
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free the state of an empty destination that is not kept."""
+        """Free the state of an empty destination that is not declared."""
         self._state.forget_empty(destination)
 
     def require_fence(self) -> None:

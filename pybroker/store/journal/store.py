@@ -423,7 +423,7 @@ class JournalStore:
         if destination in self._state.destinations:
             self._append(RemoveDestination(destination))
 
-    def keep(self, destination: Destination) -> None:
+    def declare(self, destination: Destination) -> None:
         """Append that a queue exists also while it is empty; does nothing if that is recorded already.
 
         Raises:
@@ -433,7 +433,7 @@ class JournalStore:
             self._append(encode_declared((destination,)))
 
     def forget_empty(self, destination: Destination) -> None:
-        """Free the state of an empty destination that is not kept."""
+        """Free the state of an empty destination that is not declared."""
         self._state.forget_empty(destination)
 
     def require_fence(self) -> None:

@@ -44,7 +44,7 @@ def added(number: int, *, broker_in_ms: int = 0) -> bytes:
         message_id=OpenWireMessageId(None, producer, number),
         broker_in_time=broker_in_ms,
     )
-    message.set_text(f"text {number}")
+    message.content = openwire_text(f"text {number}")
     return encode_add_record(to_message(message))[RECORD_HEADER_BYTES:]
 
 

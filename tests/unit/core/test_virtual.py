@@ -398,7 +398,7 @@ def test_a_chain_ends_after_so_many_hops() -> None:
 )
 def test_queues_of_virtual_topics_are_kept_and_no_others(name: str, is_kept: bool) -> None:
     kept: list[Destination] = []
-    routed: Router[str] = Router([VirtualTopic()], {}, str, keep=kept.append)
+    routed: Router[str] = Router([VirtualTopic()], {}, str, declare=kept.append)
     routed.queue_added(queue(name))
     routed.queue_added(topic(name))
     routed.queue_added(Destination(DestinationType.TEMP_QUEUE, name))
@@ -407,7 +407,7 @@ def test_queues_of_virtual_topics_are_kept_and_no_others(name: str, is_kept: boo
 
 def test_nothing_is_kept_without_virtual_topics() -> None:
     kept: list[Destination] = []
-    routed: Router[str] = Router([MirroredQueues(), composite("queue://A", "queue://B")], {}, str, keep=kept.append)
+    routed: Router[str] = Router([MirroredQueues(), composite("queue://A", "queue://B")], {}, str, declare=kept.append)
     routed.queue_added(queue("Consumer.a.VirtualTopic.X"))
     routed.queue_added(queue("B"))
     assert kept == []

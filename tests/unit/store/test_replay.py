@@ -12,6 +12,7 @@ from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire import values
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import (
     MessageType,
     OpenWireMessage,
@@ -373,7 +374,7 @@ TX = LocalTransactionId("ID:c", 1)
 def text_message(connection: str, sequence: int, body: str = "body") -> Message:
     fields = OpenWireMessage(type=MessageType.TEXT, destination=Q, persistent=True)
     fields.message_id = OpenWireMessageId(None, ProducerId(connection, 1, 1), sequence)
-    fields.set_text(body)
+    fields.content = encode_text(body)
     return to_message(fields)
 
 

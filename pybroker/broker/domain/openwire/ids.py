@@ -196,25 +196,6 @@ def read_broker_ids(reader: Reader) -> tuple[str, ...] | None:
     return tuple(_read_broker_id(reader) for _ in range(count))
 
 
-def read_id(reader: Reader) -> ProducerId | ConsumerId | OpenWireMessageId | TransactionId | Destination:
-    """Read an identifier or destination that stands by itself, from its data type on."""
-    match data_type := reader.unsigned_byte():
-        case 110:
-            return _read_message_id(reader)
-        case 111:
-            return _read_local_transaction_id(reader)
-        case 112:
-            return _read_xa_transaction_id(reader)
-        case 122:
-            return _read_consumer_id(reader)
-        case 123:
-            return _read_producer_id(reader)
-        case 100 | 101 | 102 | 103:
-            return _read_destination(reader, data_type)
-        case _:
-            raise _unexpected(data_type, "an identifier")
-
-
 def _read_destination(reader: Reader, data_type: int) -> Destination:
     if data_type not in DESTINATION_TYPES:
         raise _unexpected(data_type, "a destination")
@@ -341,22 +322,6 @@ def broker_ids(values: tuple[str, ...] | None) -> bytes:
     if len(values) > BROKER_PATH_MAX:
         raise UnencodableOpenWire(f"a path of {len(values)} brokers, where {BROKER_PATH_MAX} is the limit")
     return PRESENT + SHORT.pack(len(values)) + b"".join([b"\x01\x7c" + restored(value) for value in values])
-
-
-def id_bytes(value: ProducerId | ConsumerId | OpenWireMessageId | TransactionId | Destination) -> bytes:
-    """Encode an identifier or destination that stands by itself, from its data type on."""
-    match value:
-        case ProducerId():
-            field = producer_id(value)
-        case ConsumerId():
-            field = consumer_id(value)
-        case OpenWireMessageId():
-            field = message_id(value)
-        case Destination():
-            field = destination(value)
-        case _:
-            field = transaction_id(value)
-    return field[1:]
 
 
 def _java_text(value: object) -> str:

@@ -30,7 +30,6 @@ from pybroker.broker.domain.openwire.body import (
     BODY_BYTES_MAX,
     decode_text,
     decode_text_utf8,
-    encode_text,
     inflate,
     inflate_bytes_message,
 )
@@ -161,11 +160,6 @@ class OpenWireMessage:
     def stream(self) -> list[Value]:
         """Return a stream message's values. Raises `MalformedOpenWire` if the content does not decode."""
         return decode_stream(self.body_bytes())
-
-    def set_text(self, text: str | None) -> None:
-        """Make a text the content, uncompressed."""
-        self.content = None if text is None else encode_text(text)
-        self.compressed = False
 
     def set_properties(self, properties: Mapping[str, Value]) -> None:
         """Make these the properties; the mapping is kept and not changed. No properties are encoded as null."""

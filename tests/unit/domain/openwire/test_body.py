@@ -104,13 +104,3 @@ def test_compressed_maps_streams_and_texts_read_like_others() -> None:
     assert a_stream.stream() == [1, "x"]
     assert a_text.text() == "grün"
     assert a_text.text_utf8() == "grün".encode()
-
-
-def test_a_new_text_is_not_compressed() -> None:
-    fields = OpenWireMessage(type=MessageType.TEXT, content=b"old", compressed=True)
-
-    fields.set_text("new")
-    assert fields.text() == "new"
-    fields.set_text(None)
-    assert fields.text() is None
-    assert fields.text_utf8() is None

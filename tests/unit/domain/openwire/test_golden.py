@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.commands import MessageAck
-from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId, id_bytes, read_id
+from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode, routing, to_message
 from pybroker.broker.domain.openwire.objects import (
@@ -36,6 +37,7 @@ from pybroker.broker.domain.openwire.values import (
     encode_stream,
 )
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
+from tests.openwire_ids import id_bytes, read_id
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "openwire"
 
@@ -214,9 +216,7 @@ def test_acks(frame: Frame) -> None:
 
 @pytest.mark.parametrize("frame", [p for p in frames_of(*ID_TYPES) if p.id not in UNUSABLE])
 def test_ids_and_destinations(frame: Frame) -> None:
-    reader = Reader(frame.data)
-    value = read_id(reader)
-    reader.end()
+    value = read_id(frame.data)
 
     assert value == from_java(frame.case["expected"])
     assert id_bytes(value) == frame.data
@@ -225,7 +225,7 @@ def test_ids_and_destinations(frame: Frame) -> None:
 @pytest.mark.parametrize("frame", [p for p in frames_of(*ID_TYPES) if p.id in UNUSABLE])
 def test_ids_without_content_are_refused(frame: Frame) -> None:
     with pytest.raises(MalformedOpenWire, match="without"):
-        read_id(Reader(frame.data))
+        read_id(frame.data)
 
 
 @pytest.mark.parametrize("frame", frames_of("SubscriptionInfo"))
@@ -330,7 +330,8 @@ def test_text(frame: Frame) -> None:
 def test_text_is_written_as_java_writes_it(frame: Frame) -> None:
     fields = OpenWireMessage(type=MessageType.TEXT)
 
-    fields.set_text(frame.case["text"])
+    text = frame.case["text"]
+    fields.content = None if text is None else encode_text(text)
 
     assert fields.content == decode(frame.data).content
 

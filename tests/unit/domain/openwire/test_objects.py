@@ -7,14 +7,7 @@ import pytest
 
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.openwire.commands import AckType, MessageAck
-from pybroker.broker.domain.openwire.ids import (
-    ConsumerId,
-    OpenWireMessageId,
-    ProducerId,
-    broker_ids,
-    read_broker_ids,
-    read_id,
-)
+from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId, broker_ids, read_broker_ids
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.objects import (
     decode_ack,
@@ -26,6 +19,7 @@ from pybroker.broker.domain.openwire.objects import (
 )
 from pybroker.broker.domain.openwire.throwables import CAUSES_MAX, Throwable
 from pybroker.broker.domain.subscription import DurableSubscription
+from tests.openwire_ids import read_id
 
 SUBSCRIPTION = DurableSubscription(
     client_id="client", name="name", destination=topic("A.B"), subscribed_destination=topic("A.>"), selector="a = 'é'"
@@ -118,7 +112,7 @@ def test_a_path_has_a_limit_and_no_gaps() -> None:
 )
 def test_other_ids_are_refused(encoded: bytes) -> None:
     with pytest.raises(MalformedOpenWire):
-        read_id(Reader(encoded))
+        read_id(encoded)
 
 
 def test_size_prefix() -> None:

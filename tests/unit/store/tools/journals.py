@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pybroker.broker.domain.destination import Destination, queue, topic
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, OpenWireMessageId, ProducerId, encode
 from pybroker.broker.domain.openwire.objects import encode_subscription_info
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -39,7 +40,7 @@ def add(
         priority=4 if priority is None else priority,
     )
     if body is None:
-        fields.set_text(text or f"text {number}")
+        fields.content = encode_text(text or f"text {number}")
     return AddMessage(
         destination, message_id(number), encode(fields), fields.priority, priority is not None, transaction
     )

@@ -9,6 +9,7 @@ import pytest
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
 from pybroker.broker.domain.errors import RequestError
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
@@ -403,7 +404,7 @@ def test_subscriptions_transformation_wins_over_the_property(names: DestinationN
 
 def test_text_with_nul_is_sent_in_utf_8_with_a_length(names: DestinationNames) -> None:
     fields = replace(PLAIN)
-    fields.set_text("a\0é😀")
+    fields.content = encode_text("a\0é😀")
     headers, body = written(names, fields)
     assert body == "a\0é😀".encode()
     assert headers["content-length"] == str(len(body))
