@@ -70,6 +70,8 @@ class Durables(Mapping[str, Durable]):
             self.cover(durable, retroactive=consumer.request.retroactive)
             if not durable.topics:
                 self._store.subscribe(info)
+        else:
+            self._store.require_fence()  # nothing is appended, and the next master may have deleted it
         durable.attach(consumer)
 
     def check_inactive(self, info: DurableSubscription) -> None:

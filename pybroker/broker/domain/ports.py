@@ -260,8 +260,8 @@ class MessageStore(Protocol):
     def require_fence(self) -> None:
         """Have the next callbacks wait until this broker was found to be the master still, though nothing is appended.
 
-        For a persistent message that no durable subscription of this master gets: one of another master's might. And
-        for which XA branches are in doubt: another master may have prepared some.
+        For answers about what the next master may have changed: that no durable subscription gets a persistent message,
+        that one exists, or which XA branches are in doubt.
         """
         ...
 

@@ -307,6 +307,16 @@ def test_persistent_message_without_durable_requires_the_fence(transaction):
     assert store.fence_count == 1
 
 
+def test_durable_subscription_that_exists_requires_the_fence():
+    """The next master may have deleted it: a former one must not answer that it is there."""
+    store = FencedStore()
+    client = World(store).client("me")
+    client.subscribe("topic://T", subscription_name="s").consumer.close()
+    assert store.fence_count == 0
+    client.subscribe("topic://T", subscription_name="s")
+    assert store.fence_count == 1
+
+
 @pytest.mark.parametrize("pattern", ["T", "*", ">"])
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_retroactive_durable_gets_what_is_stored_for_others(is_slow, pattern):
