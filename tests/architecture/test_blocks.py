@@ -10,6 +10,7 @@ LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
 PLUGIN = "tests/integration/test_plugin.py"
+SPARK = "tests/spark/test_pages.py"
 JOURNAL = "tests/unit/app/test_journal_cli.py"
 SUBMIT = "tests/spark/test_submit.py"
 
@@ -21,7 +22,7 @@ RUN: dict[str, dict[str, str]] = {
         "kill -9 %1\n": f"{README}::test_five_minutes",
         "java -cp": f"{PLUGIN}::test_its_uri_is_one_for_activemqs_own_client",
         "import pybroker\n": f"{PAGES}::test_readme_client_sends_and_receives",
-        "from orders import": f"{PLUGIN}::test_the_three_files_of_the_page",
+        "from orders import": f"{PLUGIN}::test_example_of_the_page_tests_a_failover_in_ten_seconds",
         "pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
     },
     "docs/client.md": {
@@ -45,8 +46,8 @@ RUN: dict[str, dict[str, str]] = {
     "docs/policies.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/stomp-py.md": {"from pybroker": f"{PAGES}::test_stomp_page_sends_with_failover"},
     "docs/testing.md": {
-        "import queue\n": f"{PLUGIN}::test_the_three_files_of_the_page",
-        "from orders import": f"{PLUGIN}::test_the_three_files_of_the_page",
+        "import queue\n": f"{PLUGIN}::test_example_of_the_page_tests_a_failover_in_ten_seconds",
+        "from orders import": f"{PLUGIN}::test_example_of_the_page_tests_a_failover_in_ten_seconds",
         "import pytest\n": f"{PLUGIN}::test_the_pages_other_blocks_are_tests_that_pass",
         "from pybroker.testing import": f"{PLUGIN}::test_the_page_without_pytest",
     },
@@ -55,14 +56,17 @@ RUN: dict[str, dict[str, str]] = {
         "$ pybroker status --store /mnt": f"{PAGES}::test_watching_page_shows_what_status_prints",
         "$ pybroker status --store postgresql": f"{PAGES}::test_ha_page_starts_on_a_database",
     },
+    "docs/spark.md": {"": f"{SPARK}::test_each_block_runs_by_itself"},
     "docs/spark-setup.md": {
+        "import": f"{SPARK}::test_each_block_runs_by_itself",
+        "from": f"{SPARK}::test_each_block_runs_by_itself",
         "pip install": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
         "export JAVA_HOME": f"{SUBMIT}::test_spark_submit_finds_the_source_without_being_told",
     },
     "docs/spark-jobs.md": {
         "$ pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
         "$ python -m pybroker.spark_jobs.backlog": f"{SUBMIT}::test_a_job_is_a_script_that_spark_submit_runs",
-        "$ python -m pybroker.spark_jobs.export": "tests/spark/test_jobs_replay.py::test_",
+        "$ python -m pybroker.spark_jobs.export": "tests/spark/test_jobs.py::test_a_job_is_a_program_that_writes_files",
     },
 }
 """By page and by the first words of a block: the test that runs it. The longest words that fit count."""
@@ -77,10 +81,7 @@ NOT_RUN = {
     ("docs/spark-setup.md", "python -m venv"): "needs the package index and a YARN cluster",
     ("docs/spark-setup.md", "spark-submit --py-files"): "needs a cluster",
     ("docs/spark-setup.md", "spark-submit --packages"): "needs an object store, and Maven's repository",
-    ("docs/spark.md", ""): "needs a Spark session; its columns and options: tests/unit/columns/test_document.py",
-    ("docs/spark-setup.md", "import"): "needs a Spark session; its names: test_setup_document.py",
-    ("docs/spark-setup.md", "from"): "needs a Spark session; its names: test_setup_document.py",
-    ("docs/spark-jobs.md", "from"): "needs a Spark session; the jobs: tests/spark/test_jobs.py",
+    ("docs/spark-jobs.md", "from"): "takes Spark half a minute each; the jobs: tests/spark/test_jobs.py",
     ("docs/testing.md", "pip install"): "needs the package index; what follows it: test_plugin.py",
 }
 """What a test cannot have, or has not yet."""
@@ -102,7 +103,7 @@ def test_block_of_a_document_is_run_or_has_a_reason(copied: Block) -> None:
     fitting = [start for start in RUN.get(copied.page, {}) if copied.text.startswith(start)]
     assert fitting, "write a test that runs this block, and name it in RUN"
     path, _, name = RUN[copied.page][max(fitting, key=len)].partition("::")
-    assert f"def {name}" in (ROOT / path).read_text(), "the test is gone"
+    assert f"def {name}(" in (ROOT / path).read_text(), "the test is gone"
 
 
 def test_reasons_and_tests_are_for_blocks_that_exist() -> None:
