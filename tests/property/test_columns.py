@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.openwire import message as openwire
+from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.commands import MessageAck
 from pybroker.broker.domain.openwire.ids import ConsumerId, OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
@@ -78,7 +79,7 @@ properties = st.one_of(
 contents = st.one_of(
     st.none(),
     st.just(b""),
-    texts.map(lambda text: openwire.encode_text(text)),
+    texts.map(encode_text),
     maps,
     st.lists(st.one_of(st.booleans(), texts), max_size=3).map(encode_stream),
     st.binary(max_size=12),
@@ -120,7 +121,7 @@ usual_messages = st.builds(
     persistent=st.just(True),
     timestamp=st.just(1_700_000_000_000),
     broker_in_time=st.integers(1_700_000_000_001, 1_700_000_009_999),
-    content=texts.map(lambda text: openwire.encode_text(text)),
+    content=texts.map(encode_text),
     marshalled_properties=maps,
 )
 data = (messages | usual_messages | usual_messages).map(openwire.encode)
