@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -53,10 +53,10 @@ def status(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, check=False)
 
 
-def wait_status(*arguments: str, part: str) -> str:
-    """Return the output of `pybroker status` once a part is in it."""
+def wait_status(*arguments: str, parts: Sequence[str]) -> str:
+    """Return the output of `pybroker status` once all parts are in it."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while part not in (done := status(*arguments)).stdout:
+    while not all(part in (done := status(*arguments)).stdout for part in parts):
         assert time.monotonic() < deadline, done.stdout + done.stderr
     return done.stdout
 
@@ -136,7 +136,7 @@ def test_watching_page_shows_what_status_prints() -> None:
     shown = block("docs/watching.md", "console", "/mnt/shared").split("\n", 1)[1]
     assert shown == block("docs/pair.md", "text", "master:")
     with Cluster() as cluster:
-        printed = wait_status("--store", str(cluster.store), part=" follows ")
+        printed = wait_status("--store", str(cluster.store), parts=(" follows ", "tcp://"))
     assert shape(printed) == shape(shown)
 
 
@@ -144,7 +144,7 @@ def test_watching_page_script_finds_a_lost_standby() -> None:
     program = block("docs/watching.md", "python", "there is no standby")
     with Cluster() as cluster:
         run = environment(PYBROKER_STORE=str(cluster.store))
-        wait_status("--store", str(cluster.store), part=" standby since ")
+        wait_status("--store", str(cluster.store), parts=(" standby since ",))
         subprocess.run([sys.executable, "-c", program], env=run, check=True)
         cluster.kill9("standby")
         done = subprocess.run([sys.executable, "-c", program], env=run, capture_output=True, text=True, check=False)
@@ -155,7 +155,7 @@ def test_ha_page_starts_on_a_shared_directory(tmp_path: Path) -> None:
     (script,) = (each.text for each in blocks("docs/ha.md") if each.text.startswith("pybroker start"))
     ports = {"PYBROKER_STOMP": str(free_port()), "PYBROKER_OPENWIRE": str(free_port())}
     with running(script.replace("/mnt/shared", str(tmp_path)), tmp_path, ports):
-        assert f"stomp://0.0.0.0:{ports['PYBROKER_STOMP']}" in wait_status("--store", str(tmp_path), part="master:")
+        wait_status("--store", str(tmp_path), parts=("master:", f"stomp://0.0.0.0:{ports['PYBROKER_STOMP']}"))
 
 
 def members_in_database(script: str, tmp_path: Path, database: PostgresDatabase) -> contextlib.ExitStack:
@@ -180,17 +180,17 @@ def members_in_database(script: str, tmp_path: Path, database: PostgresDatabase)
 def test_ha_page_starts_on_a_database(postgres_database: PostgresDatabase, tmp_path: Path) -> None:  # noqa: F811
     store = ["--store", postgres_database.url]
     with members_in_database(block("docs/ha.md", "sh", "PYBROKER_STORE"), tmp_path, postgres_database):
-        address = re.search(r"tcp://[\d.]+:(\d+)", wait_status(*store, part=" standby since "))
+        address = re.search(r"tcp://[\d.]+:(\d+)", wait_status(*store, parts=(" standby since ", "tcp://")))
         assert address
         with pybroker.connect(f"tcp://127.0.0.1:{address[1]}") as connection:
             connection.send("queue://ORDERS", "tea")
         shown = block("docs/watching.md", "console", "db.example").split("\n", 1)[1]
-        assert shape(wait_status(*store, part="queue://ORDERS")) == shape(shown)
+        assert shape(wait_status(*store, parts=("queue://ORDERS",))) == shape(shown)
 
 
 def test_ha_page_locks_in_a_database(postgres_database: PostgresDatabase, tmp_path: Path) -> None:  # noqa: F811
     with members_in_database(block("docs/ha.md", "sh", "PYBROKER_LOCK_URL"), tmp_path, postgres_database):
-        wait_status("--store", str(tmp_path), part=" standby since ")
+        wait_status("--store", str(tmp_path), parts=(" standby since ",))
         assert postgres_database.sql("SELECT count(*) FROM activemq_lock") == "1"
 
 

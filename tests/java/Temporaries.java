@@ -128,7 +128,7 @@ public final class Temporaries extends Area {
         Session owner = auto(connect());
         TemporaryQueue queue = owner.createTemporaryQueue();
         MessageConsumer consumer = owner.createConsumer(queue);
-        send(auto(connect()), queue, "from a stranger");
+        send(auto(connect()), queue, "from an unknown client");
         return take(consumer, 1);
     }
 

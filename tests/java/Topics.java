@@ -167,7 +167,7 @@ public final class Topics extends Area {
         auto(connection).unsubscribe("s");
         String twice = thrown(act(() -> auto(connection).unsubscribe("s")));
         connection.close();
-        return facts("twice", twice, "made anew", backlog("s", null, 0));
+        return facts("twice", twice, "made again", backlog("s", null, 0));
     }
 
     public Object unsubscribeWhileActive() throws Exception {
