@@ -18,7 +18,8 @@ import org.apache.activemq.command.ActiveMQQueue;
  * Clients that work while their broker is killed again and again: Load URI SEED PRODUCERS CONSUMERS TRANSACTED.
  *
  * PRODUCERS send with an answer, CONSUMERS acknowledge each message; TRANSACTED of either kind do so in transactions of a few
- * messages. Standard output is the ledger, a line for each event, written before anything else is done:
+ * messages. Standard output is the ledger, a line for each event, written before anything else is done. Each begins with
+ * System.nanoTime(), then:
  *
  *   sent PRODUCER N            the broker has answered: the message is safe
  *   committed PRODUCER N M     the commit of messages N to M was answered
@@ -104,7 +105,7 @@ public final class Load {
 
     private static void note(String line) {
         synchronized (System.out) {
-            System.out.println(line);
+            System.out.println(System.nanoTime() + " " + line);
             System.out.flush();
         }
     }
